@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 INPUTS := pyproject.toml requirements/cpu.txt requirements/setup.sh
 
 .DEFAULT_GOAL := help
-.PHONY: help check test nightly lint docs setup clean
+.PHONY: help check test nightly coverage lint docs setup clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' Makefile
@@ -25,6 +25,14 @@ test: $(VENV)/.ready-dev ## Run the tests
 
 nightly: $(VENV)/.ready-dev ## Run the tests that `make test` leaves out
 	@$(BIN)/python -m pytest -n auto --dist loadscope -m nightly
+
+COVERED := tests/judge tests/core tests/statistics tests/thresholds tests/store tests/report tests/ops tests/git tests/gitlab tests/measure tests/cli
+
+coverage: $(VENV)/.ready-dev ## Run the tests that start few processes, and fail below the floor of pyproject.toml
+	@$(BIN)/coverage erase
+	@$(BIN)/coverage run -m pytest -q -m "not slow and not nightly" $(COVERED)
+	@$(BIN)/coverage combine --quiet
+	@$(BIN)/coverage report
 
 lint: $(VENV)/.ready-dev ## Check style, types and imports
 	@$(BIN)/ruff check .

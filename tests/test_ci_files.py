@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from perfci.core import VERSION
 from perfci.scaffold import gitlab
 
 ROOT = Path(__file__).parents[1]
@@ -247,3 +248,32 @@ def test_make_check_ends_by_saying_how_to_go_on_even_when_it_fails(tmp_path, sta
     ]
     assert (done.returncode == 0) == (status == 0)
     assert status == 0 or f"Error {status}" in done.stderr
+
+
+def test_pre_commit_runs_what_make_lint_runs():
+    [local] = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))["repos"]
+    lint = re.search(r"^lint:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)[1]
+
+    tools = {hook["entry"].removeprefix(".venv/bin/").partition(" --force")[0] for hook in local["hooks"]}
+    assert {line.strip().removeprefix("@$(BIN)/").removesuffix(" .") for line in lint.splitlines()} == tools
+
+
+def test_the_tools_that_decide_whether_a_change_is_clean_have_one_version():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    pinned = {re.split("[=~<>]=?|\\[", line)[0]: line for line in extras["dev"]}
+
+    assert all("==" in pinned[tool] for tool in ("ruff", "mypy", "import-linter"))
+    loose = {name for name, line in pinned.items() if "==" not in line and "~=" not in line and "<" not in line}
+    assert loose == {"grafana-foundation-sdk", "setuptools", "types-jsonschema", "types-PyYAML"}
+
+
+def test_the_changelog_and_the_docs_name_the_version():
+    assert f"\n## [{VERSION}] - 20" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    pages = [
+        ROOT / "README.md",
+        ROOT / "README.zh-CN.md",
+        *(ROOT / "docs").glob("*.md"),
+        *(ROOT / "docs/zh").glob("*.md"),
+    ]
+    texts = [page.read_text(encoding="utf-8") for page in pages]
+    assert {tag for text in texts for tag in re.findall(r"perfci[\w./]*@v(\d[\w.]*)", text)} == {VERSION}
