@@ -40,8 +40,8 @@ from perfci.core.model import (
     Suite,
 )
 from perfci.core.settings import load
+from perfci.runs.joined import merge_shards
 from perfci.runs.rules import hash_rules
-from perfci.runs.shards import merge_shards
 from perfci.statistics.exact import summary
 from perfci.store.launches import append_launches
 

@@ -42,10 +42,11 @@ from perfci.runs import flow
 from perfci.runs import toolchain as toolchains
 from perfci.runs.decide import decide
 from perfci.runs.effective_thresholds import parse_options
+from perfci.runs.joined import check_on_devices
 from perfci.runs.nodes import choose_cluster, find_kind
 from perfci.runs.plan import Request
 from perfci.runs.retry import retry as retry_cases
-from perfci.runs.shards import FOLDER, ShardPart, check_on_devices, check_shard, confirm_shards
+from perfci.runs.shards import FOLDER, ShardPart, check_shard, confirm_shards
 from perfci.store import signature
 
 SUITES = {

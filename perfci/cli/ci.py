@@ -24,7 +24,8 @@ from perfci.gitlab.note_text import compose, find_links, marker
 from perfci.gitlab.target import find_target
 from perfci.report.text import BLOCK_LIMIT, plain
 from perfci.runs.decide import decide
-from perfci.runs.shards import merge_shards, plan_shards, refuse_foreign_plan
+from perfci.runs.joined import merge_shards
+from perfci.runs.shard_plans import plan_shards, refuse_foreign_plan
 from perfci.store import signature
 from perfci.store.files import encode
 

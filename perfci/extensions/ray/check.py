@@ -19,9 +19,11 @@ from perfci.git.command import require
 from perfci.git.repository import find_repository
 from perfci.ops.discover import select
 from perfci.runs.bench import Listener
+from perfci.runs.joined import run_shards
 from perfci.runs.nodes import NodeAnswer, NodeCommand, unpack
 from perfci.runs.plan import Request, cases_to_run
-from perfci.runs.shards import FOLDER, plan_shards, run_shards
+from perfci.runs.shard_plans import plan_shards
+from perfci.runs.shards import FOLDER
 from perfci.worker.protocol import Position
 
 GRACE_S = 30.0  # after the deadline

@@ -1,0 +1,165 @@
+"""The plan of a check that several runners or devices share: a shard for each."""
+
+import dataclasses
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from perfci.core import VERSION
+from perfci.core.errors import UsageError
+from perfci.core.model import (
+    UNTIMED,
+    Device,
+    PlannedOp,
+    Run,
+    ShardedOp,
+    ShardPlan,
+    as_fact,
+    board_key,
+)
+from perfci.core.model import UsedBoard as Board
+from perfci.core.settings import ALL, ONE, Settings
+from perfci.git.command import parse_commit
+from perfci.ops.discover import select
+from perfci.ops.fingerprint.tree import Tree
+from perfci.runs.bench import Listener, name_devices, open_bench
+from perfci.runs.beside import compare_files
+from perfci.runs.describe import Described, find_violation
+from perfci.runs.effective_thresholds import alpha_of
+from perfci.runs.experiment import Experiment
+from perfci.runs.plan import Request, cases_to_run, share_out
+from perfci.runs.rules import hash_rules
+from perfci.store.files import encode
+
+AUTO, CPU, FAKE = "auto", "cpu", "fake"
+
+LONGEST = 100  # characters of a difference that are shown
+
+UNKNOWN = Device(AUTO, "no device", "none")
+
+
+def plan_shards(
+    settings: Settings, request: Request, listener: Listener, shards: int, last: Run | None, *, every: bool = False
+) -> ShardPlan:
+    """Returns what all shards together will measure, and which shard measures what, or which of request.devices.
+
+    last: a run by whose times shards are balanced. every: unchanged ops too. Imports nothing if all files are the
+    base's. Raises UsageError for a request that matches nothing.
+    """
+    with open_bench(settings, listener) as bench:
+        experiment = Experiment.find(bench, request, "")
+        base = experiment.base
+        skips = base.against.skips and not every and not request.peers and request.pattern is None
+        chosen, described = select(settings, request.ops), None
+        if skips and not any(map(find_violation, chosen)):
+            unlisted = [PlannedOp(op.op, unlisted=True) for op in chosen]
+            planned = compare_files(base.tree, settings, unlisted)
+            described = Described(UNKNOWN, planned) if all(op.base and op.base.same for op in planned) else None
+        kind = last.plan.device if last and request.device == AUTO else request.device
+        if described is None:
+            # Only importing the ops shows their cases. A machine without an accelerator can do that too.
+            anywhere = dataclasses.replace(request, device=FAKE if kind == FAKE else AUTO)
+            described = dataclasses.replace(experiment, request=anywhere).describe()
+            kind = described.device.kind if kind == AUTO else kind
+        whole = experiment.plan(_as_planned(described, kind))
+        boards = _choose_boards(request.devices or ONE, kind, described, whole.put_aside)
+        whole = dataclasses.replace(whole, boards=boards, skip_unchanged=whole.skip_unchanged and not every)
+    shards = len(boards) or shards
+    shared = share_out(whole, shards, last)
+    prints = fingerprint_ops(settings, [op.op for op in shared if op.shard])
+    return ShardPlan(
+        perfci=VERSION,
+        created=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
+        commit=parse_commit(settings.root, "HEAD"),
+        rules=hash_rules(base.rules), alpha=alpha_of(base.rules, request.thresholds),
+        shards=shards, timer=request.timer, plan=whole,
+        ops=tuple(dataclasses.replace(op, files=prints.get(op.op, "")) for op in shared),
+        family=whole.family,
+        seconds=round(sum(op.seconds for op in shared), 3),
+        last=last.id if last else None,
+    )  # fmt: skip
+
+
+def _as_planned(described: Described, kind: str) -> Described:
+    """What was described, for devices of a kind that may be on another machine."""
+    return Described(dataclasses.replace(described.device, kind=kind), described.ops)
+
+
+def _choose_boards(wanted: str, kind: str, described: Described, sick: Sequence[str]) -> tuple[Board, ...]:
+    """The host's devices that --devices names, of all of them those that are not put aside, unless all are.
+
+    Raises UsageError for an unknown index, and one named twice.
+    """
+    names, aside = name_devices(os.environ, kind, described.visible), set(map(board_key, sick))
+    if wanted == ONE or kind in UNTIMED or kind == AUTO or (wanted == ALL and len(names) < 2):
+        return ()
+    numbers = [*range(len(names))] if wanted == ALL else [int(number) for number in wanted.split(",")]
+    if wanted == ALL:
+        healthy = [number for number, uuid in enumerate(described.uuids[: len(names)]) if board_key(uuid) not in aside]
+        numbers = healthy or numbers
+    if missing := [number for number in numbers if number >= len(names)]:
+        raise UsageError("devices_missing", index=missing[0], devices=len(names), known=", ".join(names))
+    if len({*numbers}) < len(numbers):
+        raise UsageError("devices_twice", devices=wanted)
+    return tuple(Board(names[number]) for number in numbers)
+
+
+def fingerprint_ops(settings: Settings, names: Sequence[str]) -> Mapping[str, str]:
+    """Digests of the files of these ops."""
+    tree = Tree(settings.root, settings.kernels)
+    return {op: tree.fingerprint(op).digest for op in names}
+
+
+def refuse_foreign_plan(settings: Settings, sharded: ShardPlan, request: Request) -> None:
+    """Raise UsageError if a plan is not what `plan_shards` makes of this checkout and request, as far as files show.
+
+    It was made where ops are imported, so that an op could have written it. Here nothing is imported.
+    """
+    plan, chosen = sharded.plan, [op.op for op in select(settings, request.ops)]
+    refuse_difference(as_fact("op"), ", ".join(chosen), ", ".join(op.op for op in plan.ops))
+    request = dataclasses.replace(request, seed=plan.seed, budget_s=plan.budget_s)
+    with open_bench(settings, lambda _: None) as bench:
+        experiment = Experiment.find(bench, request, "")
+        rules, tree = experiment.base.rules, experiment.tree
+        digest, planned = hash_rules(rules), compare_files(tree, settings, plan.ops)
+        kind = plan.device if request.device == AUTO else request.device
+        whole = experiment.plan(Described(dataclasses.replace(UNKNOWN, kind=kind), planned))
+    alpha = alpha_of(rules, request.thresholds)
+    skips = whole.skip_unchanged and plan.skip_unchanged  # with --all more is measured than has to be
+    whole = dataclasses.replace(whole, skip_unchanged=skips, boards=plan.boards, seed_given=plan.seed_given)
+    shares, prints = {op.op: op for op in sharded.ops}, fingerprint_ops(settings, chosen)
+    parts = []
+    for op in whole.ops:
+        part, needed = shares.get(op.op, ShardedOp(op.op, 0)), bool(cases_to_run(whole, op))
+        skipped = whole.skip_unchanged and op.base is not None and op.base.same
+        # Every suite has cases. An op for which the plan lists none has to be one of which nothing is measured.
+        needed = needed or not (op.failure or skipped or whole.filter)
+        files = prints[op.op] if needed else part.files
+        parts.append(dataclasses.replace(part, shard=(part.shard or 1) * needed, files=files))
+    commit = parse_commit(settings.root, "HEAD")
+    here = dataclasses.replace(sharded, commit=commit, rules=digest, alpha=alpha, plan=whole, ops=tuple(parts))
+    here = dataclasses.replace(here, family=whole.family)
+    # As they are stored, where numbers have fewer digits.
+    ours, theirs = (json.loads(encode(one, Path("plan.json"))) for one in (here, sharded))
+    for difference in _list_differences(ours, theirs):
+        refuse_difference(*difference)
+
+
+def _list_differences(here: object, planned: object, place: str = "") -> Iterator[tuple[str, str, str]]:
+    """Yields what differs in two trees of JSON, with its place: plan.base.commit."""
+    if isinstance(here, dict) and isinstance(planned, dict):
+        for name in here | planned:
+            yield from _list_differences(here.get(name), planned.get(name), f"{place}.{name}".lstrip("."))
+    elif isinstance(here, list) and isinstance(planned, list) and len(here) == len(planned):
+        for number, pair in enumerate(zip(here, planned, strict=True)):
+            yield from _list_differences(*pair, f"{place}.{number}")
+    elif here != planned:
+        yield place, str(here)[:LONGEST], str(planned)[:LONGEST]
+
+
+def refuse_difference(what: str, found: str | None, planned: str | None) -> None:
+    """Raise UsageError if something here is not as it was planned."""
+    if found != planned:
+        raise UsageError("shard_differs", what=what, found=found, planned=planned)
