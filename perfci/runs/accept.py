@@ -64,9 +64,9 @@ def accept(
     blocks: dict[str, tuple[BaselineBlock, ...]] = {}
     caches = {}
     for run in runs:
-        for each in _find_op(run, op).performance:
-            blocks[each.case] = blocks.get(each.case, ()) + tuple(_list_blocks(run, each))
-            caches[each.case] = each.cache
+        for case in _find_op(run, op).performance:
+            blocks[case.case] = blocks.get(case.case, ()) + tuple(_list_blocks(run, case))
+            caches[case.case] = case.cache
     refusals = {**(withheld or {}), **find_refusals(op, evidence)}
     # An op that is wrong was not timed: its refusal names the cases that would have been.
     cases_of_op = blocks if any(blocks.values()) else {**blocks, **refusals}
@@ -86,7 +86,7 @@ def accept(
     sources: dict[str, BaselineRun] = {}
     if existing and (existing.device, existing.timer) == (device, timer):  # else nothing of it can stay
         partly = only is not None or any(run.plan.filter is not None for run in runs)
-        planned = {case for run in runs for each in run.plan.ops if each.op == op for case in each.performance}
+        planned = {case for run in runs for op_run in run.plan.ops if op_run.op == op for case in op_run.performance}
         stay = [case for case in existing.cases if partly or case.case in planned]
         cases = {case.case: case for case in stay if case.case not in fresh}
         sources = {source.id: source for source in existing.runs}
@@ -107,22 +107,22 @@ def _check(op: str, runs: Sequence[Run], *, dirty: bool) -> None:
             raise UsageError("accept_no_baselines", run=run.id, device=device.name)
         if run.environment.dirty and not dirty:
             raise UsageError("accept_dirty", run=run.id, commit=run.environment.commit)
-        if not any(each.op == op for each in run.ops):
-            raise UsageError("accept_op_not_run", run=run.id, op=op, ops=", ".join(each.op for each in run.ops))
+        if not any(op_run.op == op for op_run in run.ops):
+            raise UsageError("accept_op_not_run", run=run.id, op=op, ops=", ".join(op_run.op for op_run in run.ops))
         if run.id in {other.id for other in runs[:at]}:
             raise UsageError("accept_twice", run=run.id)
         # What L2 held when the op was timed is the same for all cases. None if nothing was timed.
-        caches = [next((case.cache for case in _find_op(each, op).performance), None) for each in (*runs[:at], run)]
-        known = next(filter(None, caches[:-1]), None)
+        caches = [next((case.cache for case in _find_op(other, op).performance), None) for other in (*runs[:at], run)]
+        first_cache = next(filter(None, caches[:-1]), None)
         apart = list_differences(unmixable(first.environment, run.environment))
-        if not apart and known and caches[-1] and known != caches[-1]:
-            apart = f"cache {known} -> {caches[-1]}"
+        if not apart and first_cache and caches[-1] and first_cache != caches[-1]:
+            apart = f"cache {first_cache} -> {caches[-1]}"
         if apart:
             raise UsageError("accept_mixed", run=run.id, first=first.id, fields=apart)
 
 
 def _find_op(run: Run, op: str) -> OpRun:
-    return next(each for each in run.ops if each.op == op)
+    return next(op_run for op_run in run.ops if op_run.op == op)
 
 
 def _list_cases(run: Run, op: str) -> list[str]:
@@ -203,10 +203,12 @@ def find_losses(
             continue
         # The first runs of the case since its last epoch that were made in the same environment.
         began = max((at for at, cases in enumerate(epochs) if case.case in cases), default=0)
-        own = {run.id for run in fresh.runs}
-        alike = [run for run in runs[began:] if run.run not in own and not unmixable(run.environment, environment)]
-        known = [(run, past.get((run.run, case.case, case.cache))) for run in alike]
-        timed = [(run, each.kernel_us, each.reference_us) for run, each in known if each]
+        fresh_runs = {run.id for run in fresh.runs}
+        alike = [
+            run for run in runs[began:] if run.run not in fresh_runs and not unmixable(run.environment, environment)
+        ]
+        seen = [(run, past.get((run.run, case.case, case.cache))) for run in alike]
+        timed = [(run, figures.kernel_us, figures.reference_us) for run, figures in seen if figures]
         first = [(run, kernel.median_us, reference.median_us) for run, kernel, reference in timed if reference][:FIRST]
         if first:
             before = statistics.median(us for _, us, _ in first), statistics.median(us for _, _, us in first)

@@ -57,7 +57,7 @@ def accept_runs(
         raise UsageError("no_case_fits", pattern=options.pattern, ops=", ".join(measured))
     # Judged by the files: what --threshold allowed agrees to no loss.
     plain = [dataclasses.replace(run, plan=dataclasses.replace(run.plan, thresholds={})) for run in runs]
-    evidence = [(run, decide(each, settings)) for run, each in zip(runs, plain, strict=True)]
+    evidence = [(run, decide(bare, settings)) for run, bare in zip(runs, plain, strict=True)]
     key = runs[0].environment.device.key
     with held(history_path(settings.baselines, key, "any").parent):
         ready = [_weigh(op, evidence, settings, options) for op in pick(measured, names, "op_not_in_run")]
@@ -68,16 +68,18 @@ def accept_runs(
             files |= dict([store.encode_baseline(one.baseline, settings.baselines)]) if one.baseline else {}
             files |= extend_history(settings.baselines, key, one.op, lines)
         with held(settings.thresholds):
-            found = []
+            acceptances = []
             for one, lines in ready:
                 # Targets that were earned are as tight for the accepted kernel as they were for the one before.
                 losses = [(line, shifts) for line in lines if (shifts := _list_shifts(one.op, line, evidence))]
-                scaled: list[Rescaled] = [each(settings, one.op, losses) for each in extensions.provided("losses")]
-                files |= {path: content for each in scaled for path, content in each.files.items()}
-                said = (reason for each in scaled for reason in each.said)
-                found.append(dataclasses.replace(one, said=(*one.said, *said)))
+                scaled: list[Rescaled] = [
+                    rescale(settings, one.op, losses) for rescale in extensions.provided("losses")
+                ]
+                files |= {path: content for change in scaled for path, content in change.files.items()}
+                said = (reason for change in scaled for reason in change.said)
+                acceptances.append(dataclasses.replace(one, said=(*one.said, *said)))
             write_together(files)
-    return found
+    return acceptances
 
 
 def _list_shifts(op: str, line: HistoryRun, evidence: Sequence[Evidence]) -> dict[str, float]:
@@ -99,7 +101,7 @@ def _find_shift(seen: Comparison | None) -> float | None:
 
 def _list_cases(op: str, runs: Sequence[Run]) -> list[str]:
     """Ids of the runs' performance cases of an op, each once, in order."""
-    cases = (case.case for run in runs for each in run.ops if each.op == op for case in each.performance)
+    cases = (case.case for run in runs for op_run in run.ops if op_run.op == op for case in op_run.performance)
     return list(dict.fromkeys(cases))
 
 
@@ -109,13 +111,13 @@ def _weigh(
     """What of an op is accepted, and its lines of history."""
     runs = [run for run, _ in evidence]
     fresh = accept(op, evidence, dirty=options.dirty)
-    existing, known = _read_past(op, runs, settings)
+    existing, past = _read_past(op, runs, settings)
     # Neither relaxed nor asked for otherwise.
-    found = in_force(settings, runs[-1].environment, runs[-1].created, list_known_ops(settings))
-    limits = dataclasses.replace(found.limits, loosened={})
+    rules = in_force(settings, runs[-1].environment, runs[-1].created, list_known_ops(settings))
+    limits = dataclasses.replace(rules.limits, loosened={})
     slow = find_refusals(op, evidence, SLOWER)
     if fresh.baseline:
-        slow = find_losses(fresh.baseline, existing, known, lambda case: limits.for_case(op, case)) | slow
+        slow = find_losses(fresh.baseline, existing, past, lambda case: limits.for_case(op, case)) | slow
     asked = [case for case in _list_cases(op, runs) if matches(case, options.pattern)]
     rows = (row for _, judgements in evidence for row in judgements.rows if row.op == op and row.case)
     excused = {row.case: row.expected for row in rows if row.case and row.verdict is Verdict.EXPECTED}
@@ -127,7 +129,7 @@ def _weigh(
         if only and len(asked) > len(only):
             said.append(Reason("accept_not_slower", {"op": op, "count": len(asked) - len(only)}))
     else:
-        earlier = [run for run in known if run.run not in {run.id for run in runs}]
+        earlier = [run for run in past if run.run not in {run.id for run in runs}]
         agreed: dict[str, Expected] = {}
         for case, entry in excused.items():
             if entry is None:
@@ -148,7 +150,7 @@ def _weigh(
     # The lines of history, oldest run first. A loss begins its epoch with the first run that has the case.
     lines, begun = [], set[str]()
     dirty = None
-    for run, judgements in sorted(evidence, key=lambda each: each[0].created):
+    for run, judgements in sorted(evidence, key=lambda pair: pair[0].created):
         if run.environment.dirty:
             dirty = dirty or run
             continue
@@ -166,7 +168,9 @@ def _weigh(
 def _read_past(op: str, runs: Sequence[Run], settings: Settings) -> tuple[Baseline | None, tuple[HistoryRun, ...]]:
     """An op's stored baseline and history under the runs' names. Raises StoredFileError if either is damaged."""
     key = runs[0].environment.device.key
-    planned = next((each for run in reversed(runs) for each in run.plan.ops if each.op == op), PlannedOp(op))
+    planned = next(
+        (planned_op for run in reversed(runs) for planned_op in run.plan.ops if planned_op.op == op), PlannedOp(op)
+    )
     stored = read_stored(settings, key, planned)
     check_history(settings.baselines, key, op)
     history = read_history(settings.baselines, key, op, formerly=planned.renamed_from)

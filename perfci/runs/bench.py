@@ -117,10 +117,10 @@ def make_environment(bench: Bench, place: WorkerPlace) -> WorkerEnvironment:
     settings = bench.settings
     # Describing on the CPU is for the interpreter too, so that all workers start alike.
     interpret = place.device == "cpu" or (place.device == "auto" and not _may_have_accelerator())
-    own = bench.folder / OWN / place.name
-    variables = environment.worker_environment(os.environ, settings.environment, interpret, own)
+    private = bench.folder / OWN / place.name
+    variables = environment.worker_environment(os.environ, settings.environment, interpret, private)
     for folder in environment.OWN.values():
-        (own / folder).mkdir(parents=True, exist_ok=True)
+        (private / folder).mkdir(parents=True, exist_ok=True)
     if name := VISIBLE.get(place.device):
         # The first device for the first process, the next ones for later looks.
         devices = name_devices(variables, place.device, place.devices)
@@ -142,7 +142,7 @@ def make_environment(bench: Bench, place: WorkerPlace) -> WorkerEnvironment:
         environment=variables, folder=place.root or settings.root, log=logs / f"{place.name}.log",
         limit_s=settings.time_limit_s, until_s=place.until_s,
         python=place.python or sys.executable, shown_from=settings.root,
-        writable=(own, *(folder for folder in map(Path, ("/dev/shm", *more)) if folder.is_dir())),
+        writable=(private, *(folder for folder in map(Path, ("/dev/shm", *more)) if folder.is_dir())),
     )  # fmt: skip
 
 
@@ -152,8 +152,8 @@ def warm_up(bench: Bench, device: str) -> None:
         return
     around = make_environment(bench, WorkerPlace("start", device))
     interpreted = "TRITON_INTERPRET" in around.environment
-    own = () if device == "fake" else IMPORTED_ON_CPU if interpreted else IMPORTED_ON_GPU
-    forks.begin(around.environment, around.folder, PROGRAM, (*IMPORTED, *own))
+    more = () if device == "fake" else IMPORTED_ON_CPU if interpreted else IMPORTED_ON_GPU
+    forks.begin(around.environment, around.folder, PROGRAM, (*IMPORTED, *more))
 
 
 def move_path(path: Path, root: Path, other: Path) -> Path:
@@ -175,7 +175,7 @@ def name_devices(variables: Mapping[str, str], device: str, visible: int) -> lis
     """Names (indexes, UUIDs) of a kind's devices for this process. visible: of a divided board's slices it sees one."""
     given = variables.get(VISIBLE.get(device, ""), "")
     devices = given.split(",") if given else [str(number) for number in range(visible)]
-    return devices if all(each.startswith("MIG-") for each in devices) else devices[:visible]
+    return devices if all(name.startswith("MIG-") for name in devices) else devices[:visible]
 
 
 def _may_have_accelerator() -> bool:

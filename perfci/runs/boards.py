@@ -20,7 +20,7 @@ def find_sick(rules: Settings) -> tuple[str, ...]:
 def avoid_sick(bench: Bench, described: Described, sick: Sequence[str]) -> None:
     """Give the workers of a run the host's healthy boards, if it has any beside sick ones (UUIDs) of their model."""
     aside, names = set(map(board_key, sick)), name_devices(os.environ, described.device.kind, described.visible)
-    known = list(zip(names, described.uuids, strict=False))
-    healthy = [name for name, uuid in known if board_key(uuid) not in aside]
-    if described.devices > 1 and healthy and len(healthy) < len(known):
+    boards = list(zip(names, described.uuids, strict=False))
+    healthy = [name for name, uuid in boards if board_key(uuid) not in aside]
+    if described.devices > 1 and healthy and len(healthy) < len(boards):
         bench.boards[:] = healthy

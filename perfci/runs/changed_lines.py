@@ -18,14 +18,14 @@ def list_lines(names: Iterable[str], before: Path, after: Path) -> tuple[str, ..
 
     names: files below both roots. Those of kernels come first. What is no text, or large, is left out.
     """
-    found: list[str] = []
+    shown: list[str] = []
     for name in sorted(names, key=lambda name: name.endswith(_LAST)):
         old, new = (_read(root / name) for root in (before, after))
-        if old is None or new is None or len(found) + 2 > MOST:
+        if old is None or new is None or len(shown) + 2 > MOST:
             continue
         lines = [line for line in difflib.unified_diff(old, new, n=0, lineterm="") if _is_told(line)]
-        found += [f"+++ {name}", *(shorten(line.rstrip(), WIDTH) for line in lines)] if lines else []
-    return tuple(found[:MOST])
+        shown += [f"+++ {name}", *(shorten(line.rstrip(), WIDTH) for line in lines)] if lines else []
+    return tuple(shown[:MOST])
 
 
 def _is_told(line: str) -> bool:

@@ -19,25 +19,25 @@ def cover_ops(bench: Bench, ops: Sequence[OpFolder], *, propose: bool = False) -
     propose: find cases to add too, which takes most of the time.
     """
     target = next((name for name in bench.settings.targets if name in TARGETS), "sm_90")
-    waiting, found = list(ops), dict[str, Coverage]()
+    waiting, coverage = list(ops), dict[str, Coverage]()
 
     def look() -> Iterator[Sequence[Running]]:
         while waiting:
             op = waiting.pop(0)
             if broken := find_violation(op):
-                found[op.op] = Coverage(op.op, target, failure=broken)
+                coverage[op.op] = Coverage(op.op, target, failure=broken)
                 continue
 
             def hear(message: Message) -> None:
                 if isinstance(message, Coverage):
-                    found[message.op] = message
+                    coverage[message.op] = message
                 bench.listener(message)
 
             task = Cover(place=place_ops(bench.settings, list_files([op])), target=target, propose=propose)
             # Its kernels are interpreted, whatever device there is.
             around = make_environment(bench, WorkerPlace(f"coverage-{op.op}", "cpu", bench.settings.root))
             failure = yield from working(task, around, hear)
-            found.setdefault(op.op, Coverage(op.op, target, failure=failure or Reason("worker_silent")))
+            coverage.setdefault(op.op, Coverage(op.op, target, failure=failure or Reason("worker_silent")))
 
     side_by_side([look() for _ in range(min(len(waiting), os.cpu_count() or 1))])
-    return tuple(found[op.op] for op in ops)
+    return tuple(coverage[op.op] for op in ops)

@@ -36,9 +36,9 @@ def decide(run: Run, settings: Settings, against: Path | None = None, judged_by:
     against: a folder of baselines, or another run. None: the project's. judged_by: whose rules hold. None: by git.
     """
     with nullcontext(judged_by) if judged_by else open_rules(run, settings) as rules:
-        found = effective_thresholds.of_run(run, rules, check_ops=True)
-        run, limits = _add_change(run, found.limits, settings, planned=judged_by is not None or rules is settings)
-        first, last = effective_thresholds.notes(run, found)
+        in_force = effective_thresholds.of_run(run, rules, check_ops=True)
+        run, limits = _add_change(run, in_force.limits, settings, planned=judged_by is not None or rules is settings)
+        first, last = effective_thresholds.notes(run, in_force)
         judgements = judge(run, _read_baselines(run, rules, against), limits)
         notes = (*first, *judgements.notes, *last)
         if rules is settings and not judged_by and is_judged_by_base(run.plan.base):  # those of the base are gone
@@ -73,8 +73,8 @@ def narrow(
     if not names and pattern is None:
         return run, judgements
     static = run.static.ops if run.static else ()
-    known = list(dict.fromkeys([*(op.op for op in run.ops), *(op.op for op in static)]))
-    chosen = pick(known, names, "op_not_in_run")
+    ops_of_run = list(dict.fromkeys([*(op.op for op in run.ops), *(op.op for op in static)]))
+    chosen = pick(ops_of_run, names, "op_not_in_run")
     ops = tuple(_keep_cases(op, pattern) for op in run.ops if op.op in chosen)
     compiled = tuple(_keep_cases(op, pattern) for op in static if op.op in chosen)
     kept = (len(op.accuracy) + len(op.performance) + len(op.stored) for op in ops)
@@ -101,10 +101,10 @@ def open_rules(run: Run, settings: Settings) -> Iterator[Settings]:
         yield settings
         return
     with temporary_folder("rules") as folder:
-        found = settings
+        rules = settings
         with suppress(GitError):
-            found = move_settings(settings, materialise(settings.root, base.commit, folder / "base"))
-        yield found
+            rules = move_settings(settings, materialise(settings.root, base.commit, folder / "base"))
+        yield rules
 
 
 def _add_change(run: Run, limits: Thresholds, settings: Settings, *, planned: bool) -> tuple[Run, Thresholds]:

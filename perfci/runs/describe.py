@@ -51,19 +51,19 @@ def describe_ops(bench: Bench, request: Request) -> Described:
 
 def describe_sources(bench: Bench, request: Request, *sources: OpSource) -> list[Described]:
     """Import the ops of each source, all sources at once. If several fail as a whole, the first one's error counts."""
-    found: dict[OpSource, Described | PerfciError] = {}
+    results: dict[OpSource, Described | PerfciError] = {}
     warm_up(bench, request.device)
 
     def describe(source: OpSource) -> Iterator[Sequence[Running]]:
         try:
-            found[source] = yield from _describe(bench, request, source)
+            results[source] = yield from _describe(bench, request, source)
         except PerfciError as error:
-            found[source] = error
+            results[source] = error
 
     side_by_side([describe(source) for source in sources])
     described = []
     for source in sources:
-        if isinstance(result := found[source], PerfciError):
+        if isinstance(result := results[source], PerfciError):
             raise result
         described.append(result)
     return described
@@ -71,18 +71,18 @@ def describe_sources(bench: Bench, request: Request, *sources: OpSource) -> list
 
 def _describe(bench: Bench, request: Request, source: OpSource) -> Generator[Sequence[Running], None, Described]:
     broken = {op.op: reason for op in source.folders if (reason := find_violation(op))}
-    found = yield from _import(bench, request, source, [op for op in source.folders if op.op not in broken])
+    imported = yield from _import(bench, request, source, [op for op in source.folders if op.op not in broken])
     failed = [PlannedOp(op, failure=reason) for op, reason in broken.items()]
-    known = {op.op for op in ops(source.settings)} if any(op.renamed_from for op in found.ops) else set[str]()
-    described = {op.op: op for op in found.ops}
-    for op in found.ops:
-        if op.renamed_from in known:
+    names = {op.op for op in ops(source.settings)} if any(op.renamed_from for op in imported.ops) else set[str]()
+    described = {op.op: op for op in imported.ops}
+    for op in imported.ops:
+        if op.renamed_from in names:
             # An op that claims the name of another that is still there breaks the contract: neither owns the history.
             facts: dict[str, Fact] = {"op": op.op, "file": f"{op.op}_performance.py", "old": op.renamed_from}
             described[op.op] = PlannedOp(op.op, failure=Reason("renamed_from_present", facts))
     moved = {op.op: find_moved(op, source.settings.root) for op in source.folders}
     every = (dataclasses.replace(op, outdated=moved[op.op]) for op in (*described.values(), *failed))
-    return dataclasses.replace(found, ops=tuple(sorted(every, key=lambda op: op.op)))
+    return dataclasses.replace(imported, ops=tuple(sorted(every, key=lambda op: op.op)))
 
 
 def find_violation(op: OpFolder) -> Reason | None:
@@ -117,10 +117,10 @@ def _import(
             raise PerfciError(reason.kind, **reason.facts)
         # What an op writes into the pipe itself may name anything. Each op that was asked for is described once.
         asked = {op.op for op in waiting}
-        found = {m.op: m for m in heard if isinstance(m, PlannedOp) and m.op in asked}
+        answers = {m.op: m for m in heard if isinstance(m, PlannedOp) and m.op in asked}
         if failure is not None:
             last = next((m.op for m in reversed(heard) if isinstance(m, Doing) and m.op in asked), waiting[0].op)
-            found[last] = PlannedOp(last, failure=failure)
-        planned += found.values()
-        waiting = [op for op in waiting if op.op not in found]
+            answers[last] = PlannedOp(last, failure=failure)
+        planned += answers.values()
+        waiting = [op for op in waiting if op.op not in answers]
     return Described(ready.device, tuple(planned), ready.devices, max(ready.visible, ready.devices), ready.uuids)

@@ -100,8 +100,8 @@ def gather(settings: Settings, kind: str, listener: Listener) -> Facts:
         task = Examine(place=place_ops(settings, ()), opening=plan_opening(settings, kind, draw_seed()))
         around = make_environment(bench, WorkerPlace("doctor", kind))
         failure = run_worker(task, around, call_both(heard.append, listener))
-    seen = next((each for each in heard if isinstance(each, Examined)), None)
-    device = next((each.device for each in heard if isinstance(each, Ready)), None)
+    seen = next((message for message in heard if isinstance(message, Examined)), None)
+    device = next((message.device for message in heard if isinstance(message, Ready)), None)
     try:
         select(settings, ())
         ops = None
@@ -159,8 +159,10 @@ def _judge_packages(facts: Facts) -> Iterator[DoctorFinding]:
     upstream = packages.get("triton") or packages.get("pytorch-triton")  # its name in nightly builds of torch
     if torch is None and not (upstream or ascend) and not _has_other_hardware(facts):
         # A GPU's torch is what pip takes by itself, with the package that shows its clocks.
-        found = "torch triton nvidia-ml-py" if facts.has_nvidia else f"torch triton --extra-index-url {CPU_INDEX}"
-        yield _find(PROBLEM, "doctor_no_toolchain", command=f"pip install {found}")
+        packages_to_install = (
+            "torch triton nvidia-ml-py" if facts.has_nvidia else f"torch triton --extra-index-url {CPU_INDEX}"
+        )
+        yield _find(PROBLEM, "doctor_no_toolchain", command=f"pip install {packages_to_install}")
         return
     if torch is None:
         yield _find(PROBLEM, "doctor_no_torch", index=CPU_INDEX)

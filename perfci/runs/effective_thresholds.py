@@ -71,8 +71,8 @@ def over(
         written,
         earned={op: file.by_case() for op, file in earned_files.items() if op not in apart},
         loosened={
-            op: tuple(each for each in own.relaxed if each.about(key) and each.holds(day))
-            for op, own in written.ops.items()
+            op: tuple(entry for entry in thresholds.relaxed if entry.about(key) and entry.holds(day))
+            for op, thresholds in written.ops.items()
         },
         commanded=parse_values(asked or {}),
     )
@@ -93,10 +93,10 @@ def alpha_of(rules: Settings, asked: Mapping[str, str]) -> float:
 def parse_options(given: Collection[str]) -> dict[str, str]:
     """KEY=VALUE by key. The last counts if a key is given twice. Raises UsageError."""
     options: dict[str, str] = {}
-    for each in given:
-        key, equals, text = each.partition("=")
+    for option in given:
+        key, equals, text = option.partition("=")
         if not equals or not key.strip() or not text.strip():
-            raise UsageError("threshold_option", given=each)
+            raise UsageError("threshold_option", given=option)
         options[key.strip()] = text.strip()
     parse_values(options)
     return options
@@ -130,10 +130,10 @@ def _find_looser(plan: Plan, in_force: InForce) -> Iterator[dict[str, Fact]]:
     cases = [(op.op, case) for op in plan.ops for case in dict.fromkeys((*op.performance, *op.accuracy))]
     for key, value in in_force.limits.commanded.items():
         for op, case in [("", "")] if key == ALPHA else cases:
-            own = without.alpha if key == ALPHA else find_strictest(without.for_case(op, case), key)
-            if is_stricter(key, own, value):
+            usual = without.alpha if key == ALPHA else find_strictest(without.for_case(op, case), key)
+            if is_stricter(key, usual, value):
                 where = f"{op} {case}".strip() or "the whole run"
-                yield {"key": key, "value": show(key, value), "holds": show(key, own), "where": where}
+                yield {"key": key, "value": show(key, value), "holds": show(key, usual), "where": where}
                 break
 
 
@@ -175,7 +175,7 @@ def ended(rules: Settings, device: Device | None, day: date | None = None) -> tu
         written = load(rules.thresholds, list_known_ops(rules), rules.root)
     except StoredFileError as error:
         return (error.reason,)
-    entries = (each for op in sorted(written.ops) for each in written.ops[op].relaxed)
+    entries = (entry for op in sorted(written.ops) for entry in written.ops[op].relaxed)
     return tuple(relaxed_note(entry, today) for entry in entries if entry.about(key) and not entry.holds(today))
 
 

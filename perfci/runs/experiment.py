@@ -90,9 +90,9 @@ class Experiment:
     def measure(self) -> Run:
         """Plan a run, then verify and measure every planned op, each in a worker of its own."""
         self.clear()
-        found = self.describe()
-        plan = self.plan(found)
-        return self.record(self.begin(plan, found.device), self.estimate(plan, found.device))
+        described = self.describe()
+        plan = self.plan(described)
+        return self.record(self.begin(plan, described.device), self.estimate(plan, described.device))
 
     def seal(self) -> None:
         """Note the thresholds and baselines that count. Raises UsageError if they differ from those noted first."""
@@ -203,4 +203,4 @@ def order_needs(judgements: Judgements) -> list[tuple[Need, ...]]:
     strength = {need: against.get((need.op, need.case), 0.0) for need in judgements.needs}
     suspects = sorted((need for need in strength if strength[need] > 0.0), key=lambda need: -strength[need])
     others = tuple(need for need in strength if strength[need] <= 0.0)
-    return [each for each in (tuple(suspects), others) if each]
+    return [part for part in (tuple(suspects), others) if part]

@@ -26,9 +26,9 @@ def check(settings: Settings, request: Request, command: str, listener: Listener
         experiment = Experiment.find(bench, request, command)
         run, judgements = experiment.check()
         compilers = environment.installed_versions(COMPILERS[:2])
-        known = not any(note.kind == "triton_unknown" for op in run.ops for note in op.notes)
+        is_known = not any(note.kind == "triton_unknown" for op in run.ops for note in op.notes)
         if run.plan.device == "cpu" and Suite.PERFORMANCE in request.suites:
-            if known and compilers:
+            if is_known and compilers:
                 with bench.timing("compile"):
                     compiled = compile_ops(bench, request, experiment.tree)[0]
                 run = experiment.save(dataclasses.replace(run, static=compiled))

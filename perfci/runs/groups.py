@@ -52,10 +52,10 @@ class Group:
         """The ops with these cases only, here and at the base."""
         planned = []
         for op in self.ops:
-            mine = tuple(case.case for case in self.cases if case.op == op.op)
-            base = dataclasses.replace(op.base, performance=mine) if op.base else None
-            if mine:
-                planned.append(dataclasses.replace(op, accuracy=(), performance=mine, audit=(), base=base))
+            cases = tuple(case.case for case in self.cases if case.op == op.op)
+            base = dataclasses.replace(op.base, performance=cases) if op.base else None
+            if cases:
+                planned.append(dataclasses.replace(op, accuracy=(), performance=cases, audit=(), base=base))
         return tuple(planned)
 
 
@@ -123,7 +123,7 @@ def _write_tree(whole: Experiment, base: Base, number: int) -> BaseTree:
 
 def _join_ops(ops: Iterable[PlannedOp], groups: Sequence[Group], again: Again) -> list[PlannedOp]:
     """Returns the ops with their cases of all groups and those that are lost. Ops without any are left out."""
-    found = []
+    joined = []
     for op in ops:
         parts = [part for group in groups for part in group.planned if part.op == op.op]
         cases = [case for part in parts for case in part.performance]
@@ -140,8 +140,8 @@ def _join_ops(ops: Iterable[PlannedOp], groups: Sequence[Group], again: Again) -
             )
         if cases or op.failure:
             performance = tuple(dict.fromkeys(cases))
-            found.append(dataclasses.replace(op, accuracy=(), performance=performance, audit=(), base=base))
-    return found
+            joined.append(dataclasses.replace(op, accuracy=(), performance=performance, audit=(), base=base))
+    return joined
 
 
 def plan_groups(whole: Experiment, described: Described, groups: Sequence[Group], again: Again) -> Plan:

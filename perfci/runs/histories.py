@@ -17,5 +17,5 @@ def add_accepted(op: OpRun, run: Run, rules: Settings) -> OpRun:
         history = read_history(rules.baselines, run.environment.device.key, op.op).runs
     except StoredFileError:  # accepting and `perfci history` report it
         return op
-    earlier = [each for each in history if each.run != run.id]
-    return dataclasses.replace(op, stored=tuple(add_history(found, earlier) for found in op.stored))
+    earlier = [line for line in history if line.run != run.id]
+    return dataclasses.replace(op, stored=tuple(add_history(tensor, earlier) for tensor in op.stored))

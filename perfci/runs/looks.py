@@ -81,7 +81,7 @@ class Looks:
                 seconds = (first.measure_s or 0.0) + (message.measure_s or 0.0)
                 message = dataclasses.replace(first, late=late, measure_s=seconds, change=change)
             if isinstance(message, OpDone) and message.change:
-                weaker = (*message.change.weaker, *(each for each in apart.weaker if each not in message.change.weaker))
+                weaker = (*message.change.weaker, *(name for name in apart.weaker if name not in message.change.weaker))
                 message = dataclasses.replace(message, change=dataclasses.replace(message.change, weaker=weaker))
             if isinstance(message, AccuracyCase) and task.remaining:
                 gathered.note_base_suite()

@@ -26,17 +26,18 @@ def merge(sharded: ShardPlan, plan: str, runs: Sequence[Run], blank: Run) -> Run
     measured = [run for run in shards.values() if run.ops]
     refuse_mixed(measured)
     several = len({run.environment.device.uuid for run in measured}) > 1
-    found = {op.op: _name_board(op, run) if several else op for run in measured for op in run.ops}
+    op_runs = {op.op: _name_board(op, run) if several else op for run in measured for op in run.ops}
     given, lost = {op.op: op.shard for op in sharded.ops}, dict[int, Reason]()
     for number in range(1, sharded.shards + 1):
-        mine, part = {op for op in given if given[op] == number}, shards.get(number)
-        facts: dict[str, Fact] = {"shard": f"{number}/{sharded.shards}", "ops": len(mine)}
+        names, part = {op for op in given if given[op] == number}, shards.get(number)
+        facts: dict[str, Fact] = {"shard": f"{number}/{sharded.shards}", "ops": len(names)}
         if part is None:
             lost[number] = Reason("shard_missing", facts)
-        elif part.shard is None or not part.shard.done or mine - {op.op for op in part.ops}:
+        elif part.shard is None or not part.shard.done or names - {op.op for op in part.ops}:
             lost[number] = Reason("shard_unfinished", {**facts, "run": part.id, "signal": part.stopped})
     ran = [
-        found.get(op.op) or OpRun(op.op, failure=op.failure or lost.get(given.get(op.op, 0))) for op in sharded.plan.ops
+        op_runs.get(op.op) or OpRun(op.op, failure=op.failure or lost.get(given.get(op.op, 0)))
+        for op in sharded.plan.ops
     ]
     # Each job has its own time limit. The one that ends first counts.
     deadlines = [run.plan.deadline for run in shards.values() if run.plan.deadline]
@@ -95,18 +96,18 @@ def _refuse_foreign(sharded: ShardPlan, plan: str, run: Run) -> Shard:
         (as_fact("kind of device"), run.environment.device.kind, sharded.plan.device),
         (as_fact("op"), *((foreign[0], ", ".join(sorted(given)) or "-") if foreign else (None, None))),
     )
-    for what, found, planned in expected:
-        if found != planned:
-            raise UsageError("merge_foreign", run=run.id, what=what, found=str(found), planned=str(planned))
+    for what, here, planned in expected:
+        if here != planned:
+            raise UsageError("merge_foreign", run=run.id, what=what, found=str(here), planned=str(planned))
     return shard
 
 
 def refuse_mixed(runs: Sequence[Run]) -> None:
     """Raise UsageError for runs whose times cannot be compared. Boards of one model may differ."""
 
-    def refuse(run: Run, first: Run, what: str, found: str | None, other: str | None) -> None:
-        if found != other:
-            raise UsageError("merge_mixed", run=run.id, first=first.id, what=what, found=found, other=other)
+    def refuse(run: Run, first: Run, what: str, value: str | None, other: str | None) -> None:
+        if value != other:
+            raise UsageError("merge_mixed", run=run.id, first=first.id, what=what, found=value, other=other)
 
     for run in runs[1:]:
         refuse(run, runs[0], as_fact("device"), run.environment.device.key, runs[0].environment.device.key)

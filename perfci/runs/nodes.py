@@ -100,7 +100,7 @@ def unpack(packed: bytes, places: Sequence[Path]) -> None:
     with temporary_folder("cluster") as folder, tarfile.open(fileobj=io.BytesIO(packed)) as archive:
         archive.extractall(folder, filter="data")
         for number, place in enumerate(places):
-            if (found := folder / str(number)).is_dir():
-                shutil.copytree(found, place, dirs_exist_ok=True)
-            elif found.is_file():
-                shutil.copyfile(found, place)
+            if (kept := folder / str(number)).is_dir():
+                shutil.copytree(kept, place, dirs_exist_ok=True)
+            elif kept.is_file():
+                shutil.copyfile(kept, place)

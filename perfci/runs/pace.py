@@ -78,8 +78,12 @@ class Pace:
             seconds = expected(name) or (a_case and count * a_case)
             if name not in self._done:
                 left.append(None if seconds is None else max(seconds - took.get(name, 0.0), 0.0))
-        known = [each for each in left if each is not None]
+        estimates = [seconds for seconds in left if seconds is not None]
         # As many at once as now.
-        left_s = max(max(known, default=0.0), sum(known) / max(len(took), 1)) if len(known) == len(left) else None
+        left_s = (
+            max(max(estimates, default=0.0), sum(estimates) / max(len(took), 1))
+            if len(estimates) == len(left)
+            else None
+        )
         number = len(self._done), len(took), len(self.cases)
         return Position(*number, whole + cases, sum(self.cases.values()), left_s, self.later)

@@ -101,7 +101,7 @@ def make_plan(
         # Peers' figures are of every case, whatever a change touches.
         skip_unchanged=against.skips and not request.peers,
         duel_family=family,
-        removed=tuple(op for op in against.removed if op not in {each.renamed_from for each in planned}),
+        removed=tuple(op for op in against.removed if op not in {planned_op.renamed_from for planned_op in planned}),
         base_note=against.note or (Reason("nothing_to_duel") if alone else None),
         devices=devices,
         deadline=request.deadline,

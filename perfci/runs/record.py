@@ -30,11 +30,11 @@ class Record:
 
     def planned(self, op: str) -> PlannedOp:
         """What is planned of an op."""
-        return next(known for known in self.run.plan.ops if known.op == op)
+        return next(planned for planned in self.run.plan.ops if planned.op == op)
 
     def measured(self, op: str) -> OpRun:
         """What is known of an op that was begun."""
-        return next(known for known in self.run.ops if known.op == op)
+        return next(op_run for op_run in self.run.ops if op_run.op == op)
 
     @contextmanager
     def note_stops(self) -> Iterator[None]:
@@ -56,10 +56,10 @@ class Record:
     def note_apart(self, op: str, why: Reason) -> None:
         """Note that an op's revisions need a process each: later processes of it are pairs from the start."""
         ops = tuple(
-            dataclasses.replace(each, base=dataclasses.replace(each.base, apart=why))
-            if each.op == op and each.base
-            else each
-            for each in self.run.plan.ops
+            dataclasses.replace(planned, base=dataclasses.replace(planned.base, apart=why))
+            if planned.op == op and planned.base
+            else planned
+            for planned in self.run.plan.ops
         )
         self.run = dataclasses.replace(self.run, plan=dataclasses.replace(self.run.plan, ops=ops))
 
@@ -80,10 +80,10 @@ class Record:
 
     def put(self, op: OpRun, limits: Limits | None = None) -> None:
         """Put an op into the record, to be written with the next one."""
-        others = [known for known in self.run.ops if known.op != op.op]
+        others = [op_run for op_run in self.run.ops if op_run.op != op.op]
         self.run = dataclasses.replace(
             self.run,
-            ops=tuple(sorted([*others, op], key=lambda known: known.op)),
+            ops=tuple(sorted([*others, op], key=lambda op_run: op_run.op)),
             limits=join_limits([self.run.limits, limits or Limits()]),
             wall_s=round(time.monotonic() - self.began, 3),
         )

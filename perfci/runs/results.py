@@ -45,10 +45,10 @@ class StoredRun:
         """One row a launch, in time order: op, case, process, block, arm, us. Warns if the file is torn."""
         from perfci.report import export
 
-        found = read_launches(self.folder)
-        if found.note:
-            warnings.warn(sentence(found.note), stacklevel=2)
-        return export.tabulate_launches(found.rows)
+        kept = read_launches(self.folder)
+        if kept.note:
+            warnings.warn(sentence(kept.note), stacklevel=2)
+        return export.tabulate_launches(kept.rows)
 
 
 def read(path: Path, project: Path | None = None) -> StoredRun:

@@ -55,10 +55,10 @@ def retry(
             return blank, Judgements(())
         request = dataclasses.replace(request, ops=tuple(dict.fromkeys(case.op for case in cases)))
         whole = dataclasses.replace(whole, request=request)
-        found = whole.describe()
-        if found.device.key != device.key:
-            raise UsageError("again_device", run=earlier.id, planned=device.key, found=found.device.key)
-        groups, refused = group_cases(whole, found.ops, cases, _name_base)
+        described = whole.describe()
+        if described.device.key != device.key:
+            raise UsageError("again_device", run=earlier.id, planned=device.key, found=described.device.key)
+        groups, refused = group_cases(whole, described.ops, cases, _name_base)
         lost = [case for case in cases if case.failure]
         for case, why in refused:
             failure = because("again_not_duelled", why, op=case.op, case=case.case, commit=(case.commit or "")[:SHOWN])
@@ -71,7 +71,9 @@ def retry(
         again = Again(earlier.id, (*(case for group in groups for case in group.cases), *lost))
         if not again.cases:
             return blank, Judgements(())
-        return measure_groups(whole, blank, plan_groups(whole, found, groups, again), found.device, groups, earlier)
+        return measure_groups(
+            whole, blank, plan_groups(whole, described, groups, again), described.device, groups, earlier
+        )
 
 
 def _name_base(commit: str) -> Base:
@@ -83,8 +85,8 @@ def _find_open_cases(earlier: Run, settings: Settings) -> tuple[list[AgainCase],
     baselines, base = read_context(earlier, settings).baselines, earlier.plan.base
     # A case without a stored commit of its own has the one that the run was compared with.
     other = base.commit if base and base.how == How.BASELINE else None
-    stored = {(op, case.case): case for op, known in baselines.items() for case in known.cases}
-    found, undecided = [], set()
+    stored = {(op, case.case): case for op, baseline in baselines.items() for case in baseline.cases}
+    cases, undecided = [], set()
     for row in decide(earlier, settings).rows:
         if row.suite is not Suite.PERFORMANCE or row.case is None:
             continue
@@ -92,10 +94,10 @@ def _find_open_cases(earlier: Run, settings: Settings) -> tuple[list[AgainCase],
         failure = None if commit else Reason("again_no_commit", {"op": row.op, "case": row.case})
         is_open = row.verdict is Verdict.INCONCLUSIVE
         if is_open or (other and commit != other and row.verdict.gate is not Gate.FAILS):
-            found.append(AgainCase(row.op, row.case, commit, failure=failure))
+            cases.append(AgainCase(row.op, row.case, commit, failure=failure))
         if is_open:
             undecided.add((row.op, row.case))
-    return found, undecided
+    return cases, undecided
 
 
 def _find_last_commit(stored: BaselineCase | None, baseline: Baseline | None) -> str | None:

@@ -121,15 +121,15 @@ class Recorder:
             looks = {}
             for op in dict.fromkeys(need.op for need in needs):
                 wanted = [need for need in needs if need.op == op]
-                known = self._record.measured(op).performance
+                measured = self._record.measured(op).performance
                 for process in range(1, 1 + max(need.processes for need in wanted)):
-                    done = {case.case for case in known for block in case.blocks if block.process == process}
-                    done |= {case.case for case in known for block in case.host if block.process == process}
+                    done = {case.case for case in measured for block in case.blocks if block.process == process}
+                    done |= {case.case for case in measured for block in case.host if block.process == process}
                     cases = tuple(need.case for need in wanted if need.processes >= process and need.case not in done)
                     if cases:
                         name = _name_look(op, process)
                         looks[name] = op, process, cases
-                        self._later_s[name] = self._times.later(op, len(cases) / max(len(known), 1))
+                        self._later_s[name] = self._times.later(op, len(cases) / max(len(measured), 1))
             self._pace = Pace({name: len(cases) for name, (*_, cases) in looks.items()}, later=True)
             for op, process, cases in looks.values():
                 if not self._end:
@@ -157,8 +157,8 @@ class Recorder:
         left_s = self._left_s()
         if left_s is None or left_s >= self._times.later(op, len(cases) / max(len(start.performance), 1)):
             task = self._tasks.measure(op, process, cases)
-            limits = {case: each.compile_s for case, each in task.limits.items() if each.compile_s is not None}
-            took = {each.case: each.compile_s or 0.0 for each in start.performance}
+            limits = {case: limit.compile_s for case, limit in task.limits.items() if limit.compile_s is not None}
+            took = {measured.case: measured.compile_s or 0.0 for measured in start.performance}
             if any(took.get(case, 0.0) > limits.get(case, math.inf) for case in cases):  # a first call compiles again
                 shutil.rmtree(self._tasks.around(task).environment["TRITON_CACHE_DIR"], ignore_errors=True)
             yield from self._work(start, self._until(task, ()))
@@ -250,8 +250,8 @@ class Recorder:
     def _show_position(self) -> None:
         """Tell the listener how far the run is."""
         times = self._times
-        known = times.expected if times.known or times.took else lambda _: None
-        self._bench.listener(self._pace.find_position(self._later_s.get if self._pace.later else known))
+        expected = times.expected if times.known or times.took else lambda _: None
+        self._bench.listener(self._pace.find_position(self._later_s.get if self._pace.later else expected))
 
 
 def _name_look(op: str, process: int) -> str:

@@ -67,25 +67,25 @@ def compile_ops(bench: Bench, request: Request, tree: BaseTree | None) -> tuple[
             _Wanted(op, theirs[op.op], target, tree.settings, True, before, python)
             for target in targets for op in changed
         ]  # fmt: skip
-    found, files = dict[_Wanted, StaticOp](), {one: _find_file(bench, one) for one in wanted}
+    compiled_ops, files = dict[_Wanted, StaticOp](), {one: _find_file(bench, one) for one in wanted}
     for one, path in files.items():
         with contextlib.suppress(OSError, ValueError):  # not there, or of another shape: it is made anew
-            found |= {one: decode(read_regular(path), StaticOp)} if path else {}
-    for one, compiled in _compile(bench, [one for one in wanted if one not in found]).items():
-        found[one], path = compiled, files[one]
+            compiled_ops |= {one: decode(read_regular(path), StaticOp)} if path else {}
+    for one, compiled in _compile(bench, [one for one in wanted if one not in compiled_ops]).items():
+        compiled_ops[one], path = compiled, files[one]
         if path and not compiled.failure:
             with contextlib.suppress(OSError, StoredFileError):  # a cache that cannot be written only costs time
                 path.parent.mkdir(parents=True, exist_ok=True)
                 write_atomically(path, encode(compiled))
-    mine, others = (
+    ours_compiled, others = (
         tuple(
             dataclasses.replace(op, cases=tuple(case for case in op.cases if matches(case.case, request.pattern)))
-            for op in (found[one] for one in wanted if one.of_base is of_base)
+            for op in (compiled_ops[one] for one in wanted if one.of_base is of_base)
         )
         for of_base in (False, True)
     )
     have = {op.op for op in others} | same
-    cases = {op.op: tuple(case.case for case in op.cases) for op in mine}
+    cases = {op.op: tuple(case.case for case in op.cases) for op in ours_compiled}
     planned = []
     for op in head:
         base_op = PlannedBase(same=op.op in same) if tree else None
@@ -93,7 +93,7 @@ def compile_ops(bench: Bench, request: Request, tree: BaseTree | None) -> tuple[
             base_op = PlannedBase(failure=Reason("base_lacks_op", {"op": op.op, "base": tree.base.name}))
         moved = find_moved(op, bench.settings.root)
         planned.append(PlannedOp(op.op, performance=cases.get(op.op, ()), base=base_op, outdated=moved))
-    return Static(tuple(targets), tools, mine, others, before if python else ""), tuple(planned)
+    return Static(tuple(targets), tools, ours_compiled, others, before if python else ""), tuple(planned)
 
 
 def _fingerprint(folders: Sequence[OpFolder], settings: Settings) -> Mapping[str, Fingerprint]:
@@ -112,7 +112,7 @@ def describe_toolchain(packages: Mapping[str, str] | None = None) -> str:
 def _compile(bench: Bench, missing: Sequence[_Wanted]) -> Mapping[_Wanted, StaticOp]:
     """A worker for each target of each revision, several at a time."""
     broken = {one: reason for one in missing if (reason := find_violation(one.op))}
-    found = {one: StaticOp(one.op.op, one.target, failure=reason) for one, reason in broken.items()}
+    answers = {one: StaticOp(one.op.op, one.target, failure=reason) for one, reason in broken.items()}
     groups: dict[tuple[str, bool], list[_Wanted]] = {}
     for one in (one for one in missing if one not in broken):
         groups.setdefault((one.target, one.of_base), []).append(one)
@@ -120,10 +120,10 @@ def _compile(bench: Bench, missing: Sequence[_Wanted]) -> Mapping[_Wanted, Stati
 
     def compile_groups() -> Iterator[Sequence[Running]]:
         while waiting:
-            yield from _compile_group(bench, waiting.pop(0), found)
+            yield from _compile_group(bench, waiting.pop(0), answers)
 
     side_by_side([compile_groups() for _ in range(min(len(groups), os.cpu_count() or 1, MOST_WORKERS))])
-    return found
+    return answers
 
 
 def _compile_group(

@@ -164,7 +164,7 @@ class Tasks:
         assert task.base is not None
         op, base, tree = planned.op, task.base, self._tree.settings.root
         files = [f"{op}_{part}.py" for part in ("accuracy", "baseline", "performance")]
-        if planned.base is None or not {Path(each).name for each in planned.base.changed}.intersection(files):
+        if planned.base is None or not {Path(file).name for file in planned.base.changed}.intersection(files):
             return None
         root = self._bench.folder / "suites" / op
         shutil.rmtree(root, ignore_errors=True)  # of an attempt before
@@ -196,8 +196,8 @@ class Tasks:
         peers, by_round = task.peers and bool(planned.peers), self._record.run.plan.device in SPLIT
         head = dataclasses.replace(task, base=judged, cache=cache, peers=peers, by_round=by_round)
         # Its own suite does not know a case by the name of now.
-        known = [case for case in base.plan.cases if case not in planned.renamed]
-        cases = tuple(case for case in known if task.cases is None or case in task.cases)
+        shared_cases = [case for case in base.plan.cases if case not in planned.renamed]
+        cases = tuple(case for case in shared_cases if task.cases is None or case in task.cases)
         other = dataclasses.replace(
             self.on_base(dataclasses.replace(head, base=base)),
             base=None,

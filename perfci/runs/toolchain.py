@@ -30,11 +30,13 @@ def prepare(requirements: Sequence[str], settings: Settings, tell: Callable[[Pat
     compiler, not pinned, or cannot be installed.
     """
     wanted = sorted(requirement.replace(" ", "") for requirement in requirements)
-    for each in wanted:
-        name, _, version = each.partition("==")
+    for requirement in wanted:
+        name, _, version = requirement.partition("==")
         if name not in COMPILERS or not re.fullmatch(r"\w[\w.+!-]*", version, re.ASCII):
-            raise UsageError("toolchain_malformed", asked=each, known=", ".join(f"{name}==X" for name in COMPILERS))
-    folders = [os.path.realpath(each) for each in sys.path if Path(each).name in _INSTALLED]
+            raise UsageError(
+                "toolchain_malformed", asked=requirement, known=", ".join(f"{name}==X" for name in COMPILERS)
+            )
+    folders = [os.path.realpath(entry) for entry in sys.path if Path(entry).name in _INSTALLED]
     parts = (*wanted, sys.executable, sys.version, *folders)
     key = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
     folder = caches(settings) / "toolchains" / f"{'-'.join(wanted).replace('==', '-')}-{key}"
@@ -58,7 +60,7 @@ def _install(wanted: Sequence[str], site: Path) -> None:
     if not command[0]:
         raise UsageError("toolchain_no_installer", asked=" ".join(wanted))
     # Triton depends on nothing that torch has not brought.
-    alone = [] if any(each.startswith("torch==") for each in wanted) else ["--no-deps"]
+    alone = [] if any(requirement.startswith("torch==") for requirement in wanted) else ["--no-deps"]
     command += [*alone, "--target", str(site), *wanted]
     done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
     if done.returncode:

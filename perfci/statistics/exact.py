@@ -97,7 +97,7 @@ def signed_rank_p(shifts: ArrayLike, tau: float = 0.0) -> float:
     """Exact one-sided p of Wilcoxon's test of d > tau (Hollander et al., 3.1). Zeros and ties count against it."""
     # Of a few blocks plain numbers are sorted faster than arrays. Of equal ones those against it get the higher ranks.
     excess = [shift - tau for shift in np.asarray(shifts, dtype=np.float64).tolist()]
-    ranked = sorted((abs(each), each <= 0) for each in excess)
+    ranked = sorted((abs(shift), shift <= 0) for shift in excess)
     ranks = sum(rank for rank, (_, negative) in enumerate(ranked, 1) if not negative)
     return float(signed_rank_tail(len(excess))[ranks])
 
@@ -204,8 +204,8 @@ def control_weight(kernel: Floats, reference: Floats, runs: Sequence[Hashable]) 
     if count < 2:
         return Weight(0.0, None)
     k, r = kernel - kernel.sum() / count, reference - reference.sum() / count
-    variance, own, covariance = float(r @ r) / count, float(k @ k) / count, float(k @ r) / count
-    spread = math.sqrt(own) * math.sqrt(variance)
+    variance, kernel_variance, covariance = float(r @ r) / count, float(k @ k) / count, float(k @ r) / count
+    spread = math.sqrt(kernel_variance) * math.sqrt(variance)
     if spread == 0:
         return Weight(0.0, None)
     correlation = covariance / spread

@@ -42,7 +42,7 @@ def find_tail(blocks: Sequence[Block], seen: Look) -> Tail | None:
     shift = max(seen.shift.value, 0.0)
     tested = []
     for ratios, least in ((means, seen.tau), (p90s, 2 * seen.tau)):
-        beyond = [each for each in (math.log(ratio) - shift for ratio in ratios) if abs(each) > least]
+        beyond = [excess for excess in (math.log(ratio) - shift for ratio in ratios) if abs(excess) > least]
         tested.append(exact.signed_rank_p(beyond) if beyond else 1.0)
     processes: dict[int, list[float]] = {}
     for block, mean in zip(blocks, means, strict=True):

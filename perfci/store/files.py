@@ -135,7 +135,7 @@ def _open_locked(path: Path) -> int | None:
 
 def _remove_unfinished(folder: Path) -> None:
     """Removes what killed processes left in a folder. Where there are no locks it stays."""
-    for left in [each for each in os.scandir(folder) if fnmatch.fnmatch(each.name, UNFINISHED)]:
+    for left in [file for file in os.scandir(folder) if fnmatch.fnmatch(file.name, UNFINISHED)]:
         with contextlib.suppress(AttributeError, ImportError, OSError):
             handle = os.open(left.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
             try:
@@ -163,8 +163,8 @@ def _put_back(path: Path, before: bytes | None) -> None:
 
 def place_in_json(error: msgspec.ValidationError) -> dict[str, str]:
     """Returns what msgspec found, and where: "Expected `int`, got `str` - at `$.format`"."""
-    found, _, place = str(error).partition(" - at ")
-    return {"found": found, "place": place.strip("`") or "$"}
+    fault, _, place = str(error).partition(" - at ")
+    return {"found": fault, "place": place.strip("`") or "$"}
 
 
 def _read(path: Path) -> bytes:
@@ -179,13 +179,13 @@ def _read(path: Path) -> bytes:
 def _check_format(path: Path, data: bytes) -> None:
     foreign = StoredFileError("file_foreign", path=str(path))
     try:
-        found = _parse(path, data, FormatHead).format
+        version = _parse(path, data, FormatHead).format
     except StoredFileError as error:
         raise (foreign if error.reason.kind == "file_unexpected" else error) from error
-    if found is None or found < 1:
+    if version is None or version < 1:
         raise foreign
-    if found > FORMAT:
-        raise StoredFileError("file_too_new", path=str(path), found=found, supported=FORMAT)
+    if version > FORMAT:
+        raise StoredFileError("file_too_new", path=str(path), found=version, supported=FORMAT)
 
 
 def _parse(path: Path, data: bytes, kind: type[Record]) -> Record:

@@ -55,7 +55,7 @@ def read_history(folder: Path, device: str, op: str, *, follow: bool = True, for
 
     follow: with cases' present names. Runs of the op's earlier name (`formerly` if no line has it) come first.
     """
-    return follow_names(lambda each: _read(folder, device, each), op, formerly) if follow else _read(folder, device, op)
+    return follow_names(lambda name: _read(folder, device, name), op, formerly) if follow else _read(folder, device, op)
 
 
 def history_ops(folder: Path, device: str) -> list[str]:
@@ -66,8 +66,8 @@ def history_ops(folder: Path, device: str) -> list[str]:
 
 def history_devices(folder: Path) -> list[str]:
     """Keys of the device models that have any history."""
-    known = sorted({path.parent.name for path in folder.glob(f"*/*{ENDING}")})
-    return [device for device in known if NAME.fullmatch(device) and history_ops(folder, device)]
+    devices = sorted({path.parent.name for path in folder.glob(f"*/*{ENDING}")})
+    return [device for device in devices if NAME.fullmatch(device) and history_ops(folder, device)]
 
 
 def check_history(folder: Path, device: str, op: str) -> None:
@@ -138,10 +138,10 @@ def merge_runs(old: HistoryRun, new: HistoryRun) -> HistoryRun:
     if old.epoch and new.epoch:
         why = old.epoch.why if new.epoch.why in old.epoch.why else f"{old.epoch.why}; {new.epoch.why}"
         epoch = Epoch(why, tuple(dict.fromkeys((*old.epoch.cases, *new.epoch.cases))))
-    known = {case.case for case in cases}
-    left = tuple(case for case in dict.fromkeys((*old.inconclusive, *new.inconclusive)) if case not in known)
+    names = {case.case for case in cases}
+    left = tuple(case for case in dict.fromkeys((*old.inconclusive, *new.inconclusive)) if case not in names)
     runs = replace(new, cases=cases, accuracy=accuracy, epoch=epoch, inconclusive=left, stored=stored)
-    kept = tuple(case for case in new.kept if case not in {*known, *left})
+    kept = tuple(case for case in new.kept if case not in {*names, *left})
     return replace(runs, boards=new.boards or old.boards, kept=kept)
 
 
@@ -149,28 +149,28 @@ def follow_names(
     read: Callable[[str], History], op: str, formerly: str | None = None, seen: frozenset[str] = frozenset()
 ) -> History:
     """Returns an op's history with present names, behind that of its earlier name. read: an op's own history."""
-    found = read(op)
-    before = next((run.renamed_from for run in reversed(found.runs) if run.renamed_from), formerly)
+    here = read(op)
+    before = next((run.renamed_from for run in reversed(here.runs) if run.renamed_from), formerly)
     if before and before not in seen | {op}:
         try:
             earlier = follow_names(read, before, None, seen | {op})
         except StoredFileError as error:  # a line holds a name that no file may have
-            earlier = History(before, found.device, (), (error.reason,))
-        known = {run.run for run in found.runs}
-        runs = (*(run for run in earlier.runs if run.run not in known), *found.runs)
-        found = replace(found, runs=runs, problems=(*earlier.problems, *found.problems))
-    return replace(found, runs=with_names_of_now(found.runs))
+            earlier = History(before, here.device, (), (error.reason,))
+        ids = {run.run for run in here.runs}
+        runs = (*(run for run in earlier.runs if run.run not in ids), *here.runs)
+        here = replace(here, runs=runs, problems=(*earlier.problems, *here.problems))
+    return replace(here, runs=with_names_of_now(here.runs))
 
 
 def with_names_of_now(runs: Sequence[HistoryRun], renamed: Mapping[str, str] | None = None) -> tuple[HistoryRun, ...]:
     """Returns the runs, oldest first, with each case under its last name. renamed: id now -> before, of a later run."""
     now = {old: new for new, old in (renamed or {}).items()}
-    found = []
+    renamed_runs = []
     for run in reversed(runs):
-        found.append(_rename(run, now) if now else run)
+        renamed_runs.append(_rename(run, now) if now else run)
         # What an even later run renamed again has its last name.
         now |= {old: now.get(new, new) for new, old in run.renamed.items()}
-    return tuple(reversed(found))
+    return tuple(reversed(renamed_runs))
 
 
 def _rename(run: HistoryRun, now: Mapping[str, str]) -> HistoryRun:

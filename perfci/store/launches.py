@@ -51,7 +51,7 @@ def append_launches(
     folder: Path, op: str, case: str, process: int, block: int, arms: Mapping[str, Sequence[float]]
 ) -> None:
     """Append one block's launches by arm. Raises StoredFileError if they can't be written, the file as it was."""
-    rounded = {arm: tuple(round(float(each), DECIMALS) for each in us) for arm, us in arms.items()}
+    rounded = {arm: tuple(round(float(launch_us), DECIMALS) for launch_us in us) for arm, us in arms.items()}
     data = _pack(LaunchRow(op, case, process, block, arm, us) for arm, us in rounded.items())
     path = folder / LAUNCHES_FILE
     size = path.stat().st_size if path.exists() else 0
@@ -76,8 +76,8 @@ def clear_launches(folder: Path) -> None:
 
 def drop_launches(folder: Path, op: str, process: int, cases: Container[str] | None = None) -> None:
     """Remove what one process of an op left behind, of these cases or of all. Raises StoredFileError."""
-    found = read_launches(folder).rows
-    kept = [row for row in found if (row.op, row.process) != (op, process) or not (cases is None or row.case in cases)]
+    rows = read_launches(folder).rows
+    kept = [row for row in rows if (row.op, row.process) != (op, process) or not (cases is None or row.case in cases)]
     write_atomically(folder / LAUNCHES_FILE, _pack(kept))
 
 
@@ -100,9 +100,9 @@ def read_launches(folder: Path) -> Launches:
     rows: list[LaunchRow] = []
     try:
         for line in _lines(path):
-            found = _HEAD.decode(line).format or 1
-            if found > FORMAT:
-                raise StoredFileError("file_too_new", path=str(path), found=found, supported=FORMAT)
+            version = _HEAD.decode(line).format or 1
+            if version > FORMAT:
+                raise StoredFileError("file_too_new", path=str(path), found=version, supported=FORMAT)
             rows.append(_ROW.decode(line))
     except FileNotFoundError:
         return Launches()

@@ -23,12 +23,12 @@ def text(record: Any) -> str:
     ops = getattr(record, "ops", None)
     if not ops or not all(map(dataclasses.is_dataclass, ops)):
         return _object(plain(record), "") + "\n"
-    known = dict(_LAID_OUT)
+    before = dict(_LAID_OUT)
     _LAID_OUT.clear()
     for op in ops:
-        _LAID_OUT[id(op)] = known.get(id(op)) or (op, _Text(_value(plain(op), "  ")))
-    found = {**plain(dataclasses.replace(record, ops=())), "ops": [_LAID_OUT[id(op)][1] for op in ops]}
-    return _object(found, "") + "\n"
+        _LAID_OUT[id(op)] = before.get(id(op)) or (op, _Text(_value(plain(op), "  ")))
+    whole = {**plain(dataclasses.replace(record, ops=())), "ops": [_LAID_OUT[id(op)][1] for op in ops]}
+    return _object(whole, "") + "\n"
 
 
 def line(record: Any) -> str:
@@ -52,14 +52,14 @@ def plain(value: Any) -> Any:
         return {storable(str(key)): plain(item) for key, item in value.items()}
     if not dataclasses.is_dataclass(kind):
         return value
-    found = {}
+    members = {}
     for name, optional in _fields(kind):
         item = getattr(value, name)
         if type(item) is float and math.isfinite(item):
-            found[name] = float(f"{item:.{DIGITS}g}")
+            members[name] = float(f"{item:.{DIGITS}g}")
         elif item or not optional or item not in _ABSENT:
-            found[name] = plain(item)
-    return found
+            members[name] = plain(item)
+    return members
 
 
 _ENCODER = msgspec.json.Encoder(order="sorted")

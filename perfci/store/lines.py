@@ -33,8 +33,8 @@ def make_line(
 
     stored: the op's baseline from then on.
     """
-    line = next((each for each in run.ops if each.op == op), OpRun(op))
-    planned = next((each for each in run.plan.ops if each.op == op), None)
+    line = next((op_run for op_run in run.ops if op_run.op == op), OpRun(op))
+    planned = next((planned_op for planned_op in run.plan.ops if planned_op.op == op), None)
     rows = {row.case: row for row in judgements.rows if row.op == op and row.case and row.suite is Suite.PERFORMANCE}
     cases = tuple(_case(case, run) for case in line.performance if case.case in accepted and list_first_look(case))
     here = [case.case for case in cases]
@@ -94,10 +94,10 @@ def _spread(arms: Sequence[ArmBlock]) -> Spread:
 
 def by_process(blocks: Sequence[Block | HostBlock], quantities: Sequence[T]) -> dict[int, list[T]]:
     """Returns quantities, one a block, by process, the first look first."""
-    found: dict[int, list[T]] = {}
-    for block, quantity in sorted(zip(blocks, quantities, strict=True), key=lambda each: each[0].process):
-        found.setdefault(block.process, []).append(quantity)
-    return found
+    by_number: dict[int, list[T]] = {}
+    for block, quantity in sorted(zip(blocks, quantities, strict=True), key=lambda pair: pair[0].process):
+        by_number.setdefault(block.process, []).append(quantity)
+    return by_number
 
 
 def find_median(values: Iterable[float | None]) -> float | None:
@@ -124,10 +124,10 @@ def _count_by_board(op: OpRun, run: Run, rows: Mapping[str, Judgement]) -> tuple
         inconclusive = row.verdict is Verdict.INCONCLUSIVE and not advised
         suspect = any(block.process for block in case.blocks) and not inconclusive
         overturned = suspect and not advised and row.verdict not in CONFIRMED
-        known = board_counts.get(board, BoardCounts(board, 0))
-        counts = (known.inconclusive + inconclusive, known.suspects + suspect, known.overturned + overturned)
+        before = board_counts.get(board, BoardCounts(board, 0))
+        counts = (before.inconclusive + inconclusive, before.suspects + suspect, before.overturned + overturned)
         errors = max(block.state.ecc_errors or 0 for block in case.blocks if block.process == 0)
-        board_counts[board] = BoardCounts(board, known.judged + 1, *counts, max(known.ecc_errors, errors))
+        board_counts[board] = BoardCounts(board, before.judged + 1, *counts, max(before.ecc_errors, errors))
     return tuple(board_counts.values())
 
 
@@ -137,4 +137,4 @@ def find_worst_errors(checks: Sequence[AccuracyCase]) -> tuple[HistoryAccuracy, 
     for check in checks:
         if check.values == ORDINARY and check.errors and not check.failure and not check.unchecked:
             by_case.setdefault(check.case, []).append(check.errors)
-    return tuple(HistoryAccuracy(case, len(found), worst(found)) for case, found in by_case.items())
+    return tuple(HistoryAccuracy(case, len(errors), worst(errors)) for case, errors in by_case.items())

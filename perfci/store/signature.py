@@ -41,12 +41,12 @@ def check(path: Path) -> None:
     if key is None:
         return
     try:
-        found, data = read_regular(place, _LONGEST).strip(), read_regular(path)
+        signature, data = read_regular(place, _LONGEST).strip(), read_regular(path)
     except FileNotFoundError as error:
         raise StoredFileError("signature_missing", path=str(path), name=KEY) from error
     except OSError as error:
         raise StoredFileError("file_unreadable", path=str(path), why=error.strerror or str(error)) from error
-    if not hmac.compare_digest(found, _compute(key, path, data).encode()):
+    if not hmac.compare_digest(signature, _compute(key, path, data).encode()):
         raise StoredFileError("signature_wrong", path=str(path), name=KEY)
 
 

@@ -98,7 +98,7 @@ class CaseThresholds:
         >>> CaseThresholds(speedup=1.2).widen(0.2).speedup, CaseThresholds().widen(0.03).tau_at(2.0)
         (1.0, 0.05)
         """
-        margin, span, host = (max(each, up_to) for each in (self.margin, self.span_margin, self.host_margin))
+        margin, span, host = (max(limit, up_to) for limit in (self.margin, self.span_margin, self.host_margin))
         tau = tuple((start, max(tau, up_to)) for start, tau in self.tau)
         speedup = self.speedup and self.speedup / (1 + up_to)
         share = self.bandwidth_share and self.bandwidth_share / (1 + up_to)

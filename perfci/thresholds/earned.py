@@ -28,10 +28,10 @@ class EarnedFile:
 
     def by_case(self) -> Mapping[str, Mapping[str, float]]:
         """Case id -> key -> value."""
-        found: dict[str, dict[str, float]] = {}
+        by_case: dict[str, dict[str, float]] = {}
         for value in self.values:
-            found.setdefault(value.case, {})[value.key] = value.value
-        return found
+            by_case.setdefault(value.case, {})[value.key] = value.value
+        return by_case
 
 
 @dataclass(frozen=True)
@@ -53,15 +53,15 @@ def read_file(path: Path, op: str, device: str) -> EarnedFile:
     """The earned values of one file. None if there is no file. Raises StoredFileError."""
     if not path.exists() and not path.is_symlink():
         return EarnedFile(op, device, path)
-    found, known = decode(path, _EarnedFile), set[tuple[str, str]]()
-    for number, each in enumerate(found.earned):
+    stored, seen = decode(path, _EarnedFile), set[tuple[str, str]]()
+    for number, value in enumerate(stored.earned):
         place = {"path": str(path), "place": f"$.earned[{number}]"}
-        if each.key not in KEYS or write_value(each.key, each.value) is None:
-            raise StoredFileError("file_unexpected", found=f"{each.key} {each.value}", **place)
-        if (each.case, each.key) in known:
-            raise StoredFileError("file_unexpected", found=f"{each.key} {each.case}, twice", **place)
-        known.add((each.case, each.key))
-    return EarnedFile(op, device, path, found.earned, found.environment, read_regular(path))
+        if value.key not in KEYS or write_value(value.key, value.value) is None:
+            raise StoredFileError("file_unexpected", found=f"{value.key} {value.value}", **place)
+        if (value.case, value.key) in seen:
+            raise StoredFileError("file_unexpected", found=f"{value.key} {value.case}, twice", **place)
+        seen.add((value.case, value.key))
+    return EarnedFile(op, device, path, stored.earned, stored.environment, read_regular(path))
 
 
 def write_earned(file: EarnedFile, environment: Environment, values: Iterable[Earned]) -> bytes:

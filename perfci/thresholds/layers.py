@@ -95,10 +95,10 @@ def overlay(
     limits = written
     for key in {**earned, **{entry.key: 0.0 for entry in relaxed}, **commanded}:
 
-        def choose(own: float | None, key: str = key) -> float | None:
-            value = earned[key] if key in earned and is_stricter(key, earned[key], own) else own
+        def choose(written_value: float | None, key: str = key) -> float | None:
+            value = earned[key] if key in earned and is_stricter(key, earned[key], written_value) else written_value
             for entry in relaxed:
-                to = own if entry.to is None else entry.to
+                to = written_value if entry.to is None else entry.to
                 if entry.key == key and is_stricter(key, value, to):
                     value = to
             return commanded.get(key, value)

@@ -49,9 +49,9 @@ class Thresholds:
 
     def for_case(self, op: str, case: str) -> CaseThresholds:
         """What this case is judged by."""
-        own = self.ops.get(op)
-        overlay = own.common if own else self.default
-        for pattern, overrides in own.cases if own else ():
+        of_op = self.ops.get(op)
+        overlay = of_op.common if of_op else self.default
+        for pattern, overrides in of_op.cases if of_op else ():
             if matches(case, pattern):
                 overlay = override(overlay, overrides)
         if self.earned or self.loosened or self.commanded:
@@ -69,15 +69,15 @@ class Thresholds:
         relaxed = getattr(replace(self, commanded={}).for_case(op, case), key) != getattr(asked, key)
         if not relaxed and getattr(asked, key) != getattr(written, key):
             return f"{self.folder}/{device}/{op}.json"
-        own = self.ops.get(op)
-        of_case = own and any(key in fields and matches(case, pattern) for pattern, fields in own.cases)
-        by_op = own and getattr(own.common, key) != getattr(self.default, key)
+        of_op = self.ops.get(op)
+        of_case = of_op and any(key in fields and matches(case, pattern) for pattern, fields in of_op.cases)
+        by_op = of_op and getattr(of_op.common, key) != getattr(self.default, key)
         return f"{self.folder}/{op if relaxed or of_case or by_op else 'default'}.yaml"
 
     def expected(self, op: str, case: str | None = None) -> tuple[Expected, ...]:
         """The op's expected entries, or those of them that are about one case."""
-        own = self.ops.get(op)
-        entries = (*own.expected, *own.dropped) if own else ()
+        of_op = self.ops.get(op)
+        entries = (*of_op.expected, *of_op.dropped) if of_op else ()
         if case is None:
             return entries
         return tuple(entry for entry in entries if not entry.weaker and matches(case, entry.case))
@@ -86,10 +86,10 @@ class Thresholds:
         """These rules with all expected entries of the change that they judge."""
         ops = {}
         for op in sorted({*self.ops, *(entry.op for entry in entries)}):
-            own = self.ops.get(op, OpThresholds(self.default))
+            of_op = self.ops.get(op, OpThresholds(self.default))
             theirs = tuple(entry for entry in entries if entry.op == op)
-            dropped = tuple(entry for entry in own.expected if entry not in theirs)
-            ops[op] = replace(own, expected=theirs, dropped=dropped)
+            dropped = tuple(entry for entry in of_op.expected if entry not in theirs)
+            ops[op] = replace(of_op, expected=theirs, dropped=dropped)
         return replace(self, ops=ops)
 
 

@@ -36,8 +36,8 @@ class Place:
 
     def unlike(self, want: str) -> StoredFileError:
         """The error of a value that is not what is wanted."""
-        found = self.node.value if isinstance(self.node, yaml.ScalarNode) else say("a list or a mapping")
-        return self.error("threshold_value", found=shorten_text(str(found)) or say("nothing"), want=want)
+        text = self.node.value if isinstance(self.node, yaml.ScalarNode) else say("a list or a mapping")
+        return self.error("threshold_value", found=shorten_text(str(text)) or say("nothing"), want=want)
 
     def text(self, want: str) -> str:
         """A single value as it is written, without its quotes. Raises the error that asks for what is wanted."""
@@ -98,7 +98,7 @@ def find_meant(word: str, words: Collection[str]) -> str | None:
 def list_nearest_first(word: str, words: Collection[str]) -> str:
     """The known words as a list in a sentence, the one that was probably meant first. A dash if there are none."""
     guess = find_meant(word, words)
-    return ", ".join(sorted(words, key=lambda known: (known != guess, known))) or "-"
+    return ", ".join(sorted(words, key=lambda name: (name != guess, name))) or "-"
 
 
 def list_yaml(folder: Path) -> dict[str, Path]:

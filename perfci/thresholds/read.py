@@ -52,7 +52,7 @@ def load(folder: Path, ops: Collection[str] | None = None, root: Path | None = N
     default = CaseThresholds()
     if path := files.pop(DEFAULT, None):
         default = override(default, _read_fields(read(path), _DEFAULT_KEYS))
-    found = {}
+    by_op = {}
     for op, path in files.items():
         if ops is not None and op not in ops:
             guess = find_meant(op, {*ops, DEFAULT})
@@ -63,8 +63,8 @@ def load(folder: Path, ops: Collection[str] | None = None, root: Path | None = N
         expected = tuple(replace(entry, op=op, file=file) for entry in fields.pop("expected", ()))
         relaxed = tuple(replace(entry, op=op, file=file) for entry in fields.pop("relaxed", ()))
         common = override(default, fields)
-        found[op] = OpThresholds(common, cases, expected, relaxed=relaxed)
-    return Thresholds(default, found, shown)
+        by_op[op] = OpThresholds(common, cases, expected, relaxed=relaxed)
+    return Thresholds(default, by_op, shown)
 
 
 def _read_fields(place: Place | None, keys: Mapping[str, Reader]) -> dict[str, Any]:
@@ -154,7 +154,7 @@ def read_expected(place: Place) -> tuple[Expected, ...]:
     keys = {"case": read_case, "up_to": up_to, "why": read_why, "until": read_until, "weaker": _read_weaker}
     expected: dict[str, Expected] = {}
     for member in place.members(say("a list with an entry a line, such as {example}", example=f"- {example}")):
-        weaker = isinstance(member.node, yaml.MappingNode) and any(each.key == "weaker" for each in member.items())
+        weaker = isinstance(member.node, yaml.MappingNode) and any(part.key == "weaker" for part in member.items())
         needed = ("weaker", "why", "until") if weaker else ("case", "up_to", "why", "until")
         fields = _read_entry(member, {name: keys[name] for name in needed}, needed, example)
         entry = Expected(**{"op": "", "case": "*", "up_to": 0.0, "line": member.line, **fields})
@@ -176,12 +176,12 @@ def _read_weaker(place: Place) -> str:
 def read_relaxed(place: Place) -> tuple[Relaxed, ...]:
     """What stands under the key `relaxed`, still without op and file. Raises StoredFileError."""
     example = "{key: tau, to: 2 %, why: ..., until: 2027-01-31}"
-    known = {key: reader for key, reader in NUMBERS.items() if key != ALPHA}
+    readers = {key: reader for key, reader in NUMBERS.items() if key != ALPHA}
 
     def read_key(entry: Place) -> str:
         text = entry.text(say("the name of a threshold, such as tau"))
-        if text not in known:
-            raise make_unknown_error(replace(entry, key=text), known)
+        if text not in readers:
+            raise make_unknown_error(replace(entry, key=text), readers)
         return text
 
     def read_device(entry: Place) -> str:
@@ -198,7 +198,7 @@ def read_relaxed(place: Place) -> tuple[Relaxed, ...]:
         fields = _read_entry(member, keys, ("key", "why", "until"), example)
         if "to" in fields:
             # Errors name the threshold whose value it is.
-            fields["to"] = known[fields["key"]](replace(fields["to"], key=fields["key"]))
+            fields["to"] = readers[fields["key"]](replace(fields["to"], key=fields["key"]))
         entry = Relaxed(op="", line=member.line, **fields)
         if entry.which in relaxed:
             what = shorten_text(f"{entry.key} {entry.case or ''}".strip())
