@@ -148,7 +148,7 @@ class Subject:
 
     def suspect(self, reason: Reason) -> None:
         """Note what looks like cheating, each kind once."""
-        if all(known.kind != reason.kind for known in self.suspicion):
+        if all(earlier.kind != reason.kind for earlier in self.suspicion):
             self.suspicion.append(reason)
 
     def drop_base(self, why: Reason) -> None:
@@ -158,15 +158,15 @@ class Subject:
 
     def note_peer(self, peer: PeerArm) -> None:
         """Note what is known of a peer. One that failed is timed no more."""
-        known = {each.name: each for each in self.facts.peers} | {peer.name: peer}
-        self.facts = replace(self.facts, peers=tuple(known.values()))
+        peers = {one.name: one for one in self.facts.peers} | {peer.name: peer}
+        self.facts = replace(self.facts, peers=tuple(peers.values()))
         if peer.failure:
             self.peers.pop(peer.name, None)
 
     def drop_peer(self, name: str, why: Reason) -> None:
         """Time a peer no more."""
-        known = next((peer for peer in self.facts.peers if peer.name == name), PeerArm(name))
-        self.note_peer(replace(known, failure=why))
+        before = next((peer for peer in self.facts.peers if peer.name == name), PeerArm(name))
+        self.note_peer(replace(before, failure=why))
 
 
 @dataclass(frozen=True)

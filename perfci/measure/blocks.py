@@ -79,7 +79,7 @@ def measure_in_turns(
         index, cases, shared = turn
         chosen = [subject for subject in subjects if subject.case in cases]
         # The same order in both processes, of which one may have further cases.
-        chosen.sort(key=lambda each: random.Random(f"{bench.seed}/{bench.process}/{index}/{each.case}").random())
+        chosen.sort(key=lambda one: random.Random(f"{bench.seed}/{bench.process}/{index}/{one.case}").random())
         first = bench.comes_first(index)
         for subject in chosen:
             subject.baton = baton if baton.by_round and subject.case in shared else None

@@ -41,13 +41,13 @@ def tolerance(dtype: str, overrides: Mapping[str, tuple[float, float]] | None, t
 
 def relative_l2(outputs: Iterable[Deviation]) -> float | None:
     """||output - exact||_2 / ||exact||_2 of all outputs of a call as one vector. See `ErrorStats.l2`."""
-    found = [output for output in outputs if output.stats.count]
-    shares = [math.sqrt(each.stats.count / sum(one.stats.count for one in found)) for each in found]
-    errors = [each.stats.rmse for each in found if each.stats.rmse is not None]
-    if not found or len(errors) < len(found):
+    counted = [output for output in outputs if output.stats.count]
+    shares = [math.sqrt(deviation.stats.count / sum(one.stats.count for one in counted)) for deviation in counted]
+    errors = [one.stats.rmse for one in counted if one.stats.rmse is not None]
+    if not counted or len(errors) < len(counted):
         return None
     error = math.hypot(*map(operator.mul, shares, errors))
-    exact = math.hypot(*map(operator.mul, shares, (each.exact for each in found)))
+    exact = math.hypot(*map(operator.mul, shares, (one.exact for one in counted)))
     ratio = error / exact if exact else math.inf if error else 0.0
     return ratio if math.isfinite(ratio) else None
 
@@ -126,8 +126,8 @@ class Standard:
             return math.inf
         atol = self.atol + self.slack
         finite = np.isfinite(got) & np.isfinite(self.exact)
-        found, right = np.where(finite, got, 0.0), np.where(finite, self.exact, 0.0)
-        share = largest_share(np.abs(found - right), atol + self.rtol * np.abs(right))
+        numbers, right = np.where(finite, got, 0.0), np.where(finite, self.exact, 0.0)
+        share = largest_share(np.abs(numbers - right), atol + self.rtol * np.abs(right))
         if share <= 1:
             return share
         errors = sort_errors(got, self.exact, self.rtol, atol, summed=self.summed)
@@ -254,7 +254,7 @@ def find_growth(
     right = np.where(finite, exact, 0.0)
     narrow = facts.epsilon > 2 * _FLOAT32
     compared = (head, base, *moved) if narrow else (head, base, usual, *moved)
-    errors = [np.where(finite, np.abs(each - right), 0.0) for each in compared]
+    errors = [np.where(finite, np.abs(answer - right), 0.0) for answer in compared]
     unit = facts.epsilon / 2
     unit += (_FLOAT32 if narrow else unit) * (_SUMMED * math.sqrt(terms) + min(largest, 128.0))
     # Kernels may take numbers below float32's normal ones for 0.
@@ -266,9 +266,9 @@ def find_growth(
     whole, most = float(np.linalg.norm(right)), least * math.sqrt(right.size)
     norms = [max(float(np.linalg.norm(error)) - most, 0.0) / whole if whole > most else 0.0 for error in errors]
     of_element = as_fact("the element's size and its row's"), [float(share.max()) for share in shares]
-    for scale, (mine, *others) in ((as_fact("the answer's norm"), norms), of_element):
-        if mine > (limit := GROWTH * max(others) + unit):
-            return {"value": mine, "other": others[0], "limit": limit, "index": str(index), "scale": scale}
+    for scale, (ours, *others) in ((as_fact("the answer's norm"), norms), of_element):
+        if ours > (limit := GROWTH * max(others) + unit):
+            return {"value": ours, "other": others[0], "limit": limit, "index": str(index), "scale": scale}
     return None
 
 
@@ -279,15 +279,15 @@ def times_allowed(why: Reason) -> float:
     3.0
     """
     facts = why.facts
-    found, allowed = facts.get("value"), facts.get("limit")
+    error, allowed = facts.get("value"), facts.get("limit")
     if "error" in facts:
-        found, expected = facts["error"], facts.get("expected")
+        error, expected = facts["error"], facts.get("expected")
         size = abs(expected) if isinstance(expected, int | float) else 0.0
         rtol, atol = (value if isinstance(value := facts.get(name), int | float) else 0.0 for name in ("rtol", "atol"))
         allowed = atol + rtol * size
-    if not isinstance(found, int | float) or not isinstance(allowed, int | float):
+    if not isinstance(error, int | float) or not isinstance(allowed, int | float):
         return math.inf
-    return found / allowed if allowed and not math.isnan(found) else math.inf
+    return error / allowed if allowed and not math.isnan(error) else math.inf
 
 
 def finiteness(values: Host) -> Host:

@@ -57,8 +57,8 @@ def may_show(bench: Rig, subject: Subject) -> bool:
 def is_compared(bench: Rig, subject: Subject) -> bool:
     """Whether a case's host time is compared with its base's. That of the same files is not."""
     base = subject.facts.base
-    known = bench.base is not None and bench.base.differs and bench.base.plan.duel is not DuelWhat.NONE
-    return known and base is not None and base.failure is None and subject.facts.unhosted is None
+    duels = bench.base is not None and bench.base.differs and bench.base.plan.duel is not DuelWhat.NONE
+    return duels and base is not None and base.failure is None and subject.facts.unhosted is None
 
 
 def wants_host_block(bench: Rig, subject: Subject) -> bool:
@@ -91,14 +91,14 @@ def _take_block(bench: Rig, subject: Subject) -> None:
             here = functools.partial(bench.device.turn_s, Arm(running, function, inputs))
             turn = turns[running] = open_calls(inputs) if open_calls else here
             turn(WARMING)
-            empty[running] = [min(each) for each in zip(*(turn(0) for _ in range(EMPTY_TURNS)), strict=True)]
+            empty[running] = [min(seconds) for seconds in zip(*(turn(0) for _ in range(EMPTY_TURNS)), strict=True)]
         for _ in range(ATTEMPTS):
             calls, times = subject.turn_calls, dict[str, list[tuple[float, ...]]]()
             for running in (arm for _ in range(TURNS) for arm in order.sample([*turns], len(turns))):
                 took = zip(turns[running](calls), empty[running], strict=True)
-                us = tuple(max(1e6 * (each - least) / calls, LEAST_US) for each, least in took)
+                us = tuple(max(1e6 * (seconds - least) / calls, LEAST_US) for seconds, least in took)
                 times.setdefault(running, []).append(us)
-            arms = {arm: HostArm(*map(min, zip(*each, strict=True))) for arm, each in times.items()}
+            arms = {arm: HostArm(*map(min, zip(*many, strict=True))) for arm, many in times.items()}
             subject.turn_calls = min(_count_calls(subject, arm) for arm in arms.values())
             if calls >= subject.turn_calls / 2:
                 break

@@ -41,22 +41,22 @@ def fill_inputs(
     """
     if values in {"normal", "edges"}:
         return dict(inputs)
-    rng, found = np.random.default_rng(seed), dict(inputs)
+    rng, filled = np.random.default_rng(seed), dict(inputs)
     facts = {name: arrays.dtype_facts(value) for name, value in inputs.items() if arrays.is_array(value)}
-    floats = {name: known for name, known in facts.items() if known is not None}
+    floats = {name: dtype for name, dtype in facts.items() if dtype is not None}
     if values in {"one nan", "one infinity"} and floats:
         floats = dict([list(floats.items())[rng.integers(len(floats))]])
     classes = [arrays.host(inputs[name]) for name in facts if name not in floats]
-    for name, known in floats.items():
+    for name, dtype in floats.items():
         # Past the largest number the answer depends on the order of summation, even for PyTorch.
-        largest = math.sqrt(known.largest / products) if products else known.largest
+        largest = math.sqrt(dtype.largest / products) if products else dtype.largest
         normal = arrays.host(inputs[name])
         # A class that another input names is the one that stands out.
         fitting = (class_ for class_ in classes if class_.dtype.kind == "i" and class_.shape == normal.shape[:-1])
-        bounded = dataclasses.replace(known, largest=largest)
+        bounded = dataclasses.replace(dtype, largest=largest)
         drawn = _draw(values, normal, bounded, next(fitting, None), constants, rng)
-        found[name] = arrays.like(drawn if domain == (None, None) else np.clip(drawn, *domain), inputs[name])
-    return found
+        filled[name] = arrays.like(drawn if domain == (None, None) else np.clip(drawn, *domain), inputs[name])
+    return filled
 
 
 def flat(output: Any) -> list[Any]:
@@ -73,7 +73,7 @@ def gather(output: Any, inputs: Inputs, mutates: Sequence[str]) -> list[Any]:
     written = [inputs[name] for name in mutates]
     if not written:
         return flat(output)
-    return [each for each in flat(output) if each is not None and all(each is not one for one in written)] + written
+    return [array for array in flat(output) if array is not None and all(array is not one for one in written)] + written
 
 
 def call_fresh(function: Callable[..., Any], inputs: Inputs, arrays: Arrays, mutates: Sequence[str]) -> list[Any]:

@@ -48,7 +48,7 @@ def _compare(
     expected = call_fresh(suite.reference, arrays.upcast(inputs), arrays, mutates)
     if not dtypes:
         plain = call_fresh(suite.reference, inputs, arrays, mutates)
-        dtypes += [arrays.facts(each).dtype if arrays.is_array(each) else "" for each in plain]
+        dtypes += [arrays.facts(array).dtype if arrays.is_array(array) else "" for array in plain]
     if len(given) != len(expected):
         return Reason("wrong_count", {"case": case, "got": len(given), "expected": len(expected)})
     for index, (actual, wanted, dtype) in enumerate(zip(given, expected, dtypes, strict=True)):
@@ -65,20 +65,20 @@ def _compare(
         if mismatch.count:
             plain = plain or call_fresh(suite.reference, inputs, arrays, mutates)
             summed = bool(suite.reduces)
-            mine, usual = (
-                arrays.errors_by_size(each, wanted, *allowed, summed=summed)
-                or sort_errors(arrays.host(each), arrays.host(wanted), *allowed, summed=summed)
-                for each, allowed in ((actual, (rtol, atol)), (plain[index], (0.0, 0.0)))
+            ours, usual = (
+                arrays.errors_by_size(answer, wanted, *allowed, summed=summed)
+                or sort_errors(arrays.host(answer), arrays.host(wanted), *allowed, summed=summed)
+                for answer, allowed in ((actual, (rtol, atol)), (plain[index], (0.0, 0.0)))
             )
-            share = share_of_usual(mine, usual, PEAK_RATIOS.get(seen.dtype, RATIO))
+            share = share_of_usual(ours, usual, PEAK_RATIOS.get(seen.dtype, RATIO))
             if not math.isfinite(mismatch.worst_abs) or share > 1:
                 where: dict[str, Fact] = {"case": case, "count": mismatch.count, "index": str(mismatch.worst_index)}
                 if (odd := _find_unfinite(arrays, inputs)) and not math.isfinite(mismatch.worst_abs):
                     return Reason("timed_inputs_unfinite", {**where, **odd})
                 return Reason("timed_output_wrong", {**where, "error": mismatch.worst_abs, "rtol": rtol, "atol": atol})
         if errors is not None and arrays.dtype_facts(actual):
-            known = arrays.deviation(actual, wanted) or errors_of(arrays.host(actual), arrays.host(wanted))
-            errors.append(replace(known, stats=replace(known.stats, of_allowed=share)))
+            deviation = arrays.deviation(actual, wanted) or errors_of(arrays.host(actual), arrays.host(wanted))
+            errors.append(replace(deviation, stats=replace(deviation.stats, of_allowed=share)))
     return None
 
 

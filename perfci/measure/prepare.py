@@ -124,7 +124,7 @@ def _call_kernel(bench: Rig, suite: Performance, facts: PerformanceCase, inputs:
         bench.device.synchronize()
         seconds = time.perf_counter() - began
     held = sum(bench.device.arrays.nbytes(value) for value in [*inputs.values(), *flat(output)])
-    compiled = tuple(each for _, each in sorted((kernels or {}).items()))
+    compiled = tuple(kernel for _, kernel in sorted((kernels or {}).items()))
     return replace(facts, compile_s=seconds, footprint_bytes=held, compiled=compiled), output
 
 
@@ -175,7 +175,9 @@ def _call_base(
         with bench.device.peak_memory() as peak:
             capture = _capture(bench, base.kernel, inputs)
         used = None if peak.bytes is None else max(peak.bytes - kept, 0)
-        return _BaseCall(capture, peak_bytes=used, compiled=tuple(each for _, each in sorted((kernels or {}).items())))
+        return _BaseCall(
+            capture, peak_bytes=used, compiled=tuple(kernel for _, kernel in sorted((kernels or {}).items()))
+        )
     except Exception as error:
         return _BaseCall(failure=bench.explain(case, error, "base_raised"))
 
@@ -185,12 +187,12 @@ def _compare_with_base(facts: PerformanceCase, base: BaseKernel, call: _BaseCall
     if call.capture is None:
         return BaseArm(failure=call.failure)
     roots = (base.root, base.head_root, call.capture), (base.head_root, base.root, captured)
-    for own, other, capture in roots:
-        if file := find_foreign_source(capture.sources, own, other):
+    for root, other, capture in roots:
+        if file := find_foreign_source(capture.sources, root, other):
             raise InseparableError(Reason("runs_other_code", {"case": facts.case, "file": file}))
     before, after = call.capture.identity(base.inputs), facts.identity or Identity()
-    found = base.plan.compare(facts.case, before, after, call.peak_bytes)
-    return found if found.same else replace(found, compiled=call.compiled)
+    arm = base.plan.compare(facts.case, before, after, call.peak_bytes)
+    return arm if arm.same else replace(arm, compiled=call.compiled)
 
 
 def warm_up_peers(bench: Rig, subject: Subject, announce: Callable[[str, str], None]) -> None:

@@ -37,12 +37,12 @@ def plan_search(suite: Accuracy, seed: int, pattern: str | None, *, duel: bool) 
     duel: there is a base to compare with.
     """
     probes, constants = list_probes(suite, pattern), read_constants(suite.kernel)
-    known = set(suite.values)
+    values_of_suite = set(suite.values)
     # Inputs of a suite with normal values alone may depend on each other.
-    kinds = [each for each in SEARCHED if each not in {"edges", *known}] if len(known) > 1 else []
-    kinds = [kind for kind in kinds if duel or not known.isdisjoint(_NEEDED.get(kind, known))]
+    kinds = [kind for kind in SEARCHED if kind not in {"edges", *values_of_suite}] if len(values_of_suite) > 1 else []
+    kinds = [kind for kind in kinds if duel or not values_of_suite.isdisjoint(_NEEDED.get(kind, values_of_suite))]
     kinds = [kind for kind in kinds if constants or kind != "constants"]
-    found = [
+    planned = [
         Check(params, values, "contiguous", seed, fresh=True, constants=constants)
         for values in kinds
         for params in probes
@@ -62,28 +62,28 @@ def plan_search(suite: Accuracy, seed: int, pattern: str | None, *, duel: bool) 
     for params in edges:
         size = math.prod(value for value in params.values() if type(value) is int)
         if 0 < size <= MOST_ELEMENTS and case_id(params) not in ids:
-            found.append(Check(params, "edges", "contiguous", seed, fresh=True))
-    random.Random(seed).shuffle(found)
-    found.sort(key=lambda check: check.values != "confident")
-    return found if pattern else found[: sum(1 for _ in checks(suite, seed, pattern)) // SHARE]
+            planned.append(Check(params, "edges", "contiguous", seed, fresh=True))
+    random.Random(seed).shuffle(planned)
+    planned.sort(key=lambda check: check.values != "confident")
+    return planned if pattern else planned[: sum(1 for _ in checks(suite, seed, pattern)) // SHARE]
 
 
 def search(
     suite: Accuracy, device: Accelerator, check: Check, describe: Describe, base: Callable[..., Any] | None
 ) -> AccuracyCase | None:
     """Make one check of a search. None if it shows no fault, or one that the base has too."""
-    found = verify(suite, device, check, describe, base)
-    if found.failure is None:
-        return found if found.unchecked and found.unchecked.kind == "less_exact" else None
-    kind = found.failure.kind
+    result = verify(suite, device, check, describe, base)
+    if result.failure is None:
+        return result if result.unchecked and result.unchecked.kind == "less_exact" else None
+    kind = result.failure.kind
     if kind in {"reference_raised", "out_of_memory"}:
         return None
     if base is None:
         # Nobody knows which inputs the kernel refuses.
-        return None if found.raised else found
+        return None if result.raised else result
     if kind == "less_exact":
-        return found
-    return None if verify(replace(suite, kernel=base), device, check, describe, base).failure else found
+        return result
+    return None if verify(replace(suite, kernel=base), device, check, describe, base).failure else result
 
 
 def read_constants(kernel: Callable[..., Any]) -> tuple[float, ...]:

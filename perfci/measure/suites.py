@@ -60,11 +60,11 @@ def find_weaker(before: Suites, after: Suites, device: Accelerator) -> Iterator[
     renamed = {old: new for new, old in after[1].renamed.items()}
     pairs: tuple[tuple[_Suite, _Suite], ...] = ((before[0], after[0]), (before[1], after[1]))
     for old, new in pairs:
-        known = {renamed.get(case, case): params for case, params in ((case_id(case), case) for case in old.cases)}
+        shared = {renamed.get(case, case): params for case, params in ((case_id(case), case) for case in old.cases)}
         yield from _find_fewer(old, new, renamed, device.arrays)
-        yield from _find_looser(old, new, known)
+        yield from _find_looser(old, new, shared)
         if describe_suite(old)["make_inputs"] != describe_suite(new)["make_inputs"]:
-            yield from _find_narrower(old, new, known, device)
+            yield from _find_narrower(old, new, shared, device)
 
 
 def find_slower(
@@ -136,7 +136,7 @@ def _find_fewer(old: _Suite, new: _Suite, renamed: Mapping[str, str], arrays: Ar
         kept = [name for name, text in made[0].items() if name in made[1] or text in made[1].values()]
         lists.append((as_fact("rejects"), list(made[0]), kept))
     for what, had, has in lists:
-        gone = [each for each in had if each not in has]
+        gone = [lost for lost in had if lost not in has]
         if gone:
             names = "; ".join(gone[:_NAMED]) + ("; ..." if len(gone) > _NAMED else "")
             facts: dict[str, Fact] = {"what": what, "suite": _name(old), "count": len(gone), "of": len(had)}
@@ -162,7 +162,7 @@ def _name(suite: _Suite) -> str:
     return as_fact("accuracy") if isinstance(suite, Accuracy) else as_fact("performance")
 
 
-def _find_looser(old: _Suite, new: _Suite, known: Mapping[str, Params]) -> Iterator[Reason]:
+def _find_looser(old: _Suite, new: _Suite, shared: Mapping[str, Params]) -> Iterator[Reason]:
     """Larger tolerances, more bytes and operations, and flags without which a check is left out."""
     dtypes = {str(params["dtype"]).removeprefix("torch.") for params in old.cases if "dtype" in params}
     for dtype in sorted({*(old.tolerance or {}), *(new.tolerance or {}), *dtypes}):
@@ -171,7 +171,7 @@ def _find_looser(old: _Suite, new: _Suite, known: Mapping[str, Params]) -> Itera
         inherits = isinstance(new, Performance) and not new.tolerance
         wider = now[0] > was[0] or now[1] > was[1]
         if wider and not inherits and (isinstance(old, Accuracy) or old.tolerance):
-            before, after = (f"rtol {each[0]:g}, atol {each[1]:g}" for each in (was, now))
+            before, after = (f"rtol {bounds[0]:g}, atol {bounds[1]:g}" for bounds in (was, now))
             facts: dict[str, Fact] = {"what": "tolerance", "suite": _name(old), "dtype": dtype}
             yield Reason("weaker_tolerance", {**facts, "before": before, "after": after})
     flags = {"deterministic": (True, False), "uses_dot": (False, True), "cache": ("cold", "warm")}
@@ -190,26 +190,26 @@ def _find_looser(old: _Suite, new: _Suite, known: Mapping[str, Params]) -> Itera
         # Sums without `reduces` are as if of one term.
         begun = name == "reduces" and isinstance(old, Accuracy)
         for params in new.cases if recount and (count or begun) else ():
-            if case_id(params) in known:
-                given = count(**known[case_id(params)]) if count else 1, recount(**params) if recount else 1
+            if case_id(params) in shared:
+                given = count(**shared[case_id(params)]) if count else 1, recount(**params) if recount else 1
                 if given[1] > given[0]:
                     facts = {"what": "numbers", "name": name, "case": case_id(params)}
                     yield Reason("weaker_number", {**facts, "before": given[0], "after": given[1]})
                     break
 
 
-def _find_narrower(old: _Suite, new: _Suite, known: Mapping[str, Params], device: Accelerator) -> Iterator[Reason]:
+def _find_narrower(old: _Suite, new: _Suite, shared: Mapping[str, Params], device: Accelerator) -> Iterator[Reason]:
     """Inputs of the same case and seed that have fewer values, or less of a spread. One reason an argument."""
     arrays, named = device.arrays, set[str]()
     for params in new.cases:
         case = case_id(params)
-        if case not in known:
+        if case not in shared:
             continue
-        moved = old.bytes_moved(**known[case]) if isinstance(old, Performance) and old.bytes_moved else 0
+        moved = old.bytes_moved(**shared[case]) if isinstance(old, Performance) and old.bytes_moved else 0
         if isinstance(old, Performance) and device.absent and (not old.bytes_moved or moved > MOST_BYTES):
             continue
         try:
-            before = dict(old.make_inputs(**known[case], device=arrays.device, seed=FIXED_SEEDS[1]))
+            before = dict(old.make_inputs(**shared[case], device=arrays.device, seed=FIXED_SEEDS[1]))
             after = dict(new.make_inputs(**params, device=arrays.device, seed=FIXED_SEEDS[1]))
         except Exception:  # the suite that raises has its own row
             continue
@@ -228,7 +228,7 @@ def _compare_values(was: Any, now: Any, arrays: Arrays) -> dict[str, Fact] | Non
         return {"before": str(was), "after": str(now)} if trivial else None
     if arrays.same_bits(was, now):
         return None
-    before, after = (np.asarray(arrays.host(each)).ravel() for each in (was, now))
+    before, after = (np.asarray(arrays.host(value)).ravel() for value in (was, now))
     if not before.size or not after.size:
         return None
     distinct = [len(np.unique(values[: 1 << 20])) for values in (before, after)]

@@ -36,23 +36,23 @@ Of the same 71 none took more than 1.023 times as long.
 def suspicions(subject: Subject, device: Accelerator, limits: Limits) -> tuple[Reason, ...]:
     """Returns what looks like cheating or a broken measurement. limits: what the device was measured to reach."""
     case = subject.facts
-    found = [Reason("timing_function_replaced", {"name": name}) for name in device.find_tampered()]
+    reasons = [Reason("timing_function_replaced", {"name": name}) for name in device.find_tampered()]
     arms = [block.arms[KERNEL] for block in subject.blocks if KERNEL in block.arms]
     if not arms:  # a base in a process of its own has none
-        return tuple(found)
+        return tuple(reasons)
     us = exact.summary([arm.time.median_us for arm in arms]).median_us
     host_us, span_us = (statistics.median([getattr(arm, of) or 0.0 for arm in arms]) for of in ("host_us", "span_us"))
     # On an NPU nobody has measured how long it rests between two launches.
     timed = math.isfinite(subject.wall_us) and device.info.kind != "npu"
     if timed and subject.wall_us > HIDDEN_SHARE * max(us, span_us, host_us) + HIDDEN_US:
-        found.append(Reason("beyond_clock", {"case": case.case, "time_us": us, "clock_us": subject.wall_us}))
+        reasons.append(Reason("beyond_clock", {"case": case.case, "time_us": us, "clock_us": subject.wall_us}))
     longer = sorted(subject.renewals)
     if len(longer) >= FEWEST_RENEWALS and longer[len(longer) // 4] > math.log(RENEWED_SHARE):
         extra = math.exp(statistics.median(longer)) - 1
-        found.append(Reason("answer_remembered", {"case": case.case, "extra": extra}))
+        reasons.append(Reason("answer_remembered", {"case": case.case, "extra": extra}))
     peak = None if case.dtype in _SLOWER_HERE else limits.matmul_tflops.get(case.dtype or "")
     if case.flops and peak and case.flops / us / 1e6 > SUSPICIOUS_RATE * peak:
-        found.append(Reason("above_rate", {"case": case.case, "tflops": case.flops / us / 1e6, "limit": peak}))
+        reasons.append(Reason("above_rate", {"case": case.case, "tflops": case.flops / us / 1e6, "limit": peak}))
     l2, copy_gbps = device.info.l2_bytes, limits.copy_gbps
     if case.bytes_moved and copy_gbps and l2 and case.bytes_moved >= CACHE_MULTIPLE * l2:
         # As much as the cache holds may be written back only after the kernel has ended. A warm cache may hold as much
@@ -60,8 +60,8 @@ def suspicions(subject: Subject, device: Accelerator, limits: Limits) -> tuple[R
         unmoved = 2 * l2 if case.cache == "warm" else l2
         gbps = (case.bytes_moved - unmoved) / us / 1e3
         if gbps > SUSPICIOUS_SHARE * copy_gbps:
-            found.append(Reason("above_bandwidth", {"case": case.case, "gbps": gbps, "limit": copy_gbps}))
-    return tuple(found)
+            reasons.append(Reason("above_bandwidth", {"case": case.case, "gbps": gbps, "limit": copy_gbps}))
+    return tuple(reasons)
 
 
 VIEWS = frozenset(

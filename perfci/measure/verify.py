@@ -113,21 +113,21 @@ def verify(
         return check.result(failure=failure)
     outputs = list(zip(calls.first, expected, plain, strict=True))
     compared = [_compare_numbers(calls, *output) for output in outputs]
-    if any(each.failure and each.failure.kind == "wrong_values" for each, _, _ in compared):
+    if any(one.failure and one.failure.kind == "wrong_values" for one, _, _ in compared):
         with suppress(Exception):  # a reference that refuses such inputs
             moved = call_fresh(suite.reference, _nudge(arrays, inputs), arrays, suite.mutates)
-            compared = [_compare_numbers(calls, *each, other) for each, other in zip(outputs, moved, strict=True)]
-    result = functools.reduce(_choose_worse, (each for each, _, _ in compared), check.result())
+            compared = [_compare_numbers(calls, *output, other) for output, other in zip(outputs, moved, strict=True)]
+    result = functools.reduce(_choose_worse, (one for one, _, _ in compared), check.result())
     if result.failure and result.failure.kind == "wrong_values":
-        found = _find_left_out(calls)
-        result = replace(result, failure=replace(result.failure, facts={**result.failure.facts, **found}))
+        left_out = _find_left_out(calls)
+        result = replace(result, failure=replace(result.failure, facts={**result.failure.facts, **left_out}))
     if calls.idle and not result.failure:
         return replace(result, unchecked=Reason("launches_nothing", {"case": check.case}))
     if result.errors is None or result.reference_errors is None:
         return result
     # The L2 errors are of all outputs together.
-    errors, usual = (relative_l2(each for each in column if each) for column in list(zip(*compared, strict=True))[1:])
-    shares = [each.errors.of_allowed for each, _, _ in compared if each.errors]
+    errors, usual = (relative_l2(filter(None, column)) for column in list(zip(*compared, strict=True))[1:])
+    shares = [one.errors.of_allowed for one, _, _ in compared if one.errors]
     share = max((share for share in shares if share is not None), default=0.0)
     result = replace(
         result,
@@ -163,7 +163,7 @@ def verify_rejections(suite: Accuracy, device: Accelerator, describe: Describe) 
 
 def verify_answers(suite: Accuracy, device: Accelerator) -> AccuracyCase | None:
     """A suite whose right answers are all one number sees little of what a kernel computes. None if they differ."""
-    found = set[str]()
+    numbers = set[str]()
     for params in suite.cases:
         check = Check(params, "normal", "contiguous", FIXED_SEEDS[0], fresh=False)
         try:
@@ -171,11 +171,11 @@ def verify_answers(suite: Accuracy, device: Accelerator) -> AccuracyCase | None:
             outputs = call_fresh(suite.reference, inputs, device.arrays, suite.mutates)
         except Exception:
             return None  # which the check of this case reports
-        found |= {str(value) for output in outputs for value in np.unique(device.arrays.host(output))[:2]}
-        if len(found) > 1:
+        numbers |= {str(value) for output in outputs for value in np.unique(device.arrays.host(output))[:2]}
+        if len(numbers) > 1:
             return None
-    facts: dict[str, Fact] = {"cases": len(suite.cases), "value": min(found, default="-")}
-    return check.result(unchecked=Reason("vacuous_answers", facts)) if found else None
+    facts: dict[str, Fact] = {"cases": len(suite.cases), "value": min(numbers, default="-")}
+    return check.result(unchecked=Reason("vacuous_answers", facts)) if numbers else None
 
 
 def verify_work(suite: Accuracy, device: Accelerator) -> Iterator[AccuracyCase]:
@@ -221,21 +221,21 @@ def _find_less_exact(
     given = [value for value in calls.inputs.values() if arrays.is_array(value)]
     shapes = [arrays.facts(value).shape for value in given]
     floats = [arrays.host(value) for value in given if arrays.dtype_facts(value)]
-    largest = max((float(np.abs(each).max(where=np.isfinite(each), initial=0.0)) for each in floats), default=0.0)
+    largest = max((float(np.abs(data).max(where=np.isfinite(data), initial=0.0)) for data in floats), default=0.0)
     try:
         others = call_fresh(base, calls.inputs, arrays, suite.mutates) if base else plain
-        if [arrays.facts(other) for other in others] != [arrays.facts(each) for each in plain]:
+        if [arrays.facts(other) for other in others] != [arrays.facts(answer) for answer in plain]:
             return result
     except Exception:
         return result  # a base that cannot be called is none to compare with
     if base and (
-        known := [
+        deviations := [
             closeness.errors_of(arrays.host(other), arrays.host(wanted))
             for other, wanted in zip(others, expected, strict=True)
             if arrays.dtype_facts(other)
         ]
     ):
-        errors = replace(worst([each.stats for each in known]), l2=relative_l2(known))
+        errors = replace(worst([deviation.stats for deviation in deviations]), l2=relative_l2(deviations))
         result = replace(result, base_errors=errors)
     for place, (actual, other, wanted, usual) in enumerate(zip(calls.first, others, expected, plain, strict=True)):
         if (facts := arrays.dtype_facts(actual)) is None:
@@ -453,12 +453,12 @@ def _compare_on_device(
     """What `_compare_numbers` returns of a large output that is right. None if the host has to look at its numbers."""
     arrays, check, suite = calls.arrays, calls.check, calls.suite
     facts = arrays.dtype_facts(actual)
-    errors, own = (arrays.deviation(each, wanted) for each in (actual, usual)) if facts else (None, None)
-    if facts is None or errors is None or own is None:
+    errors, usual_errors = (arrays.deviation(answer, wanted) for answer in (actual, usual)) if facts else (None, None)
+    if facts is None or errors is None or usual_errors is None:
         return None
     rtol, atol = closeness.tolerance(facts.name, suite.tolerance, calls.terms)
     atol *= _estimate_term(calls)
-    exact = not rtol and not atol and own.stats.max_abs == 0.0  # then no other answer passes
+    exact = not rtol and not atol and usual_errors.stats.max_abs == 0.0  # then no other answer passes
     if check.values == "normal" and check.seed == FIXED_SEEDS[0] and not exact:
         return None  # wrong answers are tried
     # In float64: `mismatch` rounds the reference to the dtype of what it is compared with.
@@ -466,17 +466,17 @@ def _compare_on_device(
     share = seen.share
     if seen.count:
         summed, peak = bool(suite.reduces), closeness.PEAK_RATIOS.get(facts.name, closeness.RATIO)
-        mine, others = (
-            arrays.errors_by_size(each, wanted, *allowed, summed=summed)
-            for each, allowed in ((actual, (rtol, atol)), (usual, (0.0, 0.0)))
+        ours, others = (
+            arrays.errors_by_size(answer, wanted, *allowed, summed=summed)
+            for answer, allowed in ((actual, (rtol, atol)), (usual, (0.0, 0.0)))
         )
-        if mine is None or others is None or not math.isfinite(seen.worst_abs):
+        if ours is None or others is None or not math.isfinite(seen.worst_abs):
             return None
-        share = closeness.share_of_usual(mine, others, peak)
+        share = closeness.share_of_usual(ours, others, peak)
         if share > 1:
             return None
     stats = replace(errors.stats, of_allowed=share)
-    return check.result(errors=stats, reference_errors=own.stats, rtol=rtol, atol=atol), errors, own
+    return check.result(errors=stats, reference_errors=usual_errors.stats, rtol=rtol, atol=atol), errors, usual_errors
 
 
 def _estimate_term(calls: _Calls) -> float:
@@ -496,10 +496,10 @@ def _find_farthest(result: AccuracyCase, got: Host, right: Host, over: Host) -> 
     at = tuple(int(i) for i in np.unravel_index(int(over.argmax()), over.shape))
     count = int((over > 0).sum())
     number = float if got.dtype.kind == "f" else int
-    found, expected = number(got[at]), number(right[at])
+    value, expected = number(got[at]), number(right[at])
     usual = result.reference_errors.max_abs if result.reference_errors else 0.0
     facts: dict[str, Fact] = {"case": result.case, "count": count, "size": int(got.size), "index": str(at)}
-    values = {"got": found, "expected": expected, "error": abs(found - expected)}
+    values = {"got": value, "expected": expected, "error": abs(value - expected)}
     return Reason("wrong_values", {**facts, **values, "usual_error": usual, "rtol": result.rtol, "atol": result.atol})
 
 
@@ -509,12 +509,17 @@ def _find_left_out(calls: _Calls) -> dict[str, Fact]:
     Nothing if it was not looked for: once a case is enough. An empty name if there is no such parameter.
     """
     arrays, check = calls.arrays, calls.check
-    lengths = {name: arrays.facts(each).shape for name, each in calls.inputs.items() if arrays.is_array(each)}
+    lengths = {name: arrays.facts(array).shape for name, array in calls.inputs.items() if arrays.is_array(array)}
     first = (check.values, check.layout, check.seed) == ("normal", "contiguous", FIXED_SEEDS[0])
     if not first or sum(map(math.prod, lengths.values())) > MOST_CUT:
         return {}
     for name, size in check.params.items():
-        axes = [(each, axis) for each, shape in lengths.items() for axis, length in enumerate(shape) if length == size]
+        axes = [
+            (argument, axis)
+            for argument, shape in lengths.items()
+            for axis, length in enumerate(shape)
+            if length == size
+        ]
         rests = (size % 2**power for power in range(14)) if axes and type(size) is int else ()
         for rest in dict.fromkeys((1, *rests) if rests else ()):
             if 0 < rest < size and _answers_alike(calls, _cut(calls.inputs, axes, size - rest)):
@@ -524,10 +529,10 @@ def _find_left_out(calls: _Calls) -> dict[str, Fact]:
 
 def _cut(inputs: Inputs, axes: list[tuple[str, int]], length: int) -> dict[str, Any]:
     """The inputs with only so many elements along these axes of theirs."""
-    found = dict(inputs)
+    cut = dict(inputs)
     for name, axis in axes:
-        found[name] = found[name][(slice(None),) * axis + (slice(length),)]
-    return found
+        cut[name] = cut[name][(slice(None),) * axis + (slice(length),)]
+    return cut
 
 
 def _answers_alike(calls: _Calls, inputs: Inputs) -> bool:

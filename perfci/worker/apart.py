@@ -65,12 +65,12 @@ class _Redirect:
         """The base's module in place of head's. None for any other."""
         others = (finder for finder in sys.meta_path if finder is not self)
         specs = (finder.find_spec(name, path, target) for finder in others)
-        found = next((spec for spec in specs if spec is not None), None)
-        if found is None or found.origin is None or not found.has_location or not is_of(found.origin, self._head_root):
+        match = next((spec for spec in specs if spec is not None), None)
+        if match is None or match.origin is None or not match.has_location or not is_of(match.origin, self._head_root):
             return None
-        origin = _map_place(found.origin, self._root, self._head_root)
-        inner = found.submodule_search_locations
-        folders = None if inner is None else [_map_place(each, self._root, self._head_root) for each in inner]
+        origin = _map_place(match.origin, self._root, self._head_root)
+        inner = match.submodule_search_locations
+        folders = None if inner is None else [_map_place(place, self._root, self._head_root) for place in inner]
         if not Path(origin).is_file():
             raise ModuleNotFoundError(f"No module named {name!r} in the base revision", name=name)
         return importlib.util.spec_from_file_location(name, origin, submodule_search_locations=folders)

@@ -45,8 +45,8 @@ def landlock_version() -> int:
 
 def can_fence() -> bool:
     """Returns whether processes can be kept in the group in which they start."""
-    known = NUMBERS.get(os.uname().machine) if sys.platform == "linux" else None
-    return known is not None and _call(known[1], 2, 0, struct.pack("=I", DENY)) == 0
+    numbers = NUMBERS.get(os.uname().machine) if sys.platform == "linux" else None
+    return numbers is not None and _call(numbers[1], 2, 0, struct.pack("=I", DENY)) == 0
 
 
 def restrict_writing(folders: Sequence[str]) -> None:
@@ -105,7 +105,7 @@ def can_isolate() -> bool:
     Not beside an NPU or CUDA's MPS, which know processes by their numbers outside, nor where Landlock confines nothing.
     """
     served = os.access(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps"), os.F_OK)
-    if not landlock_version() or served or any(each.name.startswith("davinci") for each in os.scandir("/dev")):
+    if not landlock_version() or served or any(entry.name.startswith("davinci") for entry in os.scandir("/dev")):
         return False
     if trial := os.fork():
         return os.waitpid(trial, 0)[1] == 0
@@ -176,7 +176,7 @@ def _mount_proc() -> None:
 
 def close_all_but(*kept: int) -> None:
     """Close what another process shall be the only one to have open, but for standard input, output and errors."""
-    for number in [int(each.name) for each in os.scandir("/proc/self/fd")]:
+    for number in [int(entry.name) for entry in os.scandir("/proc/self/fd")]:
         if number > 2 and number not in kept:
             with contextlib.suppress(OSError):
                 os.close(number)
@@ -221,7 +221,7 @@ def _drop_capabilities() -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     header, sets = struct.pack("=Ii", CAPABILITY_VERSION, 0), ctypes.create_string_buffer(24)
     _checked(libc.capget(header, sets))
-    bounds = sum(1 << each for each in range(64) if libc.prctl(23, each, 0, 0, 0) == 1)  # PR_CAPBSET_READ
+    bounds = sum(1 << bit for bit in range(64) if libc.prctl(23, bit, 0, 0, 0) == 1)  # PR_CAPBSET_READ
     _, low, _, _, high, _ = struct.unpack("=6I", sets.raw)
     kept = (low | high << 32) & bounds if os.geteuid() == 0 else 0
     halves = [kept & 0xFFFFFFFF] * 2 + [0] + [kept >> 32] * 2 + [0]  # effective, permitted, inheritable

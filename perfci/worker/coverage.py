@@ -60,7 +60,7 @@ class _Suites:
         from perfci.device import offline
         from perfci.device.dry_launch import list_lines
 
-        known, lines = set[Feature](), set[tuple[str, int]]()
+        seen, lines = set[Feature](), set[tuple[str, int]]()
         # The interpreter looks through the launches, the target is a device, which gets these cases too.
         suite = self._accuracy
         cases, on_devices, large = (
@@ -70,16 +70,16 @@ class _Suites:
         probes = list(itertools.product(list_probes(suite, None), suite.layouts))
         for params, layout in (*cases, *on_devices, *probes):
             done = self._look_through(suite, params, layout)
-            known, lines = known | done.features, lines | done.lines
+            seen, lines = seen | done.features, lines | done.lines
         timed = [(params, self._look_through(self._performance, params)) for params in self._performance.cases]
         gaps = []
         for params, done in timed:
             lines |= done.lines
-            if missing := done.features - known:
+            if missing := done.features - seen:
                 small = self._shrink(params, missing) if task.propose else None
-                found = tuple(sorted(missing))
-                gaps.append(CoverageGap(case_id(params), found, None if small is None else _write_case(small)))
-                known |= missing
+                features = tuple(sorted(missing))
+                gaps.append(CoverageGap(case_id(params), features, None if small is None else _write_case(small)))
+                seen |= missing
         unrun = set(list_lines(self._folder)) - lines
         # Cases run elsewhere too: without an accelerator, and those of `perfci soak`.
         elsewhere = [*((call, "cpu") for call in (*cases, *probes)), *((call, offline.DEVICE) for call in large)]

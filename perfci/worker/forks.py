@@ -127,13 +127,13 @@ def begin(environment: Mapping[str, str], folder: Path, program: str, modules: I
     """
     key, (package, *rest) = _find_key(environment), environment["PYTHONPATH"].split(os.pathsep)
     # Python runs such files as it starts. They are the project's if that is on the path.
-    rest = [str(folder / each) for each in rest]
-    customised = any(Path(each, f"{name}customize.py").exists() for each in rest for name in ("site", "user"))
+    rest = [str(folder / entry) for entry in rest]
+    customised = any(Path(entry, f"{name}customize.py").exists() for entry in rest for name in ("site", "user"))
     if sys.platform != "linux" or customised or key in _servers:
         return key
     if len(_servers) >= MOST:
         end(next(iter(_servers)))
-    mine, orders = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    server, orders = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with orders:
         process = subprocess.Popen(
             [*_COMMAND, str(orders.fileno()), os.pathsep.join(rest), program, *modules],
@@ -152,7 +152,7 @@ def begin(environment: Mapping[str, str], folder: Path, program: str, modules: I
 
     if not _servers:
         atexit.register(end)
-    _servers[key] = ForkServer(mine, kill)
+    _servers[key] = ForkServer(server, kill)
     return key
 
 
@@ -175,8 +175,8 @@ def start(
 
 def end(key: str | None = None) -> None:
     """End one of these processes, or all."""
-    for each in [*_servers] if key is None else [key]:
-        if server := _servers.pop(each):
+    for name in [*_servers] if key is None else [key]:
+        if server := _servers.pop(name):
             server.close()
 
 
@@ -215,7 +215,7 @@ def _import(modules: Sequence[str]) -> None:
     """Import from where Python is installed alone. What fails otherwise than by a missing package fails here."""
     installed = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
     installed += [sys.path[0], *site.getsitepackages(), site.getusersitepackages()]
-    sys.path[:] = [each for each in sys.path if any(Path(each).is_relative_to(home) for home in installed)]
+    sys.path[:] = [entry for entry in sys.path if any(Path(entry).is_relative_to(home) for home in installed)]
     for name in modules:
         try:
             importlib.import_module(name)
@@ -278,13 +278,13 @@ def _become(
         confine.confine(writable)
         return
     # A judge starts the process of the op's own code: from a copy of this one, which has not begun its own work.
-    mine, orders = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    server, orders = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     if not os.fork():
         confine.close_all_but(orders.fileno())
         _serve(orders)
         return
     orders.close()
-    _servers[_find_key(environment)] = ForkServer(mine, lambda: None, ready=True)
+    _servers[_find_key(environment)] = ForkServer(server, lambda: None, ready=True)
 
 
 def _work(program: str) -> NoReturn:

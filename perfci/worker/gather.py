@@ -29,12 +29,12 @@ class Gathered:
 
     def forget_times(self, cases: Collection[str] | None = None) -> None:
         """Go back to what was known of these performance cases, or of all, at the start."""
-        known = {case.case: case for case in self._op.performance}
-        for name in (*self._cases, *known) if cases is None else cases:
+        before = {case.case: case for case in self._op.performance}
+        for name in (*self._cases, *before) if cases is None else cases:
             self._cases.pop(name, None)
             self._blocks.pop(name, None)
-            if name in known:
-                self._cases[name], self._blocks[name] = known[name], list(known[name].blocks)
+            if name in before:
+                self._cases[name], self._blocks[name] = before[name], list(before[name].blocks)
             self._whole.discard(name)
 
     def hear(self, message: Message) -> None:
@@ -118,9 +118,9 @@ class Gathered:
             if lacking and self._again:
                 cases.append(dataclasses.replace(case, late=lacking))
             else:
-                known = None if name in self._whole else case.late
+                earlier = None if name in self._whole else case.late
                 blocks = tuple(self._blocks.get(name, ()))
-                cases.append(dataclasses.replace(case, blocks=blocks, late=lacking or known))
+                cases.append(dataclasses.replace(case, blocks=blocks, late=lacking or earlier))
         notes = (*self._notes, *self._op.notes)
         return dataclasses.replace(self._op, performance=tuple(cases), failure=failure or self._op.failure, notes=notes)
 
@@ -130,7 +130,7 @@ class Gathered:
             return case
         first = self._cases[case.case]
         suspicion = (*first.suspicion, *(reason for reason in case.suspicion if reason not in first.suspicion))
-        errors = tuple(each for each in (first.errors, case.errors) if each)
+        errors = tuple(stats for stats in (first.errors, case.errors) if stats)
         first = dataclasses.replace(first, suspicion=suspicion, errors=worst(errors) if errors else None)
         if not first.failure:
             first = dataclasses.replace(first, failure=case.failure, raised=case.raised)

@@ -159,8 +159,8 @@ class Lender:
     def take_back(self) -> None:
         """Take over what the other process wrote into the memory that was lent."""
         for lent, value in zip(self.lent, self.held, strict=True):
-            if not lent.handle and not (own := self.arrays.bytes_of(value)).readonly:
-                own[:] = self.arena.part(lent.place, lent.size)
+            if not lent.handle and not (content := self.arrays.bytes_of(value)).readonly:
+                content[:] = self.arena.part(lent.place, lent.size)
 
 
 def borrow(value: Any, arrays: Arrays, find: Callable[[int], Any]) -> Any:

@@ -89,13 +89,13 @@ def load_op(op: str, folder: Path, shared: Path) -> LoadedOp:
 def import_roots(folder: Path, shared: Path) -> list[str]:
     """Returns the folders that an op's imports are looked for in: its own, and each above up to that of all ops."""
     above = folder.parents if folder.is_relative_to(shared) else ()
-    between = [each for each in above if each != shared and each.is_relative_to(shared)]
+    between = [parent for parent in above if parent != shared and parent.is_relative_to(shared)]
     return [str(folder), *map(str, between), str(shared)]
 
 
 def project_roots(root: Path) -> list[str]:
     """Returns the folders of a project that its packages are imported from: the root and `src`."""
-    return [os.path.normpath(root / each) for each in IMPORT_ROOTS if (root / each).is_dir()]
+    return [os.path.normpath(root / name) for name in IMPORT_ROOTS if (root / name).is_dir()]
 
 
 def suite_roots(path: Path) -> list[str]:

@@ -105,7 +105,7 @@ class Referee:
             case Measured(name, block, _):
                 duel = self._duels[name]
                 duel.taken[side][block.index] = message
-                head, base = (duel.taken[each].get(block.index) for each in (HEAD, BASE))
+                head, base = (duel.taken[arm].get(block.index) for arm in (HEAD, BASE))
                 if head and base:
                     merged = _merge(head, base)
                     duel.blocks.append(merged.block)

@@ -26,17 +26,17 @@ def run(task: Precompile, channel: MessageChannel) -> None:
     """
     send, board = channel.send, task.board
     capability = NvmlBoard(board.uuid).capability() if board else None
-    known = TARGETS.get("sm_{}{}".format(*capability)) if capability else None
-    if board is None or known is None or any(release(version) < (3, 5) for version in find_triton_versions()):
+    target = TARGETS.get("sm_{}{}".format(*capability)) if capability else None
+    if board is None or target is None or any(release(version) < (3, 5) for version in find_triton_versions()):
         send(OpDone())
         return
     install_target(
         replace(
-            known,
+            target,
             board=board.name,
-            processors=board.processors or known.processors,
-            l2_bytes=board.l2_bytes or known.l2_bytes,
-            memory_bytes=board.memory_bytes or known.memory_bytes,
+            processors=board.processors or target.processors,
+            l2_bytes=board.l2_bytes or target.l2_bytes,
+            memory_bytes=board.memory_bytes or target.memory_bytes,
         )
     )
     from perfci.device import offline
@@ -51,7 +51,7 @@ def run(task: Precompile, channel: MessageChannel) -> None:
             wanted += [(performance, params, LAYOUTS[0]) for params in chosen]
         if Suite.ACCURACY in task.suites:
             planned = checks(accuracy, 0, task.pattern)
-            ways = {(each.case, each.layout): (accuracy, each.params, each.layout) for each in planned}
+            ways = {(check.case, check.layout): (accuracy, check.params, check.layout) for check in planned}
             wanted += ways.values()
         arrays = TorchArrays(offline.DEVICE)
         for suite, params, layout in wanted[task.part[0] :: task.part[1]]:

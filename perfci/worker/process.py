@@ -53,9 +53,9 @@ def start_worker(task: Task, around: WorkerEnvironment, descriptors: tuple[int, 
     try:
         around.log.parent.mkdir(parents=True, exist_ok=True)
         # The judge's process runs none of the op's own code, and confines the one that does.
-        writable = None if task.is_judge else [str(each) for each in around.writable]
-        passed, own = [writing, *descriptors], around.python == sys.executable
-        forked = forks.start(around.environment, around.folder, writable, passed) if own else None
+        writable = None if task.is_judge else [str(path) for path in around.writable]
+        passed, same_python = [writing, *descriptors], around.python == sys.executable
+        forked = forks.start(around.environment, around.folder, writable, passed) if same_python else None
         process = forked or subprocess.Popen(
             # Fault handler: the log then holds the stack of a segmentation fault. -P: a perfci in the folder, as in a
             # base of perfci's own repository, must not be taken for this one.
@@ -221,8 +221,8 @@ class Running:
         if status >= 0:
             return self._finish(self._explain("worker_exited", status=status))
         # Real-time signals have no name.
-        known = {Signal.value: Signal.name for Signal in signal.Signals}
-        name = known.get(-status, f"signal {-status}")
+        names = {entry.value: entry.name for entry in signal.Signals}
+        name = names.get(-status, f"signal {-status}")
         return self._finish(self._explain("worker_killed" if name == "SIGKILL" else "worker_died", signal=name))
 
     def _finish(self, failure: Reason | None) -> None:

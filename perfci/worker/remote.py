@@ -168,12 +168,12 @@ class RemoteOp:
     def _run(self, suite: Suite, inputs: Inputs) -> Any:
         if self._device.can_replay and not self._layer.arrays.counts_there:
             place = suite, self._device.key_of(inputs)
-            known = self._programs.get(place) or self._programs.setdefault(place, self._record(suite, inputs))
-            if not isinstance(known, Reason):
-                return known(**inputs)
+            program = self._programs.get(place) or self._programs.setdefault(place, self._record(suite, inputs))
+            if not isinstance(program, Reason):
+                return program(**inputs)
             if suite is Suite.PERFORMANCE:
-                self.refused = known
-                raise RuntimeError(known.kind)
+                self.refused = program
+                raise RuntimeError(program.kind)
         answer, lender = self._ask(suite, inputs)
         lender.take_back()
         return self._receive(answer, lender)
@@ -218,7 +218,7 @@ class RemoteOp:
     def _listen(self) -> None:
         """Take what the process has sent. Raises HostLostError if it has ended without an answer."""
         self._alive()
-        self._unheard += [each for each in self._process.hear() if isinstance(each, Called)]
+        self._unheard += [message for message in self._process.hear() if isinstance(message, Called)]
         if self._process.over and not self._unheard:
             raise self._lost()
 
@@ -227,14 +227,14 @@ class RemoteOp:
 
     def _receive(self, answer: Called, lender: Lender) -> Any:
         """The outputs, copied, and what was seen of the call."""
-        arrays, known = self._device.arrays, self._outputs
+        arrays, before = self._device.arrays, self._outputs
         self._outputs = {}
         memory: list[Any] = list(lender.held)
         for number, lent in zip(answer.again, answer.memory, strict=True):
             content = self._copy(lent)
-            if number in known and len(known[number]) == len(content):
-                known[number][:] = content
-                content = known[number]
+            if number in before and len(before[number]) == len(content):
+                before[number][:] = content
+                content = before[number]
             self._outputs[number] = content
             memory.append(content)
         self._layer.see(answer)

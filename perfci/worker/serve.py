@@ -108,7 +108,7 @@ class _Server:
             return None
         device.synchronize()
         used = device.arrays.memory_in_use()
-        compiled = tuple(each for _, each in sorted((kernels or {}).items()))
+        compiled = tuple(compiled_kernel for _, compiled_kernel in sorted((kernels or {}).items()))
         if isinstance(recording, Reason):
             return Called(refusal=recording, compile_s=seconds, compiled=compiled, in_use=used)
         return Called(recording=recording, compile_s=seconds, compiled=compiled, in_use=used)
@@ -125,17 +125,17 @@ class _Server:
         lender = Lender(arrays, self._arena, call.free)
         for number, memory in given.items():  # an output may lie in an input's memory
             lender.known[arrays.memory_of(memory).key] = number
-        lender.lent, mine = list(call.memory), len(call.memory)
+        lender.lent, first = list(call.memory), len(call.memory)
         spelled = lender.spell(output)
         numbers = {}
         for key, number in lender.known.items():
-            if number >= mine:
+            if number >= first:
                 numbers[key] = self._numbers.get(key, self._next)
                 self._next += numbers[key] == self._next
         self._kept, self._numbers = output, numbers
         return Called(
             output=spelled,
-            memory=tuple(lender.lent[mine:]),
+            memory=tuple(lender.lent[first:]),
             again=tuple(numbers.values()),
             damage=watch.find_damage() if watch else Damage(),
             races=tuple((race.kind, race.addresses, race.programs) for race in races),

@@ -88,8 +88,8 @@ def perform(task: Measure, channel: MessageChannel) -> None:
         return loaded, load_base(task, device, before)
 
     try:
-        with open_op(task, channel, load) as (device, (own, before)), ExitStack() as stack:
-            loaded, base = own, before
+        with open_op(task, channel, load) as (device, (suites, before)), ExitStack() as stack:
+            loaded, base = suites, before
             remote: RemoteOp | None = None
 
             def connect_host(host: Host) -> RemoteOp:
@@ -100,8 +100,8 @@ def perform(task: Measure, channel: MessageChannel) -> None:
             if task.host:
                 remote = connect_host(task.host)
                 remote.hear()  # it is ready
-                kernel, loaded = own_base(task, device, own, remote), remote.judge(own)
-                base = LoadedBase(own, judges=True, kernel=kernel)
+                kernel, loaded = own_base(task, device, suites, remote), remote.judge(suites)
+                base = LoadedBase(suites, judges=True, kernel=kernel)
             loaded = spoil(loaded, device) if task.plant.spoiled else loaded
             worker = Worker(task, channel, remote.device if remote else device, loaded, base, remote, connect_host)
             right = worker.verify() if Suite.ACCURACY in task.suites and not task.process else True
@@ -168,9 +168,9 @@ class Worker:
             # Its reference means something else than the base's, and the kernel agrees with its own.
             self._judged, wrong[True] = self._loaded, False
         right = not any(wrong.values())
-        for found in self._search() if right and not self._task.remaining else ():
-            self._send(found)
-            right &= found.failure is None
+        for case in self._search() if right and not self._task.remaining else ():
+            self._send(case)
+            right &= case.failure is None
         if right and self._task.pattern is None and not self._is_late():
             with self._remote.calls_there() if self._remote else nullcontext():
                 leak = accuracy_stage.verify_memory(self._judged.accuracy, self._device, self._task.seed)
@@ -188,7 +188,7 @@ class Worker:
         self._send(Doing("suites", self._op))
         try:
             weaker = tuple(find_weaker(before, after, self._device))
-            texts = [describe_suite(each.accuracy)["reference"] for each in (self._before, self._loaded)]
+            texts = [describe_suite(op.accuracy)["reference"] for op in (self._before, self._loaded)]
             other = None
             if texts[0] != texts[1] and self._judged is not self._loaded:
                 other = find_other_answers(before[0], after[0], self._device.arrays)
@@ -199,24 +199,24 @@ class Worker:
             self._change = SuiteChange((Reason("weaker_unknown", facts),))
 
     def _check_all(self) -> Iterator[AccuracyCase | StoredTensor]:
-        suite, own, task = self._judged.accuracy, self._loaded.accuracy, self._task
-        before, now = describe_suite(suite), describe_suite(own)
+        suite, heads, task = self._judged.accuracy, self._loaded.accuracy, self._task
+        before, now = describe_suite(suite), describe_suite(heads)
         judged = list(accuracy_stage.checks(suite, task.seed, task.pattern))
         planned = [] if task.remaining else [(suite, check) for check in judged]
         if task.remaining and self._before is None:
-            planned = [(own, check) for check in judged]
+            planned = [(heads, check) for check in judged]
         if before != now:
             # Head's own checks too, but for those that the base's suite makes in the same way.
             alike = all(before[name] == now[name] for name in CALLS)
             made = {check.name for check in judged} if alike else set()
-            extra = accuracy_stage.checks(own, task.seed, task.pattern)
-            planned += [(own, check) for check in extra if check.name not in made]
-        for done, (each, check) in enumerate(planned):
+            extra = accuracy_stage.checks(heads, task.seed, task.pattern)
+            planned += [(heads, check) for check in extra if check.name not in made]
+        for done, (declared, check) in enumerate(planned):
             if self._is_late():
                 break
             self._send(Doing("accuracy", self._op, check.case, done, len(planned)))
-            checks = accuracy_stage.verify(each, self._device, check, self._describe, self._earlier)
-            yield replace(checks, of_base=before != now and each is suite)
+            result = accuracy_stage.verify(declared, self._device, check, self._describe, self._earlier)
+            yield replace(result, of_base=before != now and declared is suite)
         if suite.quantised is not None and not task.host:  # which the op's own process does
             self._send(Doing("accuracy", self._op, "stored tensors"))
             for tensor in check_stored_tensors(suite, self._device, task.pattern, self._describe):
@@ -228,7 +228,7 @@ class Worker:
             for found in () if task.remaining else refused:
                 yield replace(found, of_base=before != now)
             if before["rejects"] != now["rejects"]:
-                yield from accuracy_stage.verify_rejections(own, self._device, self._describe)
+                yield from accuracy_stage.verify_rejections(heads, self._device, self._describe)
             if self._device.absent:
                 for found in accuracy_stage.verify_work(suite, self._device):
                     yield replace(found, of_base=before != now)
@@ -251,8 +251,8 @@ class Worker:
         self._compare()
         # Two revisions are timed alike, whatever the other's own suite has.
         task = self._task
-        suite, own = (op.timed_suite(task.cache) for op in (self._judged, self._loaded))
-        chosen = choose_cases(own.cases, task.pattern, task.cases)
+        suite, heads = (op.timed_suite(task.cache) for op in (self._judged, self._loaded))
+        chosen = choose_cases(heads.cases, task.pattern, task.cases)
         done = OpDone(notes=self._notes, verify_s=self._verify_s)
         failure = None
         if task.remaining and self._before and self._device.absent is None and Suite.PERFORMANCE in task.suites:
@@ -260,14 +260,14 @@ class Worker:
         if not (Suite.PERFORMANCE in task.suites and chosen and right) or self._is_late():
             pass
         elif self._device.absent:
-            failure = self._smoke(own)
+            failure = self._smoke(heads)
             done = replace(done, unmeasured=self._device.absent)
         else:
-            done = self._time(suite, own, chosen, done)
+            done = self._time(suite, heads, chosen, done)
         # A board's slice, or one with another power limit, uses its model's tuned file.
         files = (self._folder / "tuned").glob("*.json")
         fitting = [path for path in files if f"{self._device.info.key}-".startswith(f"{path.stem}-")]
-        path = max(fitting, key=lambda each: len(each.stem), default=None)
+        path = max(fitting, key=lambda file: len(file.stem), default=None)
         tuned = hashlib.sha256(path.read_bytes()).hexdigest()[:12] if path and path.is_file() else None
         change = None if task.process else self._change
         self._send(replace(done, tuned=tuned, late=self._cut, change=change))
@@ -293,13 +293,13 @@ class Worker:
             )
         bench = self._make_bench(suite)
         # A case that both suites have is the base's, by the name of now.
-        known = {case_id(params): params for params in suite.cases}
+        base_cases = {case_id(params): params for params in suite.cases}
         subjects = []
         for params in chosen:
             if self._is_late():
                 break
             case = case_id(params)
-            before = known.get(performance.renamed.get(case, case))
+            before = base_cases.get(performance.renamed.get(case, case))
             self._send(Doing("prepare", op, case))
             if subject := self._prepare(bench, before or params, case, None if before else performance):
                 subjects.append(subject)
@@ -348,22 +348,22 @@ class Worker:
         for subject in subjects:
             short = is_short(bench, subject)
             self._cut |= short
-            found = (*subject.suspicion, *suspicions(subject, self._device, limits))
-            self._send(Finished(replace(subject.summarise(), blocks=(), suspicion=found), short))
+            suspicion = (*subject.suspicion, *suspicions(subject, self._device, limits))
+            self._send(Finished(replace(subject.summarise(), blocks=(), suspicion=suspicion), short))
         return replace(done, measure_s=seconds, limits=limits)
 
     def _compare_references(self, cases: Sequence[Params]) -> None:
         """Note the first of these cases in which head's reference takes longer than the base's, which times it."""
-        task, before, own = self._task, self._before, self._loaded.performance
+        task, before, heads = self._task, self._before, self._loaded.performance
         if self._change is None or before is None or self._judged is self._loaded or task.process:
             return
-        if describe_suite(before.performance)["reference"] == describe_suite(own)["reference"]:
+        if describe_suite(before.performance)["reference"] == describe_suite(heads)["reference"]:
             return
         for params in cases:
             if not self._is_late():
                 inputs = bound_inputs(before.performance, params, self._device.arrays.device, task.seed)
                 try:
-                    slower = find_slower(before.performance, own, inputs, case_id(params), self._device)
+                    slower = find_slower(before.performance, heads, inputs, case_id(params), self._device)
                 except Exception:  # head's own reference is called by its own suite, which says so
                     return
                 if slower:
@@ -390,7 +390,7 @@ class Worker:
 
     def _send_block(self, case: str, block: Block, launches_us: Mapping[str, tuple[float, ...]]) -> None:
         if self._remote and self._device.can_replay:  # how long it takes to repeat a call shows nothing
-            block = replace(block, arms={arm: replace(each, host_us=None) for arm, each in block.arms.items()})
+            block = replace(block, arms={arm: replace(times, host_us=None) for arm, times in block.arms.items()})
         self._send(Measured(case, block, launches_us))
 
     def _make_bench(self, suite: Performance) -> Rig:
@@ -418,7 +418,7 @@ class Worker:
         )
 
     def _count_partners(self) -> int:
-        others = [each for each in (self._remote, self._base_remote) if each and each.living]
+        others = [process for process in (self._remote, self._base_remote) if process and process.living]
         # The fake device does not see them.
         return 0 if self._device.info.kind == "fake" else self._task.turns + len(others)
 
@@ -457,9 +457,9 @@ def load_base(task: Measure, device: Accelerator, before: frozenset[str]) -> Loa
         if timed:
             raise
         return LoadedBase(note=because("judged_by_own", error.reason, op=op))
-    found = LoadedBase(other if base.compares else None, base.judges)
+    loaded_base = LoadedBase(other if base.compares else None, base.judges)
     if not timed:
-        return found
+        return loaded_base
     kernel = BaseKernel(
         kernel=other.performance.kernel,
         root=base.root,
@@ -469,7 +469,7 @@ def load_base(task: Measure, device: Accelerator, before: frozenset[str]) -> Loa
         differs=base.differs,
         registered=before,
     )
-    return replace(found, kernel=kernel)
+    return replace(loaded_base, kernel=kernel)
 
 
 def own_base(task: Measure, device: Accelerator, loaded: LoadedOp, remote: RemoteOp) -> BaseKernel | None:

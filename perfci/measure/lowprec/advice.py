@@ -25,11 +25,11 @@ ROUNDS = 1.01  # room for the rounding of the scale itself when an error is comp
 
 def add_history(tensor: StoredTensor, history: Sequence[HistoryRun]) -> StoredTensor:
     """Returns the tensor with the figures of the accepted runs (oldest first) and its divergence from the newest."""
-    known = [(run, each) for run in history for each in run.stored if each.case == tensor.case]
-    last = next((each.histogram for _, each in reversed(known) if each.histogram is not None), None)
+    accepted = [(run, stored) for run in history for stored in run.stored if stored.case == tensor.case]
+    last = next((stored.histogram for _, stored in reversed(accepted) if stored.histogram is not None), None)
     before = []
-    for run, each in known[-KEPT:]:
-        errors, figures = each.errors, (each.clip_ratio, each.divergence, each.extreme)
+    for run, stored in accepted[-KEPT:]:
+        errors, figures = stored.errors, (stored.clip_ratio, stored.divergence, stored.extreme)
         before.append(AcceptedStorage(run.run, run.created, errors.mean_abs, errors.p99_abs, *figures))
     apart = divergence(tensor.histogram, last) if last else 0.0
     return replace(tensor, divergence=apart, before=tuple(before), accepted=last)

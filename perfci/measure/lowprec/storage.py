@@ -94,12 +94,12 @@ class HostTensor:
 
     def spread_scale(self) -> Host:
         """Returns the scale of each value."""
-        found = self.scale.reshape((1,) * self.values.ndim) if self.scale.size == 1 else self.scale
+        spread = self.scale.reshape((1,) * self.values.ndim) if self.scale.size == 1 else self.scale
         for axis, (size, width) in enumerate(zip(self.values.shape, self.group, strict=True)):
-            if found.shape[axis] != size:
+            if spread.shape[axis] != size:
                 # The last group of an axis may be narrower.
-                found = np.take(np.repeat(found, width, axis=axis), range(size), axis=axis)
-        return np.broadcast_to(found, self.values.shape)
+                spread = np.take(np.repeat(spread, width, axis=axis), range(size), axis=axis)
+        return np.broadcast_to(spread, self.values.shape)
 
 
 def measure_figures(tensor: HostTensor) -> dict[str, Any]:
@@ -136,16 +136,16 @@ def group_maxima(size: Host, group: Sequence[int]) -> Host:
 
 def channels(size: Host) -> Channels | None:
     """Returns the axis, of those with LEAST_CHANNELS slices or more, whose slices differ most in largest magnitude."""
-    found = []
+    candidates = []
     for axis, count in enumerate(size.shape):
         if size.ndim > 1 and count >= LEAST_CHANNELS:
             peaks = size.max(axis=tuple(other for other in range(size.ndim) if other != axis))
             usual = float(np.median(peaks))
             extreme = int((peaks >= EXTREME * usual).sum()) if usual else 0
             ratio = float(peaks.max()) / usual if usual else 0.0
-            found.append(Channels(axis, count, extreme, ratio if math.isfinite(ratio) else 0.0))
-    return max(found, key=lambda each: (each.ratio, each.axis), default=None)
+            candidates.append(Channels(axis, count, extreme, ratio if math.isfinite(ratio) else 0.0))
+    return max(candidates, key=lambda candidate: (candidate.ratio, candidate.axis), default=None)
 
 
 def _measure_extent(values: Host) -> Extent:
-    return Extent(*(float(each) for each in np.quantile(values, (0.0, 0.5, 1.0))))
+    return Extent(*(float(value) for value in np.quantile(values, (0.0, 0.5, 1.0))))
