@@ -101,11 +101,6 @@ def read_baselines(root: Path, device_key: str) -> dict[str, Baseline]:
     return {path.stem: read_baseline(path) for path in paths if not path.name.startswith(".")}
 
 
-def write_baseline(baseline: Baseline, root: Path) -> Path:
-    """Write `root/<device key>/<op>.json` and give its path. Raises StoredFileError as `write_run` does."""
-    return write_atomically(*encode_baseline(baseline, root))
-
-
 def encode_baseline(baseline: Baseline, root: Path) -> tuple[Path, bytes]:
     """Returns the path of a baseline's file and its content. Raises StoredFileError as `write_run` does."""
     path = baseline_path(root, baseline.device, baseline.op)

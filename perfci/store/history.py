@@ -21,7 +21,7 @@ from perfci.core.errors import StoredFileError
 from perfci.core.files import read_regular
 from perfci.core.model import FORMAT, Epoch, Fact, HistoryAccuracy, HistoryCase, HistoryRun, HistoryStored, Reason
 from perfci.store import NAME, baseline_path, layout
-from perfci.store.files import FormatHead, place_in_json, uncollected, write_together
+from perfci.store.files import FormatHead, place_in_json, uncollected
 
 T = TypeVar("T")
 Case = TypeVar("Case", HistoryCase, HistoryAccuracy, HistoryStored)
@@ -74,12 +74,6 @@ def check_history(folder: Path, device: str, op: str) -> None:
     """Raises StoredFileError if `extend_history` would refuse. Ask before accepting what could not be recorded."""
     for problem in _read(folder, device, op).problems:
         raise StoredFileError(problem.kind, **problem.facts)
-
-
-def append_history(folder: Path, device: str, op: str, line: HistoryRun) -> None:
-    """Writes what `extend_history` gives. Processes take turns. Raises StoredFileError, and the file stays."""
-    with held(history_path(folder, device, op).parent):
-        write_together(extend_history(folder, device, op, [line]))
 
 
 def extend_history(folder: Path, device: str, op: str, added: Iterable[HistoryRun]) -> dict[Path, bytes]:

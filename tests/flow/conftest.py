@@ -18,10 +18,10 @@ from perfci import store
 from perfci.cli.demo import write_project
 from perfci.cli.main import run
 from perfci.core.model import Run
-from perfci.store.history import append_history
 from tests.extensions.history.test_boards import fleet
 from tests.git_repositories import alone, begin_topic
 from tests.program import COMMAND
+from tests.stored_examples import append_history
 
 # As each test waits for its launches, they are few, and vary so little that few blocks tell.
 QUICK = "[tool.perfci.fake]\nlaunch_noise = 0.001\nspike_share = 0.0\nmost_rounds = 8\n"

@@ -26,6 +26,7 @@ from perfci.report import data
 from perfci.report.plots import Gallery
 from perfci.thresholds.limits import Thresholds
 from tests.fuzz import runs, values
+from tests.stored_examples import write_baseline
 
 UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ufeff]")
 """What moves a terminal's cursor, changes its colours, or turns text round."""
@@ -116,7 +117,7 @@ def files(run: Run, baselines: dict, folder: Path) -> list[list[str]]:
     (folder / "kernels").mkdir()
     store.write_run(run, folder / "reports")
     for baseline in baselines.values():
-        store.write_baseline(baseline, folder / "baselines")
+        write_baseline(baseline, folder / "baselines")
     path, where = str(folder / "reports" / "run.json"), ["--project", str(folder)]
     commands = (
         "compare",

@@ -19,6 +19,7 @@ from perfci.judge import judge
 from perfci.report import build, markdown
 from perfci.thresholds.limits import Thresholds
 from tests.store.test_store import a_baseline, a_run
+from tests.stored_examples import write_baseline
 
 UNBOUNDED = {"format", "found", "count"}
 """A version is only compared; errors of kernels may be as large as a float can be."""
@@ -97,7 +98,7 @@ def test_half_a_character_is_spelt_out_where_utf8_has_none(tmp_path):
 def test_no_name_out_of_a_run_leads_out_of_the_baselines_folder(name, tmp_path):
     for changed in ({"op": name}, {"device": name}):
         with pytest.raises(StoredFileError) as caught:
-            store.write_baseline(dataclasses.replace(a_baseline(), **changed), tmp_path / "baselines")
+            write_baseline(dataclasses.replace(a_baseline(), **changed), tmp_path / "baselines")
         assert caught.value.reason.kind == "baseline_name"
     assert list(tmp_path.iterdir()) == []
 

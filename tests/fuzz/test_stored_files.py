@@ -19,6 +19,7 @@ from perfci.core.model import Baseline, Reason, Run
 from perfci.core.wording import sentence
 from perfci.store.launches import DECIMALS, LAUNCHES_FILE, Launches, LaunchRow, append_launches, read_launches
 from tests.fuzz import mutations, values
+from tests.stored_examples import write_baseline
 
 READERS = {"run.json": store.read_run, "softmax.json": store.read_baseline}
 KINDS = {"run.json": Run, "softmax.json": Baseline}
@@ -71,7 +72,7 @@ def test_a_run_comes_back_as_it_was(run):
 @given(baseline=values.records(Baseline, op=st.just("softmax"), device=st.just("nvidia-h200")))
 def test_a_baseline_comes_back_as_it_was(baseline):
     with tempfile.TemporaryDirectory() as folder:
-        assert store.read_baseline(store.write_baseline(baseline, Path(folder))) == baseline
+        assert store.read_baseline(write_baseline(baseline, Path(folder))) == baseline
 
 
 @given(run=values.records(Run), at=st.integers(0))

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from perfci import store
 from perfci.core.errors import UsageError
 from perfci.core.model import (
     Base,
@@ -30,6 +29,7 @@ from perfci.runs.plan import Request
 from perfci.runs.rules import choose_rules, move_settings
 from tests.git_repositories import commit_all, git
 from tests.runs.stand_ins import CASES
+from tests.stored_examples import write_baseline
 
 
 @pytest.fixture
@@ -88,21 +88,21 @@ def test_on_main_the_base_is_the_commit_of_the_newest_baseline(bench, forked):
     first = git(forked.root, "rev-parse", "HEAD")
     (forked.root / "note").write_text("later")
     later = commit_all(forked.root)
-    write_baseline(forked, "relu", [("2026-01-01T00:00:00Z", later), ("2025-01-01T00:00:00Z", first)])
-    write_baseline(forked, "scale", [("2025-06-01T00:00:00Z", first), ("2026-06-01T00:00:00Z", None)])
+    store_runs(forked, "relu", [("2026-01-01T00:00:00Z", later), ("2025-01-01T00:00:00Z", first)])
+    store_runs(forked, "scale", [("2025-06-01T00:00:00Z", first), ("2026-06-01T00:00:00Z", None)])
 
     assert stage.baseline_commit(forked) == later
     tree = find(bench)
     assert (tree.base.how, tree.base.commit) == ("baseline", later)
 
 
-def write_baseline(settings, op, runs):
+def store_runs(settings, op, runs):
     environment = Environment(Device("fake", "Fake One", "fake-one"), "virtual", "3.12", {}, "host", "Linux")
     rows = tuple(
         BaselineRun(f"run-{i}", created, dataclasses.replace(environment, commit=commit))
         for i, (created, commit) in enumerate(runs)
     )
-    store.write_baseline(Baseline(op, "fake-one", "virtual", rows, ()), settings.baselines)
+    write_baseline(Baseline(op, "fake-one", "virtual", rows, ()), settings.baselines)
 
 
 def test_a_shallow_clone_says_what_to_fetch(forked, tmp_path, monkeypatch):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+
 import pytest
 
+from perfci.core import PACKAGE
 from perfci.core.model import Comparison, Interval, Judgement, Judgements, Look, Need, Reason, Suite, Verdict
 from perfci.runs.experiment import order_needs
 
@@ -38,3 +41,15 @@ def test_what_speaks_against_a_case_goes_first_the_strongest_before_the_others()
 @pytest.mark.parametrize("kind", ["too_slow_suspected", "bandwidth_suspected", "compile_suspected"])
 def test_a_case_that_falls_short_of_its_target_is_a_suspect(kind):
     assert turns(row("on time", duel=look(0.02)), row("short", kind, duel=look(-0.01))) == [["short", "on time"]]
+
+
+@pytest.mark.parametrize("step", ["new_run", "make_plan", "verify_rules_unchanged", "refuse_looser"])
+def test_a_step_that_every_kind_of_check_takes_is_called_at_one_place(step):
+    calls = [
+        path.name
+        for path in PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and step in {getattr(node.func, "id", None), getattr(node.func, "attr", None)}
+    ]
+
+    assert calls == ["experiment.py"]

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from perfci import store
 from perfci.core.errors import UsageError
 from perfci.core.model import (
     Base,
@@ -24,6 +23,7 @@ from perfci.runs.decide import decide
 from perfci.runs.plan import Request
 from tests.git_repositories import commit, commit_all, git
 from tests.runs.stand_ins import CASES, DEVICE
+from tests.stored_examples import write_baseline
 
 LONG_AGO = "a" * 40
 """A commit that was forced away."""
@@ -68,7 +68,7 @@ def stored(main):
                 BaselineCase(case, tuple(BaselineBlock(ids[each].id, 5.0, 5.0, 0.0) for each in mine))
                 for case, mine in cases.items()
             )
-            store.write_baseline(Baseline(op, DEVICE.key, "virtual", runs, found), main.baselines)
+            write_baseline(Baseline(op, DEVICE.key, "virtual", runs, found), main.baselines)
 
     return write
 

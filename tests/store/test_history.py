@@ -19,7 +19,6 @@ from perfci.store import layout
 from perfci.store.history import (
     KEPT,
     History,
-    append_history,
     held,
     history_devices,
     read_history,
@@ -27,6 +26,7 @@ from perfci.store.history import (
 )
 from tests.closed_schemas import faults
 from tests.history_examples import CASE, OTHER, accepted, figures
+from tests.stored_examples import append_history
 
 KEY, OP = "nvidia-h200", "softmax"
 
@@ -250,8 +250,8 @@ WRITES = """
 import sys
 from pathlib import Path
 
-from perfci.store.history import append_history
 from tests.history_examples import accepted
+from tests.stored_examples import append_history
 
 for number in range(int(sys.argv[2]), int(sys.argv[2]) + 10):
     append_history(Path(sys.argv[1]), sys.argv[3], sys.argv[4], accepted(number, created="2026-01-01T00:00:00Z"))

@@ -36,6 +36,7 @@ from perfci.store import launches as store_launches
 from perfci.store import signature
 from perfci.store.launches import append_launches, read_launches
 from tests.schemas import WRITTEN, write_for_editors
+from tests.stored_examples import write_baseline
 
 DEVICE = Device("cuda", "NVIDIA H200", "nvidia-h200", uuid="GPU-1", driver="580.1", processors=132)
 ENVIRONMENT = Environment(DEVICE, "activity", "3.11.7", {"torch": "2.11.0"}, "host", "Linux", commit="abc", dirty=False)
@@ -89,17 +90,17 @@ def test_a_run_reads_back_as_it_was_but_for_the_seventh_digit(tmp_path):
 def test_changing_one_case_changes_one_line(tmp_path):
     baseline = a_baseline()
     slower = dataclasses.replace(baseline.cases[1], blocks=(BaselineBlock("r1", 11.0, 12.0, -0.09),))
-    before = store.write_baseline(baseline, tmp_path).read_text().splitlines()
+    before = write_baseline(baseline, tmp_path).read_text().splitlines()
 
     changed = dataclasses.replace(baseline, cases=(baseline.cases[0], slower))
-    after = store.write_baseline(changed, tmp_path).read_text().splitlines()
+    after = write_baseline(changed, tmp_path).read_text().splitlines()
 
     assert len(before) == len(after)
     assert sum(one != other for one, other in zip(before, after, strict=True)) == 1
 
 
 def test_a_baseline_lies_under_its_device_and_op(tmp_path):
-    path = store.write_baseline(a_baseline(), tmp_path)
+    path = write_baseline(a_baseline(), tmp_path)
 
     assert path == tmp_path / "nvidia-h200" / "softmax.json"
     assert store.read_baseline(path) == a_baseline()
@@ -107,7 +108,7 @@ def test_a_baseline_lies_under_its_device_and_op(tmp_path):
 
 
 def test_a_baseline_under_another_ops_name_is_refused(tmp_path):
-    path = store.write_baseline(a_baseline(), tmp_path)
+    path = write_baseline(a_baseline(), tmp_path)
     path.rename(path.with_name("matmul.json"))
 
     with pytest.raises(StoredFileError) as caught:
@@ -199,7 +200,7 @@ def test_an_unreadable_file_is_never_written_over(tmp_path, text):
     with pytest.raises(StoredFileError):
         store.write_run(a_run(), tmp_path)
     with pytest.raises(StoredFileError):
-        store.write_baseline(a_baseline(), tmp_path)
+        write_baseline(a_baseline(), tmp_path)
 
     assert (tmp_path / "run.json").read_text() == text
     assert (tmp_path / "nvidia-h200" / "softmax.json").read_text() == text
@@ -222,12 +223,12 @@ def test_a_full_disk_leaves_the_old_file_whole_and_nothing_beside_it(tmp_path, m
 
 
 def test_a_needed_number_that_is_none_is_refused_and_the_old_file_stays(tmp_path):
-    path = store.write_baseline(a_baseline(), tmp_path)
+    path = write_baseline(a_baseline(), tmp_path)
     before = path.read_bytes()
     case = BaselineCase("rows=1", (BaselineBlock("r1", float("nan"), 12.0, 0.0),))
 
     with pytest.raises(StoredFileError) as caught:
-        store.write_baseline(dataclasses.replace(a_baseline(), cases=(case,)), tmp_path)
+        write_baseline(dataclasses.replace(a_baseline(), cases=(case,)), tmp_path)
 
     assert reason(caught).kind == "value_unstorable"
     assert path.read_bytes() == before

@@ -23,11 +23,12 @@ from perfci.extensions.agents.profile_records import Profile
 from perfci.extensions.agents.round_records import Round
 from perfci.report import data
 from perfci.store import files
-from perfci.store.history import append_history, history_path
+from perfci.store.history import history_path
 from perfci.store.launches import LaunchRow, append_launches, read_launches
 from tests import example_runs
 from tests.closed_schemas import PUBLISHED, faults, published
 from tests.schemas import UNITS
+from tests.stored_examples import append_history, write_baseline
 
 STORED = Path(__file__).parents[1] / "stored"
 
@@ -76,7 +77,7 @@ def documents(record: typing.Any, tmp_path: Path) -> typing.Any:
         return json.loads(files.encode(record, tmp_path / "op.json"))
     if isinstance(record, ShardPlan):
         return json.loads(store.write_plan(record, tmp_path / "plan.json").read_text(encoding="utf-8"))
-    path = store.write_run(record, tmp_path) if isinstance(record, Run) else store.write_baseline(record, tmp_path)
+    path = store.write_run(record, tmp_path) if isinstance(record, Run) else write_baseline(record, tmp_path)
     return json.loads(path.read_text(encoding="utf-8"))
 
 

@@ -9,12 +9,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from perfci import store
 from perfci.cli.main import run
 from perfci.core.model import Baseline, BaselineBlock, BaselineCase, BaselineRun, BoardCounts, Step, StepSide
-from perfci.store.history import append_history
 from tests.history_examples import CASE, OTHER, accepted, environment, figures
 from tests.storage_examples import changed, line, sound
+from tests.stored_examples import append_history, write_baseline
 
 KEY = "nvidia-h200"
 
@@ -89,7 +88,7 @@ def test_what_people_said_of_a_new_environment_stands_beside_it(root, ask):
     step = Step("2026-02-03T00:00:00Z", "the driver that fixes ECC", *side, (), ())
     source = (BaselineRun("run30", made[30].created, made[30].environment),)
     cases = (BaselineCase(CASE, (BaselineBlock("run30", 10.0, 15.0, -0.4),)),)
-    store.write_baseline(Baseline("softmax", KEY, "activity", source, cases, (step,)), root / "baselines")
+    write_baseline(Baseline("softmax", KEY, "activity", source, cases, (step,)), root / "baselines")
 
     assert "environment: device.driver 580.1 -> 590 (the driver that fixes ECC)" in ask("history", "--drift")[1]
 

@@ -9,8 +9,9 @@ import pytest
 
 from perfci.cli.main import run
 from perfci.core.model import ErrorStats, Extent, HistoryStored
-from perfci.store.history import append_history, history_path
+from perfci.store.history import history_path
 from tests.history_examples import CASE, accepted, figures
+from tests.stored_examples import append_history
 
 KEY = "nvidia-h200"
 

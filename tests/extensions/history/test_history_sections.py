@@ -11,7 +11,6 @@ from perfci.extensions.history.histories import PastSections, read_histories
 from perfci.runs.decide import read_context
 from perfci.runs.histories import add_accepted
 from perfci.store import layout
-from perfci.store.history import append_history
 from tests import git_repositories as git
 from tests import past_examples as examples
 from tests.history_examples import accepted, environment, figures
@@ -19,6 +18,7 @@ from tests.past_examples import CASES, CREPT
 from tests.runs.stand_ins import CASES as STOOD_IN
 from tests.runs.stand_ins import DEVICE
 from tests.storage_examples import line, sound
+from tests.stored_examples import append_history
 
 HISTORY = "baselines/nvidia-h200/softmax.history.jsonl"
 

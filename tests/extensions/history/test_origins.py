@@ -7,11 +7,11 @@ from datetime import date
 import pytest
 
 from perfci.extensions.history.origins import Layer, explain
-from perfci.store.history import append_history
 from perfci.thresholds.case import CaseThresholds
 from perfci.thresholds.earned import EarnedFile, write_earned
 from perfci.thresholds.layers import STORED_KEYS
 from tests.history_examples import CASE, OTHER, accepted, environment, figures
+from tests.stored_examples import append_history
 from tests.thresholds.earned_examples import earned
 
 KEY = "nvidia-h200"

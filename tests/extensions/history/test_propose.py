@@ -6,7 +6,6 @@ import re
 
 import pytest
 
-from perfci import store
 from perfci.cli.main import run
 from perfci.core import settings
 from perfci.core.errors import PerfciError, StoredFileError, UsageError
@@ -25,10 +24,10 @@ from perfci.core.wording import sentence
 from perfci.extensions.history import commits
 from perfci.extensions.history.propose import TRAILER, Fate, ProposalOptions, propose
 from perfci.git import command
-from perfci.store.history import append_history
 from tests.git_repositories import alone, start
 from tests.hostile_repository import make_hostile
 from tests.remote_repository import RemoteRepository
+from tests.stored_examples import append_history, write_baseline
 from tests.thresholds.earned_examples import KEY, earned, kept
 
 TOKEN = "glpat-Secret_of-the-tests.42"
@@ -83,7 +82,7 @@ class Job:
         runs = (BaselineRun(f"run-{created}", created, ENVIRONMENT),)
         blocks = tuple(BaselineBlock(runs[0].id, us, 2 * us, 0.7) for _ in range(4))
         found = Baseline("softmax", "fake-one", "virtual", runs, tuple(BaselineCase(case, blocks) for case in cases))
-        return store.write_baseline(found, self.root / "baselines").read_bytes()
+        return write_baseline(found, self.root / "baselines").read_bytes()
 
     def note(self, day=1):
         created = f"2026-01-0{day}T00:00:00Z"

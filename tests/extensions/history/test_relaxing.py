@@ -10,10 +10,10 @@ import pytest
 from perfci.core.errors import StoredFileError, UsageError
 from perfci.core.wording import catalogue, sentence
 from perfci.extensions.history.relaxing import relax, write_relaxed
-from perfci.store.history import append_history
 from perfci.thresholds.layers import Relaxed
 from perfci.thresholds.read import load
 from tests.history_examples import CASE, accepted
+from tests.stored_examples import append_history
 from tests.thresholds.earned_examples import KEY, earned, kept
 
 DAY = date(2026, 12, 1)

@@ -12,10 +12,10 @@ from perfci.core.model import Verdict
 from perfci.core.wording import sentence
 from perfci.extensions.history.creep import compare_with_release
 from perfci.runs.plan import Request
-from perfci.store.history import append_history
 from tests.git_repositories import commit, commit_all, git
 from tests.history_examples import accepted, figures
 from tests.runs.stand_ins import CASES, DEVICE
+from tests.stored_examples import append_history
 
 GONE = "a" * 40
 """A commit that was forced away."""

@@ -1,11 +1,11 @@
 import pytest
 
 from perfci.cli.main import run
-from perfci.store.history import append_history
 from tests import site_histories as histories
 from tests.git_repositories import commit, git
 from tests.history_examples import accepted, figures
 from tests.report.html.conftest import parsed
+from tests.stored_examples import append_history
 
 
 @pytest.fixture

@@ -15,9 +15,10 @@ from perfci.cli.main import run
 from perfci.core import codec, settings
 from perfci.core.model import HistoryCase
 from perfci.extensions.history import archive, database
-from perfci.store.history import KEPT, append_history, history_path
+from perfci.store.history import KEPT, history_path
 from tests import postgres
 from tests.history_examples import CASE, OTHER, accepted, figures
+from tests.stored_examples import append_history
 
 sa = pytest.importorskip("sqlalchemy")
 pytest.importorskip("duckdb_engine")

@@ -9,10 +9,10 @@ import pytest
 
 from perfci.cli.main import run
 from perfci.extensions.history.commands.thresholds import write_chance
-from perfci.store.history import append_history
 from tests.extensions.history.test_tightening import runs
 from tests.git_repositories import alone, start
 from tests.runs.stand_ins import write_ops
+from tests.stored_examples import append_history
 
 KEY = "nvidia-h200"
 

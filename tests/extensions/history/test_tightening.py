@@ -15,10 +15,11 @@ from perfci.extensions.history import tightening
 from perfci.extensions.history.tightening import refuse_in_pipeline, rescale, tighten
 from perfci.runs.effective_thresholds import in_force
 from perfci.store.files import write_together
-from perfci.store.history import append_history, read_history
+from perfci.store.history import read_history
 from perfci.thresholds.earned import EarnedFile, read_file, write_earned
 from perfci.thresholds.layers import Earned
 from tests.history_examples import CASE, OTHER, accepted, figures
+from tests.stored_examples import append_history
 
 KEY = "nvidia-h200"
 DAY = date(2026, 12, 1)

@@ -1,0 +1,18 @@
+"""Baselines and lines of histories, put where perfci reads them."""
+
+from __future__ import annotations
+
+from perfci import store
+from perfci.store.files import write_atomically, write_together
+from perfci.store.history import extend_history, held, history_path
+
+
+def append_history(folder, device, op, line):
+    """Appends an accepted run to an op's history."""
+    with held(history_path(folder, device, op).parent):
+        write_together(extend_history(folder, device, op, [line]))
+
+
+def write_baseline(baseline, root):
+    """Stores a baseline, and returns its path."""
+    return write_atomically(*store.encode_baseline(baseline, root))
