@@ -68,7 +68,9 @@ def select(settings: Settings, names: Iterable[str]) -> tuple[OpFolder, ...]:
         raise UsageError("no_ops", folder=str(settings.kernels))
     known_ops = {op.op for op in found}
     given = [name.rstrip("/") for name in names]
-    wanted = {name for each in given for name in fnmatch.filter(known_ops, each) or [each]}  # such as fp8_*
+    wanted = {
+        name for name_or_glob in given for name in fnmatch.filter(known_ops, name_or_glob) or [name_or_glob]
+    }  # such as fp8_*
     places = wanted - known_ops
     names_of_all = known_ops.union(*(op.places for op in found))
     for name in sorted(wanted - names_of_all):
@@ -96,10 +98,10 @@ def pick(known: Collection[str], names: Iterable[str], unknown: str) -> list[str
 
 def select_one(settings: Settings, name: str) -> OpFolder:
     """Returns the op of this name or folder. Raises as `select` does, and UsageError if the folder has several."""
-    found = select(settings, (name,))
-    if len(found) > 1:
-        raise UsageError("several_ops", name=name, ops=", ".join(op.op for op in found))
-    return found[0]
+    matching = select(settings, (name,))
+    if len(matching) > 1:
+        raise UsageError("several_ops", name=name, ops=", ".join(op.op for op in matching))
+    return matching[0]
 
 
 def check_files(op: OpFolder) -> Reason | None:
@@ -115,7 +117,7 @@ def check_contract(op: OpFolder) -> tuple[Reason, ...]:
     """Returns what breaks the contract in files that can be imported. The worker finds the rest."""
     contract: list[Reason] = []
     for path, tree in _parse_sides(op):
-        lines = [each.lineno for each in tree.body if isinstance(each, ast.FunctionDef) and each.name == op.op]
+        lines = [node.lineno for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == op.op]
         if len(lines) > 1:  # such as a wrapper that hides its kernel
             facts: dict[str, Fact] = {"file": str(path), "line": lines[1], "op": op.op, "first": lines[0]}
             contract.append(Reason("function_shadowed", facts))
@@ -134,13 +136,13 @@ def find_moved(op: OpFolder, root: Path) -> Reason | None:
                 copied = dict(ast.literal_eval(node.value))
             except (TypeError, ValueError):  # what a person wrote there
                 continue
-            for name, known in copied.items():
+            for name, copies in copied.items():
                 original, copy = root / str(name), path.with_name(f"_{Path(str(name)).name}")
                 places = {"copy": os.path.relpath(copy, root), "file": os.path.relpath(path, root)}
                 facts: dict[str, Fact] = {"original": str(name), **places}
                 try:
                     now = digest(original)
-                    if now not in {known, digest(copy)}:
+                    if now not in {copies, digest(copy)}:
                         return Reason("copy_behind", {**facts, "op": op.op, "now": now})
                 except OSError:
                     # What lies elsewhere is not on every machine.

@@ -56,20 +56,20 @@ def spell(value: Any, special: Callable[[Any], Any]) -> Any:
         case float():
             return value if math.isfinite(value) else {"float": repr(value)}
         case Mapping():
-            return {"mapping": {str(key): spell(each, special) for key, each in value.items()}}
+            return {"mapping": {str(key): spell(item, special) for key, item in value.items()}}
         case list() | tuple() if type(value) in {list, tuple}:
-            found = [spell(each, special) for each in value]
-            return {"tuple": found} if isinstance(value, tuple) else found
-    found = special(value)
-    if found is None:
+            spelled = [spell(item, special) for item in value]
+            return {"tuple": spelled} if isinstance(value, tuple) else spelled
+    spelled = special(value)
+    if spelled is None:
         raise UnspelledError(f"a value of type {type(value).__name__}")
-    return found
+    return spelled
 
 
 def unspell(value: Any, special: Callable[[Mapping[str, Any]], Any]) -> Any:
     """The value that was spelled. `special` gives what only the speller's `special` knows."""
     if isinstance(value, list | tuple):
-        return [unspell(each, special) for each in value]
+        return [unspell(inner_value, special) for inner_value in value]
     if not isinstance(value, Mapping):
         return value
     ((kind, inner),) = value.items()

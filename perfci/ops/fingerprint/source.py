@@ -79,19 +79,21 @@ def read(content: bytes) -> Source:
             text = _read_text(node.args[0]) if len(node.args) == 1 and not node.keywords else None
             if text is not None and not text.startswith("."):
                 imports.append(Import(text, (), 0, node.args[0].lineno, late))
-                understood |= {id(each) for each in ast.walk(node.func)}
+                understood |= {id(inner) for inner in ast.walk(node.func)}
     texts = (text for node, _ in nodes if (text := _read_text(node)) is not None)
     opaque = list(_list_dynamic([node for node, _ in nodes if id(node) not in understood], bound))
-    for each in imports:
-        if "*" in each.names and _may_load(each.module):
-            facts: dict[str, Fact] = {"file": None, "line": each.line, "what": f"from {each.module} import *"}
+    for entry in imports:
+        if "*" in entry.names and _may_load(entry.module):
+            facts: dict[str, Fact] = {"file": None, "line": entry.line, "what": f"from {entry.module} import *"}
             opaque.append(Reason("imports_unknown", facts))
     return Source(
         imports=tuple(imports),
         names=frozenset(text for text in texts if "." in text and _FILE_NAME.fullmatch(text)),
         paths=frozenset(_list_paths(node for node, _ in nodes)),
         # The first line first, and there the longest name: runpy.run_path before runpy.
-        opaque=min(opaque, key=lambda each: (each.facts["line"] or 0, -len(str(each.facts["what"]))), default=None),
+        opaque=min(
+            opaque, key=lambda reason: (reason.facts["line"] or 0, -len(str(reason.facts["what"]))), default=None
+        ),
     )
 
 
@@ -148,7 +150,7 @@ def _may_load(module: str) -> bool:
 
 
 def _is_below(name: str, above: Iterable[str]) -> bool:
-    return any(name == each or name.startswith(f"{each}.") for each in above)
+    return any(name == module or name.startswith(f"{module}.") for module in above)
 
 
 def _list_paths(nodes: Iterable[ast.AST]) -> Iterator[str]:
@@ -162,7 +164,7 @@ def _list_paths(nodes: Iterable[ast.AST]) -> Iterator[str]:
         while isinstance(left, ast.BinOp) and isinstance(left.op, ast.Div):
             parts, left = [left.right, *parts], left.left
         trailing = itertools.takewhile(lambda text: text is not None, map(_read_text, reversed(parts)))
-        text = "/".join(reversed([str(each) for each in trailing]))
+        text = "/".join(reversed([str(part) for part in trailing]))
         if _FILE_NAME.fullmatch(text):
             yield text
 

@@ -39,7 +39,7 @@ def check_chains(settings: Settings, request: Request, listener: Listener) -> Ch
     if not request.ops and not find_chains(settings.kernels):
         return Chains(None, seed, ())
     chosen = select_chains(settings.kernels, request.ops)
-    own = dataclasses.replace(settings, reports=settings.reports / FOLDER)
+    kept = dataclasses.replace(settings, reports=settings.reports / FOLDER)
     devices: list[Device] = []
 
     def listen(message: Message) -> None:
@@ -47,13 +47,13 @@ def check_chains(settings: Settings, request: Request, listener: Listener) -> Ch
             devices.append(message.device)
         listener(message)
 
-    with claim_bench(own, listen) as bench:
+    with claim_bench(kept, listen) as bench:
         kind = request.device
         if kind == "auto":
             kind = describe_sources(bench, Request(), OpSource(bench.settings, ()))[0].device.kind
             devices.clear()
-        known = dataclasses.replace(request, device=kind, seed=seed)
-        results = tuple(_check_chain(bench, name, path, known) for name, path in chosen.items())
+        settled = dataclasses.replace(request, device=kind, seed=seed)
+        results = tuple(_check_chain(bench, name, path, settled) for name, path in chosen.items())
     if not any(result.cases or result.failure for result in results):
         raise UsageError("no_case_fits", ops=", ".join(chosen), pattern=request.pattern)
     if not devices and (failure := results[0].failure) and failure.kind in _NO_DEVICE:

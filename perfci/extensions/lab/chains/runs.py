@@ -97,10 +97,10 @@ def name_outputs(stage: Stage, output: Any, arrays: Arrays, where: Where) -> dic
     """A stage's outputs by the names that later stages take. Raises StageError for anything but tensors."""
     outputs = dict(output) if isinstance(output, Mapping) else {stage.name: output}
     sound = all(
-        isinstance(name, str) and name.isidentifier() and arrays.is_array(each) for name, each in outputs.items()
+        isinstance(name, str) and name.isidentifier() and arrays.is_array(value) for name, value in outputs.items()
     )
     if not outputs or not sound:
-        kinds = ", ".join(f"{name}: {type(each).__name__}" for name, each in outputs.items())
+        kinds = ", ".join(f"{name}: {type(value).__name__}" for name, value in outputs.items())
         got = f"{{{kinds}}}" if isinstance(output, Mapping) else type(output).__name__
         raise StageError("chain_output", **where, stage=stage.name, got=got)
     return outputs
@@ -156,25 +156,25 @@ class _CheckedCase:
         self.largest: list[dict[str, float]] = []
         for stage, outputs, usual in zip(self.stages, self.exact, self.usual, strict=True):
             self._refuse_other_names(stage, outputs, usual)
-            hosts = {name: arrays.host(each) for name, each in outputs.items()}
+            hosts = {name: arrays.host(array) for name, array in outputs.items()}
             self.rounded.append({name: arrays.like(values, usual[name]) for name, values in hosts.items()})
             finite = {name: values[np.isfinite(values)] for name, values in hosts.items()}
-            self.largest.append({name: float(np.abs(each).max(initial=0.0)) for name, each in finite.items()})
+            self.largest.append({name: float(np.abs(numbers).max(initial=0.0)) for name, numbers in finite.items()})
         places = {name: at for at, each in enumerate(self.usual) for name in each}
         taken = (_wire(stage, stage.kernel).values() for stage in self.stages)
-        self.reads = tuple(tuple(sorted({places[name] for name in each if name in places})) for each in taken)
+        self.reads = tuple(tuple(sorted({places[name] for name in names if name in places})) for names in taken)
         # Of the kernels, as far as they came:
         self.outputs: list[dict[str, Any]] = []
         self.failures: list[Reason] = []
 
     def _run_references(self, inputs: dict[str, Any]) -> list[dict[str, Any]]:
         """The references all through, from these inputs."""
-        state, found = inputs, []
+        state, results = inputs, []
         for stage in self.stages:
             taken = self.arrays.copies(take_arguments(stage, stage.reference, state, self.where))
-            found.append(self._call(stage, REFERENCE, taken))
-            state = add_outputs(stage, state, found[-1], self.where)
-        return found
+            results.append(self._call(stage, REFERENCE, taken))
+            state = add_outputs(stage, state, results[-1], self.where)
+        return results
 
     def _call(self, stage: Stage, arm: str, taken: State) -> dict[str, Any]:
         """Outputs of a stage's kernel or reference by name. Raises StageError for whatever it raises."""
@@ -213,11 +213,11 @@ class _CheckedCase:
                 self._refuse_other_names(stage, first, self.usual[at])
                 copies = arrays.copies(first)
                 for name, usual in self.usual[at].items():
-                    found, wanted = _describe_form(first[name], arrays), _describe_form(usual, arrays)
-                    if found != wanted:
+                    form, wanted = _describe_form(first[name], arrays), _describe_form(usual, arrays)
+                    if form != wanted:
                         takers = [each.name for each, reads in zip(self.stages, self.reads, strict=True) if at in reads]
                         next_ = ", ".join(takers) or "-"
-                        self._fail("chain_form", stage, name=name, next=next_, got=found, expected=wanted)
+                        self._fail("chain_form", stage, name=name, next=next_, got=form, expected=wanted)
                         return False
                 there = {name: value for name, value in state.items() if arrays.is_array(value)}
                 changed = [name for name, value in there.items() if not arrays.same_bits(value, kept[name])]
@@ -248,7 +248,7 @@ class _CheckedCase:
         finite, notes = self._judge_finiteness()
         stages = []
         for at, stage in enumerate(self.stages):
-            usual = worst([self._error(each, self.exact[at][name]) for name, each in self.usual[at].items()])
+            usual = worst([self._error(value, self.exact[at][name]) for name, value in self.usual[at].items()])
             so_far = worst([output.so_far for output in outputs[at]]) if at < len(outputs) else None
             stages.append(StageResult(stage.name, so_far, usual))
         whole = limit = None

@@ -33,8 +33,8 @@ class Output:
 
 def worst(errors: Sequence[Error]) -> Error:
     """The largest of each figure of several outputs."""
-    found = {name: [value for error in errors if (value := getattr(error, name)) is not None] for name in MEASURES}
-    return Error(*(max(found[name], default=None) for name in MEASURES))
+    measured = {name: [value for error in errors if (value := getattr(error, name)) is not None] for name in MEASURES}
+    return Error(*(max(measured[name], default=None) for name in MEASURES))
 
 
 # --- NaN and infinities -----------------------------------------------------------------------------------------------

@@ -20,14 +20,14 @@ MISSED = 5  # most cases of a try that are named if they came out wrong
 def try_out(where: Settings, request: Request, *, json: bool) -> int:
     """Try perfci on the project's ops, and show what came of it; exit 2 if anything came out wrong."""
     with Progress() as progress:
-        found = selftest(where, request, get_command(), progress)
-    print_found(found, show_trials(found), json=json)
-    return Exit.OK if found.passed else Exit.GATE_FAILED
+        outcome = selftest(where, request, get_command(), progress)
+    print_found(outcome, show_trials(outcome), json=json)
+    return Exit.OK if outcome.passed else Exit.GATE_FAILED
 
 
-def show_trials(found: SelfTest) -> Iterator[RenderableType]:
+def show_trials(outcome: SelfTest) -> Iterator[RenderableType]:
     """Lines for a terminal or a log."""
-    for trial in found.trials:
+    for trial in outcome.trials:
         facts = {"seen": trial.seen, "checked": trial.checked}
         titles = {
             "unchanged": say("every op against itself: {seen} false alarms in {checked} cases", **facts),
@@ -39,7 +39,7 @@ def show_trials(found: SelfTest) -> Iterator[RenderableType]:
         yield from (Paragraph(name, 6) for name in trial.missed[:MISSED])
         if len(trial.missed) > MISSED:
             yield Paragraph(say("and {count} more", count=len(trial.missed) - MISSED), 6)
-    if found.noise:
+    if outcome.noise:
         yield ""
         lines = [
             (
@@ -49,11 +49,13 @@ def show_trials(found: SelfTest) -> Iterator[RenderableType]:
                 units.percent(line.noise.smallest) if line.noise.smallest is not None else say("over 12 x"),
                 units.time(line.base_us),
             )
-            for line in found.noise
+            for line in outcome.noise
         ]
-        head = say("Noise on {device}: spread of the shift between two equal arms, block by block", device=found.device)
+        head = say(
+            "Noise on {device}: spread of the shift between two equal arms, block by block", device=outcome.device
+        )
         yield Grid(make_table("op and case | spread: | allowed: | seen at 95 %: | kernel:", lines), head)
-    if found.passed:
+    if outcome.passed:
         text = say("perfci can be trusted on this machine: nothing false was said, and what was planted was found.")
         yield Paragraph(text, style="green")
     else:

@@ -41,19 +41,19 @@ def soak(
     """Call ops a thousand times, on streams and threads, on huge arrays: leaks, decay, answers that change."""
     where, request = language.load(project), Request(tuple(ops), case, device, seed=seed, timer=timer)
     with Progress() as progress:
-        found = soak_ops(where, request, progress, calls, decay_limit / 100)
-    gate, looked = Gate.FAILS if found.failed else Gate.OK, {finding.op for finding in found.findings}
+        soaked = soak_ops(where, request, progress, calls, decay_limit / 100)
+    gate, looked = Gate.FAILS if soaked.failed else Gate.OK, {finding.op for finding in soaked.findings}
     bad = (
         (finding.op, finding.test, finding.reason)
-        for finding in found.findings
+        for finding in soaked.findings
         if finding.status in {Status.FAIL, Status.ERROR}
     )
-    said = [f"{op}, {test}: {sentence(why)}" for op, test, why in bad if why] or [write_summary(found)]
-    text, path = keep_answer(where, FOLDER, gate, looked, said, {**to_json(found), "case": request.pattern})
+    said = [f"{op}, {test}: {sentence(why)}" for op, test, why in bad if why] or [write_summary(soaked)]
+    text, path = keep_answer(where, FOLDER, gate, looked, said, {**to_json(soaked), "case": request.pattern})
     if output == "json":
         write_json(text)
     else:
-        print_parts([*show_soak(found), say("All numbers: {path}", path=relative(path))])
+        print_parts([*show_soak(soaked), say("All numbers: {path}", path=relative(path))])
     return exit_code(gate, strict=False)
 
 

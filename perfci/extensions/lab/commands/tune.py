@@ -73,11 +73,11 @@ def tune(
     if not device_spec and (cluster := choose_cluster(on, where)):
         return _tune_on_cluster(where, request, cluster, json=output == "json")
     with Progress() as progress:
-        found = tune_op(where, request, progress, spec=device_spec, write=write)
-    table = found.search.path.with_suffix(".md")
-    write_atomically(table, write_candidates(found).encode())
-    print_found(to_json(found), show_tuning(found, table), json=output == "json")
-    return Exit.WARNINGS if found.late else Exit.OK
+        tuning = tune_op(where, request, progress, spec=device_spec, write=write)
+    table = tuning.search.path.with_suffix(".md")
+    write_atomically(table, write_candidates(tuning).encode())
+    print_found(to_json(tuning), show_tuning(tuning, table), json=output == "json")
+    return Exit.WARNINGS if tuning.late else Exit.OK
 
 
 COMMANDS = {"tune": tune}
@@ -87,17 +87,17 @@ def _tune_on_cluster(where: Settings, request: Request, cluster: str, *, json: b
     """Print what nodes answered, op by op: in JSON a list. Ends with 1 if an op has no answer."""
     with Progress() as progress:
         words = options.list_typed("ops", "on", "project")
-        found, notes = tune_on_cluster(where, request, cluster, words, progress)
-    answers = [answer.strip() for _, answer in found.values()]
+        answered, notes = tune_on_cluster(where, request, cluster, words, progress)
+    answers = [answer.strip() for _, answer in answered.values()]
     if json:
         write_json(f"[{', '.join(answers)}]")
     elif answers:
         print_lines(*"\n\n".join(answers).splitlines())
     for note in notes:
         print(f"perfci: {plain(sentence(note), BLOCK_LIMIT)}", file=sys.stderr)
-    if len(found) < len(select(where, request.ops)):
+    if len(answered) < len(select(where, request.ops)):
         return Exit.PERFCI_FAILED
-    return max(code for code, _ in found.values())
+    return max(code for code, _ in answered.values())
 
 
 def show_tuning(tuning: Tuning, table: Path) -> Iterator[RenderableType]:
@@ -114,7 +114,9 @@ def show_tuning(tuning: Tuning, table: Path) -> Iterator[RenderableType]:
         yield Paragraph(say("{tried} candidates tried, {failed} failed", tried=choice.tried, failed=choice.failed), 2)
         if (best := list_candidates(tuning, choice, BEST)).rows:
             yield Grid(best)
-        failed = [(each.failure, _name(each.config)) for each in _list_tried(tuning, choice) if each.failure]
+        failed = [
+            (attempt.failure, _name(attempt.config)) for attempt in _list_tried(tuning, choice) if attempt.failure
+        ]
         for kind, count in Counter(why.kind for why, _ in failed).most_common():
             example = next(say("{op}: {told}", op=name, told=sentence(why)) for why, name in failed if why.kind == kind)
             yield Paragraph(say("{count} failed: {example}", count=count, example=example), 2, "dim")
@@ -157,7 +159,7 @@ def find_recovery(tuning: Tuning) -> Mapping[str, float]:
     """Modelled shares of the varied device's speed, untuned, tuned, roofline: geometric means of the cases that fit."""
     shares: dict[str, list[float]] = {"untuned": [], "tuned": [], "roofline": []}
     for choice in tuning.choices:
-        us = {each.key: each.us for each in reversed(_list_tried(tuning, choice)) if each.us}
+        us = {attempt.key: attempt.us for attempt in reversed(_list_tried(tuning, choice)) if attempt.us}
         today = us.get(key(None), {})
         best = us.get(key(choice.config), {}) if choice.changed else today
         for case in choice.regime.cases:
@@ -168,7 +170,7 @@ def find_recovery(tuning: Tuning) -> Mapping[str, float]:
             shares["roofline"].append(modelled.original_floor_us / modelled.floor_us)
             if case in today:
                 shares["untuned"].append(modelled.original_us / today[case])
-    return {name: math.exp(math.fsum(map(math.log, each)) / len(each)) for name, each in shares.items() if each}
+    return {name: math.exp(math.fsum(map(math.log, ratios)) / len(ratios)) for name, ratios in shares.items() if ratios}
 
 
 def _show_recovery(tuning: Tuning) -> Iterator[str]:
@@ -188,7 +190,7 @@ def _show_recovery(tuning: Tuning) -> Iterator[str]:
 
 
 def _list_tried(tuning: Tuning, choice: Choice) -> list[Attempt]:
-    return [each for each in tuning.search.tried if each.regime == choice.regime.label]
+    return [attempt for attempt in tuning.search.tried if attempt.regime == choice.regime.label]
 
 
 def _name(config: Config | None) -> str:
@@ -197,20 +199,20 @@ def _name(config: Config | None) -> str:
 
 def list_candidates(tuning: Tuning, choice: Choice, most: int | None = None) -> Table:
     """The candidates that were timed, the fastest first, each by its last and longest look."""
-    known = _list_tried(tuning, choice)
-    failed = {each.key for each in known if each.failure}
-    last = {each.key: each for each in known if each.us and each.key not in failed}
+    attempts = _list_tried(tuning, choice)
+    failed = {each.key for each in attempts if each.failure}
+    last = {each.key: each for each in attempts if each.us and each.key not in failed}
 
     def find_shift(tried: Attempt) -> float:
-        values = [each for case in tried.shifts.values() for each in case]
+        values = [shift for case in tried.shifts.values() for shift in case]
         return math.fsum(values) / len(values) if values else 0.0
 
     rows = []
-    for each in sorted(last.values(), key=find_shift)[:most]:
+    for attempt in sorted(last.values(), key=find_shift)[:most]:
         # No change is known if today's choice does not work here.
-        change = "-" if each.anchor is not None else units.percent(math.expm1(find_shift(each)), signed=True)
-        time = units.time(math.exp(math.fsum(map(math.log, each.us.values())) / len(each.us)))
-        rows.append((change, time, _name(each.config)))
+        change = "-" if attempt.anchor is not None else units.percent(math.expm1(find_shift(attempt)), signed=True)
+        time = units.time(math.exp(math.fsum(map(math.log, attempt.us.values())) / len(attempt.us)))
+        rows.append((change, time, _name(attempt.config)))
     return make_table("change: | time: | configuration", rows)
 
 
@@ -219,7 +221,11 @@ def write_candidates(tuning: Tuning) -> str:
     parts = [f"# {say('Candidates of {op} on {device}', op=tuning.op, device=tuning.device)}"]
     parts += _describe_model(tuning)
     for choice in tuning.choices:
-        failed = [(_name(each.config), sentence(each.failure)) for each in _list_tried(tuning, choice) if each.failure]
+        failed = [
+            (_name(attempt.config), sentence(attempt.failure))
+            for attempt in _list_tried(tuning, choice)
+            if attempt.failure
+        ]
         parts += [f"## {choice.regime.label}", write_table(list_candidates(tuning, choice))]
         parts += [write_table(make_table("configuration | what happened", failed))] if failed else []
     return "\n\n".join(parts) + "\n"
@@ -237,7 +243,7 @@ def to_json(tuning: Tuning) -> Mapping[str, Any]:
                 "cases": list(choice.regime.cases),
                 "config": choice.config if choice.changed else choice.regime.current,
                 **pick(choice, "changed change"),
-                "candidates": [pick(each, "config stage us failure") for each in _list_tried(tuning, choice)],
+                "candidates": [pick(attempt, "config stage us failure") for attempt in _list_tried(tuning, choice)],
             }
             for choice in tuning.choices
         ],

@@ -73,7 +73,7 @@ class Endurance:
                 made = list(leaves(make()))
         except Exception:  # whatever an op does that fake tensors cannot follow
             return None
-        return sum(int(each.numel() * each.element_size()) for each in made if isinstance(each, torch.Tensor))
+        return sum(int(tensor.numel() * tensor.element_size()) for tensor in made if isinstance(tensor, torch.Tensor))
 
 
 class FakeEndurance(Endurance):

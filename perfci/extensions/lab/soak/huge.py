@@ -43,7 +43,7 @@ def check_large(subject: SoakSubject, accuracy: Accuracy, beyond: int = BEYOND) 
     outputs = subject.outputs(inputs)
     subject.device.synchronize()
     every = [value for value in leaves([inputs, outputs]) if arrays.is_array(value)]
-    sizes = {_count(arrays, each): arrays.nbytes(each) for each in reversed(every)}
+    sizes = {_count(arrays, array): arrays.nbytes(array) for array in reversed(every)}
     elements = max(sizes, default=0)
     if elements <= beyond:
         return subject.skip(LARGE, "soak_not_large", elements=elements)
@@ -51,8 +51,8 @@ def check_large(subject: SoakSubject, accuracy: Accuracy, beyond: int = BEYOND) 
     # Small cases of the accuracy suite show whether the reference of a slice is a slice of the reference.
     cases = accuracy.cases if rows else ()
     trials = (_try_cut(subject, accuracy, params, len(arrays.facts(outputs[0]).shape)) for params in cases)
-    known = list(itertools.islice((trial for trial in trials if trial is not None), TRIALS))
-    if not known or not all(known):
+    cuts = list(itertools.islice((trial for trial in trials if trial is not None), TRIALS))
+    if not cuts or not all(cuts):
         return subject.skip(LARGE, "soak_not_cut")
 
     # First, last, across every multiple of a boundary in elements and in bytes, and at random.
@@ -98,8 +98,8 @@ def _cut(
     shape = arrays.facts(outputs[0]).shape
 
     def cut(value: Any) -> Any:
-        own = arrays.facts(value).shape if arrays.is_array(value) else ()
-        return value[start:stop] if own and len(own) >= len(shape) and own[0] == shape[0] else value
+        sides = arrays.facts(value).shape if arrays.is_array(value) else ()
+        return value[start:stop] if sides and len(sides) >= len(shape) and sides[0] == shape[0] else value
 
     return {name: cut(value) for name, value in inputs.items()}
 
@@ -115,6 +115,6 @@ def _try_cut(subject: SoakSubject, accuracy: Accuracy, params: Params, axes: int
     part = _cut(arrays, accuracy, inputs, whole, 1, rows - 1)
     suite = dataclasses.replace(subject.suite, reduces=accuracy.reduces, tolerance=accuracy.tolerance)
     try:
-        return wrong_output(suite, arrays, params, part, [each[1 : rows - 1] for each in whole]) is None
+        return wrong_output(suite, arrays, params, part, [output[1 : rows - 1] for output in whole]) is None
     except Exception:  # shapes that no longer go together, whatever the reference makes of them
         return False

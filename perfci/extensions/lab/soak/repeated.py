@@ -138,11 +138,11 @@ def measure_decay(medians_us: Sequence[float], clocks_mhz: Sequence[float | None
     times = np.log(np.asarray(medians_us, dtype=np.float64))
     steps, slope = times.size - 1, trend(times)
     slopes = {"change": slope.value, "low": slope.low, "high": slope.high}
-    decay: dict[str, float | None] = {name: math.expm1(each * steps) for name, each in slopes.items()}
+    decay: dict[str, float | None] = {name: math.expm1(slope_a_step * steps) for name, slope_a_step in slopes.items()}
     decay |= {"p": trend_p(times), "clock": None, "left": None}
     if all(clocks_mhz):
         clocks = np.log(np.asarray(clocks_mhz, dtype=np.float64))
-        decay["clock"], decay["left"] = (math.expm1(trend(each).value * steps) for each in (clocks, times + clocks))
+        decay["clock"], decay["left"] = (math.expm1(trend(series).value * steps) for series in (clocks, times + clocks))
     return decay
 
 

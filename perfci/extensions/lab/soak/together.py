@@ -84,7 +84,7 @@ def check_threads(subject: SoakSubject, calls: int = CALLS) -> SoakFinding:
         if threads := subject.difference(got, right):
             return subject.fail(THREADS, "soak_threads_first", {**numbers, **threads})
 
-    size = sum(subject.arrays.nbytes(each) for each in wanted[0])
+    size = sum(subject.arrays.nbytes(output) for output in wanted[0])
     batch = max(1, min(BATCH, BATCH_BYTES // max(size, 1)))
     wrong: list[dict[str, Fact]] = []
 
@@ -124,7 +124,7 @@ def _run_threads(subject: SoakSubject, work: Callable[[int], None]) -> BaseExcep
     sys.setswitchinterval(_SWITCH_S)
     try:
         with ThreadPoolExecutor(2) as pool:
-            errors = [each.exception() for each in [pool.submit(run, index) for index in range(2)]]
+            errors = [call.exception() for call in [pool.submit(run, index) for index in range(2)]]
     finally:
         sys.setswitchinterval(interval)
     # If one broke before the start, the other could not begin.

@@ -22,5 +22,5 @@ def trend(values: ArrayLike) -> Interval:
     """Theil-Sen slope, a step, with Sen's 95 % interval (1968)."""
     from scipy.stats import theilslopes
 
-    found = theilslopes(values)
-    return Interval(float(found.slope), float(found.low_slope), float(found.high_slope))
+    slopes = theilslopes(values)
+    return Interval(float(slopes.slope), float(slopes.low_slope), float(slopes.high_slope))

@@ -57,8 +57,8 @@ class Rule:
         try:
             return eval(self.code, {"__builtins__": {"min": min, "max": max}}, dict(names))
         except NameError as error:
-            known = ", ".join(sorted(names))
-            raise UsageError("tune_rule_name", **facts, name=error.name, known=known) from error
+            listed = ", ".join(sorted(names))
+            raise UsageError("tune_rule_name", **facts, name=error.name, known=listed) from error
         except (TypeError, ArithmeticError) as error:
             raise UsageError("tune_rule_broken", **facts, why=str(error)) from error
 
@@ -77,16 +77,16 @@ def read_space(op: str, folder: Path) -> Space:
     path = folder / "tuned" / "space.json"
     try:
         text = path.read_bytes()
-        found, known = decode(text, _SpaceFile), list(_SpaceFile.__dataclass_fields__)
-        if unknown := [name for name in json.loads(text) if name not in known]:
-            raise ValueError(say("{key} is none of {known}", key=unknown[0], known=", ".join(known)))
-        lists = _read_lists(found.config)
-        if not lists or not found.entries:
+        space, fields = decode(text, _SpaceFile), list(_SpaceFile.__dataclass_fields__)
+        if unknown := [name for name in json.loads(text) if name not in fields]:
+            raise ValueError(say("{key} is none of {known}", key=unknown[0], known=", ".join(fields)))
+        lists = _read_lists(space.config)
+        if not lists or not space.entries:
             raise ValueError(say("config and entries must not be empty"))
-        for entry in found.entries:
+        for entry in space.entries:
             _read_lists(entry.get("config", {}))
-        loads = _read_rule(path, found.loads) if found.loads is not None else None
-        return Space(path, lists, found.entries, tuple(_read_rule(path, rule) for rule in found.valid), loads)
+        loads = _read_rule(path, space.loads) if space.loads is not None else None
+        return Space(path, lists, space.entries, tuple(_read_rule(path, rule) for rule in space.valid), loads)
     except FileNotFoundError:
         raise UsageError("tune_no_space", op=op, path=str(path)) from None
     except _UNREADABLE as error:
@@ -138,25 +138,27 @@ def list_regimes(space: Space, tuned: Sequence[Mapping[str, Any]]) -> tuple[Regi
 
     def fits(current: Config, lists: Mapping[str, tuple[Value, ...]]) -> bool:
         """Whether a configuration has the switches that are given no choice. One that is left out is false."""
-        switches = {name: each[0] for name, each in lists.items() if len(each) == 1 and isinstance(each[0], bool)}
+        switches = {
+            name: values[0] for name, values in lists.items() if len(values) == 1 and isinstance(values[0], bool)
+        }
         return all(current.get(name, False) is value for name, value in switches.items())
 
     left = [(split(entry), {**space.lists, **_read_lists(entry.get("config", {}))}) for entry in space.entries]
     parts: list[tuple[dict[str, Any], Mapping[str, tuple[Value, ...]], Config | None]] = []
     for entry in tuned:
         when, current = split(entry), flatten(entry.get("config", {}))
-        own = next((each for each in left if each[0] == when and fits(current, each[1])), (when, space.lists))
-        left = [each for each in left if each is not own]
+        match = next((part for part in left if part[0] == when and fits(current, part[1])), (when, space.lists))
+        left = [part for part in left if part is not match]
         # A value that an entry leaves out is the first of its list, as it is the simplest.
-        parts.append((when, own[1], {**{name: values[0] for name, values in own[1].items()}, **current}))
+        parts.append((when, match[1], {**{name: values[0] for name, values in match[1].items()}, **current}))
     parts += [(when, lists, None) for when, lists in left]
     regimes: dict[str, Regime] = {}
-    for when, lists, known in parts:
+    for when, lists, current_config in parts:
         label = ",".join(f"{name}={_describe(value)}" for name, value in when.items()) or "*"
         fixed = ",".join(f"{name}={_describe(each[0])}" for name, each in lists.items() if len(each) == 1)
         label = f"{label}:{fixed}" if label in regimes and fixed else label
         label = label if label not in regimes else f"{label}#{len(regimes)}"
-        regimes[label] = Regime(label, when, lists, known)
+        regimes[label] = Regime(label, when, lists, current_config)
     return tuple(regimes.values())
 
 
@@ -247,11 +249,11 @@ class _Field:
 def read_description(kernels: Path, name: str) -> Description:
     """The description of this name. Raises UsageError if there is none, StoredFileError if it is damaged."""
     folder = kernels / FOLDER
-    known = sorted(path.stem for path in folder.glob("*.json"))
-    if name not in known:
-        if close := difflib.get_close_matches(name, known, n=1, cutoff=0.5):
+    names = sorted(path.stem for path in folder.glob("*.json"))
+    if name not in names:
+        if close := difflib.get_close_matches(name, names, n=1, cutoff=0.5):
             raise UsageError("device_spec_misspelt", spec=name, guess=close[0])
-        raise UsageError("device_spec_unknown", spec=name, known=", ".join(known) or "none", folder=str(folder))
+        raise UsageError("device_spec_unknown", spec=name, known=", ".join(names) or "none", folder=str(folder))
     return _read_description(folder / f"{name}.json")
 
 
@@ -259,7 +261,7 @@ def read_numbers(kernels: Path, key: str) -> Mapping[str, Any]:
     """Numbers of the device with this key, for rules. Empty if it has no description."""
     folder = kernels / FOLDER
     fitting = [path for path in folder.glob("*.json") if f"{key}-".startswith(f"{path.stem}-")]
-    path = max(fitting, key=lambda each: len(each.stem), default=folder / f"{GENERIC}.json")
+    path = max(fitting, key=lambda file: len(file.stem), default=folder / f"{GENERIC}.json")
     return _read_description(path).numbers if path.is_file() else {}
 
 
@@ -268,4 +270,4 @@ def _read_description(path: Path) -> Description:
         fields = decode(path.read_bytes(), dict[str, _Field])
     except (OSError, ValueError) as error:
         raise StoredFileError("device_spec_damaged", path=str(path), why=str(error)) from error
-    return Description(path.stem, {name: each.value for name, each in fields.items()})
+    return Description(path.stem, {name: given.value for name, given in fields.items()})

@@ -74,13 +74,13 @@ def tune_op(
     settings: Settings, request: Request, listener: Listener, *, spec: str | None = None, write: bool = False
 ) -> Tuning:
     """Searches an op's configurations. Writes its tuned file if that was asked for. Raises PerfciError."""
-    found = select(settings, request.ops)
-    if len(found) != 1:
-        raise UsageError("tune_one_op", name=", ".join(request.ops), ops=", ".join(op.op for op in found))
-    op = check_tunable(found[0])
+    ops = select(settings, request.ops)
+    if len(ops) != 1:
+        raise UsageError("tune_one_op", name=", ".join(request.ops), ops=", ".join(op.op for op in ops))
+    op = check_tunable(ops[0])
     described = read_description(settings.kernels, spec) if spec is not None else None
-    own = dataclasses.replace(settings, reports=settings.reports / FOLDER)
-    with claim_bench(own, listener) as bench:
+    kept = dataclasses.replace(settings, reports=settings.reports / FOLDER)
+    with claim_bench(kept, listener) as bench:
         tuner = _Tuner(bench, settings, request, op, described)
         tuner.run()
         return tuner.conclude(write=write)
@@ -103,7 +103,7 @@ def tune_on_cluster(
     where they ended. Raises PerfciError as a cluster does, and for an op that cannot be tuned.
     """
     ops, reports = [check_tunable(each) for each in select(settings, request.ops)], settings.reports / FOLDER
-    found, edited, written = dict[str, tuple[int, str]](), list[Reason](), "--write" in words
+    answers, edited, written = dict[str, tuple[int, str]](), list[Reason](), "--write" in words
 
     def read_files(op: OpFolder) -> Mapping[str, bytes]:
         return {path.name: path.read_bytes() for path in (op.folder / "tuned").glob("*.json")}
@@ -119,13 +119,13 @@ def tune_on_cluster(
         if stale:
             edited.append(Reason("tune_edited", {"path": str(op.folder / "tuned"), "state": str(reports)}))
         else:
-            found[op.op] = answer.code, answer.out
+            answers[op.op] = answer.code, answer.out
 
     with claim_reports(reports), find_kind().open(address, request.device) as cluster:
         before = [*map(read_files, ops)]
         listener(Doing("tune", ", ".join(op.op for op in ops)))
         lost = cluster.run(settings, dict(enumerate(map(plan, ops))), keep)
-    return {op.op: found[op.op] for op in ops if op.op in found}, [*edited, *lost]
+    return {op.op: answers[op.op] for op in ops if op.op in answers}, [*edited, *lost]
 
 
 class _Tuner:
@@ -217,12 +217,12 @@ class _Tuner:
             raise PerfciError("worker_silent")
         choices: list[Choice] = []
         for regime in (regime for regime in reversed(seen.regimes) if regime.cases):
-            known = [each for each in search.tried if each.regime == regime.label]
+            tried = [attempt for attempt in search.tried if attempt.regime == regime.label]
             near = regime.current if spec else None
             grid = Choices(regime.lists, lambda _: True, search.head.seed, regime.current, near)
             # An entry after one that is not there would take its calls.
-            choice = decide(grid, regime, known, needed=any(choice.changed for choice in choices))
-            passed = {each.key for each in known if each.stage == SUITE and not each.failure}
+            choice = decide(grid, regime, tried, needed=any(choice.changed for choice in choices))
+            passed = {each.key for each in tried if each.stage == SUITE and not each.failure}
             if choice.changed and spec is None and key(choice.config) not in passed:
                 # A candidate that has not passed the accuracy suite yet is none.
                 choice = dataclasses.replace(choice, config=None, change=None)

@@ -94,7 +94,7 @@ class _MeasuredSearch(TuningSearch):
                 if min(launches[0], *(launch for block in held for launch in block)) <= 0:
                     return name, Reason("nothing_launched", {"case": case, "arm": "kernel"})
                 pairs = zip(times[name], held, strict=True)
-                shifts[name][case] = tuple(launch_shift(own, other) for own, other in pairs)
+                shifts[name][case] = tuple(launch_shift(times_here, other) for times_here, other in pairs)
                 us[name][case] = launches[len(launches) // 2]
         for name, config in working.items():
             self.keep(Attempt(regime.label, config, stage, shifts[name], us[name], anchor))

@@ -71,10 +71,10 @@ def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     >>> flatten({"keys": {"block": 16}, "warps": 4})
     {'keys.block': 16, 'warps': 4}
     """
-    found: dict[str, Any] = {}
+    flat: dict[str, Any] = {}
     for name, value in config.items():
-        found |= flatten(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {prefix + name: value}
-    return found
+        flat |= flatten(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {prefix + name: value}
+    return flat
 
 
 def nest(config: Config) -> dict[str, Any]:
@@ -83,14 +83,14 @@ def nest(config: Config) -> dict[str, Any]:
     >>> nest({"keys.block": 16, "warps": 4})
     {'keys': {'block': 16}, 'warps': 4}
     """
-    found: dict[str, Any] = {}
+    nested: dict[str, Any] = {}
     for name, value in config.items():
         *path, last = name.split(".")
-        place = found
+        place = nested
         for part in path:
             place = place.setdefault(part, {})
         place[last] = value
-    return found
+    return nested
 
 
 # --- the file of a search: a line about the search, then one line for each candidate ----------------------------------

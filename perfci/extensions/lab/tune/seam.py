@@ -44,8 +44,8 @@ class Seam:
         if len(sys.modules) != self._modules:  # between two launches there is no time to look through them all
             self._modules = len(sys.modules)
             files = {name: getattr(module, "__file__", None) for name, module in sys.modules.items()}
-            own = [name for name, file in files.items() if file and Path(file).is_relative_to(self._shared)]
-            values = [value for name in own if name != "_launch" for value in vars(sys.modules[name]).values()]
+            names = [name for name, file in files.items() if file and Path(file).is_relative_to(self._shared)]
+            values = [value for name in names if name != "_launch" for value in vars(sys.modules[name]).values()]
             self._clears = [value.cache_clear for value in values if hasattr(value, "cache_clear")]
         for clear in self._clears:
             clear()
@@ -54,7 +54,7 @@ class Seam:
         """Returns the place of the entry that a call takes. None if it takes none."""
         reads: list[tuple[int, str | None]] = []
         self.use(
-            tuple({**each, "config": _RecordingConfig(each["config"], at, reads)} for at, each in enumerate(entries))
+            tuple({**entry, "config": _RecordingConfig(entry["config"], at, reads)} for at, entry in enumerate(entries))
         )
         try:
             call()

@@ -47,7 +47,7 @@ def time_candidates(
                     running = arm.arm
                     arm()
                 order.append([])
-                for arm in (each for _ in range(rounds) for each in drawn.sample(arms, len(arms))):
+                for arm in (one for _ in range(rounds) for one in drawn.sample(arms, len(arms))):
                     running = arm.arm
                     session.launch(arm, warm=suite.cache == "warm")
                     order[-1].append(running)
