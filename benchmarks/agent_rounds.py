@@ -2,7 +2,7 @@
 
     python benchmarks/agent_rounds.py [--op vector_add] [--device auto] [--rounds 5] [--out FILE]
 
-The server's own tools are asked in this process, in a copy of this project: what the protocol adds is left out, and so
+The server's tools are asked in this process, in a copy of this project: what the protocol adds is left out, and so
 the package mcp is not needed. Each round launches the op's kernel with another number of warps, so it is compiled anew,
 verified in whole and duelled. The first request also starts the process that workers are forked from. --device fake
 tries a made-up op, without torch.

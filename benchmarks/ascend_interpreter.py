@@ -1,10 +1,10 @@
-"""Run the ops' accuracy suites in triton-ascend's own interpreter, compile them by it, print the table of docs/npu.md.
+"""Run the ops' accuracy suites in triton-ascend's interpreter, compile them by it, print the table of docs/npu.md.
 
 python benchmarks/ascend_interpreter.py                     # every op
 python benchmarks/ascend_interpreter.py --op softmax        # one op (may be repeated)
 python benchmarks/ascend_interpreter.py --venv FOLDER       # keep the environment there, or use the one that is there
 
-triton-ascend is a fork of Triton 3.2 that installs into the same package, so it gets its own environment: torch's
+triton-ascend is a fork of Triton 3.2 that installs into the same package, so it gets its environment: torch's
 CPU build, numpy before 2.4, pybind11, triton-ascend, this perfci. It has wheels for Python 3.9 to 3.11, so
 this runs on 3.11. No NPU and no CANN are needed: without CANN it compiles as far as TTIR. Nothing is timed.
 """
@@ -72,7 +72,7 @@ def versions(python: Path) -> str:
 
 
 def row(python: Path, scratch: Path, op: str) -> bool:
-    """Runs one op's suite in its own project and prints its line. Returns True if all of it passed."""
+    """Runs one op's suite in its project and prints its line. Returns True if all of it passed."""
     project = scratch / op
     project.mkdir()
     for name in ("kernels", "thresholds"):

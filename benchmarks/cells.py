@@ -21,7 +21,7 @@ from perfci.statistics.exact import Floats
 EFFECTS = (0.0, 0.01, 0.02, 0.03, 0.05, 0.10)
 
 CLASSES = {"under 3 us": (0.0, 3.0), "3-10 us": (3.0, 10.0), "10-40 us": (10.0, 40.0), "over 40 us": (40.0, np.inf)}
-"""Kernels by length; each length allows its own slow-down."""
+"""Kernels by length; each length allows its slow-down."""
 
 
 def length_class(us: float) -> str:

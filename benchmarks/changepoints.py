@@ -4,7 +4,7 @@
     python benchmarks/changepoints.py --thresholds
 
 A series is 100 accepted runs of a case: each draws a recorded process and 12 of its blocks, and is the median of their
-medians. Steps are planted exactly, at a place between the 15th and the 85th run. perfci's own method is compared
+medians. Steps are planted exactly, at a place between the 15th and the 85th run. perfci's method is compared
 with ruptures, asv and Apache Otava, if Python finds them (PYTHONPATH may name their folders). A line names the missing
 ones. The tables are Markdown. With --out they replace the part between the two marks of
 that page. --thresholds makes the table in perfci/statistics/changepoints.py. All seeds are fixed.
@@ -47,7 +47,7 @@ class Size:
     """How many series are tried."""
 
     own: int
-    """without a step, of each case, by perfci's own way"""
+    """without a step, of each case, by perfci's way"""
     others: int
     """the same by each of the others"""
     steps: int
@@ -148,7 +148,7 @@ def _sigma(series: Floats) -> float:
 
 @functools.cache
 def calibrated(count: int = 20_000) -> float:
-    """Penalty that perfci's own rate of normal series exceed: by one cut, or by two of half the gain each."""
+    """Penalty that perfci's rate of normal series exceed: by one cut, or by two of half the gain each."""
     rng = np.random.default_rng(11)
     needed = []
     for _ in range(count):
@@ -211,7 +211,7 @@ def needed(recording: Recording, effect: float, count: int, before: int = 60) ->
 
 
 def compared(size: Size) -> str:
-    """Compares all ways, and shows perfci's own on each kernel."""
+    """Compares all ways, and shows perfci's on each kernel."""
     found, missing = ways()
     rows, alone = [], []
     for name, way in found.items():
@@ -240,7 +240,7 @@ def compared(size: Size) -> str:
         "until 5 %",
     )
     left = [f"Left out, since not installed: {', '.join(missing)}.", ""] if missing else []
-    parts = [table(heads, rows), "", *left, "perfci's own way, kernel by kernel:", "", table(own_heads, alone)]
+    parts = [table(heads, rows), "", *left, "perfci's way, kernel by kernel:", "", table(own_heads, alone)]
     return "\n".join(parts)
 
 

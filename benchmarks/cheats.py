@@ -105,7 +105,7 @@ class Play:
 
     def __init__(self, device: str, tricks: Mapping[str, Trick], folder: Path, out: Path | None) -> None:
         self.device, self.folder, self.out = device, folder, out
-        self.found = {BEST: Found(BEST, "none: the base's own kernel")}
+        self.found = {BEST: Found(BEST, "none: the base's kernel")}
         self.found |= {name: Found(name, trick.what) for name, trick in tricks.items()}
         self._lock = threading.Lock()
         self._began = time.monotonic()
@@ -270,7 +270,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--device", default="fake", choices=["fake", "cpu", "cuda"])
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="only these tricks")
     parser.add_argument("--jobs", type=int, default=1, help="checks at a time")
-    parser.add_argument("--unrecorded", action="store_true", help="with cuda: have the op's own process time it")
+    parser.add_argument("--unrecorded", action="store_true", help="with cuda: have the op's process time it")
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder for table, rows and runs")
     options = parser.parse_args(arguments)
     tricks = choose(options.device, options.only)

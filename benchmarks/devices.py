@@ -1,7 +1,7 @@
 """Several devices side by side: how much sooner a check ends, and whether its times become less sure.
 
 python benchmarks/devices.py speed [DEVICES...]
-    on the fake device, whose launches take real time here: 1, 2 and 4 devices by default
+    on the fake device, with launches that take real time here: 1, 2 and 4 devices by default
 
 python benchmarks/devices.py noise --devices 0,1 [--project DIR] [--rounds 3] [--budget S]
     on real devices: every op against itself, on each device alone and on all at once, by turns. Printed are, case by

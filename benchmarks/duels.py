@@ -1,4 +1,4 @@
-"""Duels by the product's own rule: whole families at a time, stopped when the product would stop."""
+"""Duels by the product's rule: whole families at a time, stopped when the product would stop."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FAMILY = 30
 LIMITS = CaseThresholds()
 
 TIMER = "activity"
-"""The product's first choice, whose floor is 0.1 us."""
+"""The product's first choice, with a floor that is 0.1 us."""
 
 
 def tightened(share: float) -> CaseThresholds:

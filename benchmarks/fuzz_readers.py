@@ -115,7 +115,7 @@ def yaml_target(folder: Path):
 
 
 def json_seeds() -> list[bytes]:
-    """Files as perfci writes them, small ones, and a few that nobody writes."""
+    """Files as perfci writes them, small ones, and a few that no one writes."""
     sys.path.insert(0, str(ROOT))
     from perfci.core.model import Baseline, BaselineBlock, BaselineCase, BaselineRun
     from perfci.store.layout import text

@@ -7,7 +7,7 @@
 
 Times are medians over rounds; a round launches every arm once in random order, each behind a flush of L2. They are
 taken with CUDA events, which add about 3 us: kernels under 20 us look closer together here than they are. What perfci
-itself measures, with the device's own records, is what counts. This script is for choosing configurations by hand.
+itself measures, with the device's records, is what counts. This script is for choosing configurations by hand.
 """
 
 from __future__ import annotations

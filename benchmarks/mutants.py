@@ -1,4 +1,4 @@
-"""Random faults: every edit that a few rules can make to the jitted functions of the kernels, nobody choosing them.
+"""Random faults: every edit that a few rules can make to the jitted functions of the kernels, no one choosing them.
 
 An edit replaces one piece of one line, so that a mutant is shown as a diff of one line. Rules follow what people get
 wrong: operators, directions of comparisons, constants off by one, masks and conditions left out, casts, strides.
@@ -84,7 +84,7 @@ def jitted(folder: Path) -> Iterator[tuple[str, str, ast.FunctionDef]]:
 
 
 def users(folder: Path) -> dict[str, list[str]]:
-    """File below the folder -> the ops whose kernel it belongs to, by what each op's own file imports."""
+    """File below the folder -> the ops whose kernel it belongs to, by what each op's file imports."""
     found: dict[str, list[str]] = {}
     for op in sorted(path.parent.name for path in folder.glob("*/*_triton.py")):
         todo, seen = [f"{op}/{op}_triton.py"], set[str]()

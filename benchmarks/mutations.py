@@ -1,7 +1,7 @@
 """Which accuracy suites catch which faults: one fault at a time in a copy of the kernels, until a check finds it.
 
     python benchmarks/mutations.py [--ops OP...] [--device cpu|cuda] [--gpus N] [--jobs N] [--out docs/mutations.md]
-    python benchmarks/mutations.py --random N --seed S ...    N faults that nobody chose (mutants.py), instead of
+    python benchmarks/mutations.py --random N --seed S ...    N faults that no one chose (mutants.py), instead of
                                                               those that somebody did (planted.py)
 
 On the CPU the suites run in Triton's interpreter, which leaves races on hardware unchecked. They run for the device at
@@ -134,7 +134,7 @@ Planned = Callable[[str, Sequence[Profile], Fault_], list[Turn]]
 """The checks of an op for a fault, from the op's profiles."""
 
 
-# --- in a process of its own ------------------------------------------------------------------------------------------
+# --- in a separate process ------------------------------------------------------------------------------------------
 
 
 def copied(project: Path, fault: Fault_ | None) -> Path:
@@ -367,7 +367,7 @@ class Compiled:
 def find_equivalent(op: str, found: Sequence[Mutant]) -> list[bool]:
     """Returns for each mutant whether the op's kernels compiled for an H200 are the same with it and without.
 
-    In a process of its own, which is useless for anything else. What cannot be told is no equivalence.
+    In a separate process, which is useless for anything else. What cannot be told is no equivalence.
     """
     from perfci.device.targets import target_named
     from perfci.worker.static import install_target
@@ -453,7 +453,7 @@ def on_gpu(gpu: str, function: Callable[..., None], *args: Any) -> None:
 
 
 class Runner:
-    """Runs faults in processes of their own, which may hang or die, each on one of the GPUs."""
+    """Runs faults in separate processes, which may hang or die, each on one of the GPUs."""
 
     def __init__(self, device: str, jobs: int, gpus: int, folder: Path) -> None:
         self._device, self._folder = device, folder

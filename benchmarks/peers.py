@@ -1,7 +1,7 @@
-"""Other tools' verdicts on the same launches, by their own code if PyPI has it.
+"""Other tools' verdicts on the same launches, by their code if PyPI has it.
 
 Each tool gets the same number of launches, in the form that its user would give them. asv,
-pyperf and nvbench's comparison run in their own environments, made on demand in a folder that is kept.
+pyperf and nvbench's comparison run in their environments, made on demand in a folder that is kept.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def _asv(python: Path, factor: float) -> Peer:
     return Peer(
         f"asv, factor {factor}",
         "one sample a chunk, its mean (asv times a loop); `asv compare` with its statistics and "
-        f"{'its default' if factor == 1.1 else 'the'} factor of {factor}, through asv's own functions",
+        f"{'its default' if factor == 1.1 else 'the'} factor of {factor}, through asv's functions",
         lambda pairs: _asked(python, "asv_rule.py", factor=factor, pairs=_by_means(pairs)),
     )
 
@@ -156,7 +156,7 @@ def _asv(python: Path, factor: float) -> Peer:
 def _pyperf(python: Path) -> Peer:
     return Peer(
         "pyperf",
-        "one value a chunk, its mean (pyperf times a loop); `pyperf compare_to`, Student's t at 95 %, through its own "
+        "one value a chunk, its mean (pyperf times a loop); `pyperf compare_to`, Student's t at 95 %, through its "
         "functions",
         lambda pairs: _asked(python, "pyperf_rule.py", pairs=_by_means(pairs)),
     )

@@ -26,7 +26,7 @@ SOURCE = "scale"
 
 
 def git(root: Path, *arguments: str) -> None:
-    """Run git in a repository, as nobody in particular."""
+    """Run git in a repository, as no one in particular."""
     person = ["-c", "user.name=perfci", "-c", "user.email=perfci@localhost"]
     subprocess.run(["git", "-C", str(root), *person, *arguments], check=True, capture_output=True)
 

@@ -23,7 +23,7 @@ class Fault:
     values: str | None = None
     """the same of the kinds of values"""
     file: str | None = None
-    """Below kernels/; the op's own `_triton` file if None."""
+    """Below kernels/; the op's `_triton` file if None."""
     times: int = 1
     only: str | None = None
     """"interpreted" or "compiled": what runs the fault's place, or shows it; both if None."""

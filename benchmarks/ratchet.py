@@ -78,7 +78,7 @@ CREEP = 0.001
 """Slow-down a merge that no duel sees."""
 
 STEP, LATER = 0.06, 50
-"""A slow-down that nobody accepted, and the runs after it."""
+"""A slow-down that no one accepted, and the runs after it."""
 
 SHOWN = 50
 """Slow-downs of twice tau that a life is shown at its end."""
@@ -221,7 +221,7 @@ WARNING = {"rsd"}
 """Reported, and gates nothing."""
 
 KEYS = {key.name: key for key in figures.KEYS if key.name not in STORED_KEYS}
-"""Without those of storage in low precision, whose inputs are those of a fixed seed: they have no noise to simulate."""
+"""Without those of storage in low precision: their inputs are of a fixed seed, so there is no noise to simulate."""
 
 
 @dataclass
@@ -387,7 +387,7 @@ class Lives:
 
 
 def life_tau(world: World, rng: np.random.Generator, found: Lives, merges: int = MERGES) -> None:
-    """The duel's own gate alone, on d, and the answer of a naive tau."""
+    """The duel's gate alone, on d, and the answer of a naive tau."""
     drawn = many_duels.reading(world.duels(rng, merges, duel_rule.PROCESSES, duel_rule.BLOCKS), FAMILY, LIMITS.alpha)
     nulls = world.duels(rng, merges, 1, NULL_BLOCKS)[:, 0]
     medians, naive = np.median(nulls, axis=1), world.tau
@@ -622,7 +622,7 @@ def _caught(sums: Floats, merge: int | None, tau: float) -> float:
 
 
 def stepped(world: World, seen: Runs, state: State, rng: np.random.Generator, found: Lives) -> None:
-    """Whether 6 % that nobody accepts are still red 50 runs later: what is red teaches nothing."""
+    """Whether 6 % that no one accepts are still red 50 runs later: what is red teaches nothing."""
     effect = math.log1p(STEP)
     drawn = many_duels.reading(world.duels(rng, LATER + 1, duel_rule.PROCESSES, duel_rule.BLOCKS), FAMILY, LIMITS.alpha)
     red = False
@@ -944,9 +944,7 @@ def repeated_text(size: Size) -> str:
         ["robust, 8", "Student's t, 8", *_repeated(rng.standard_t(8, (lives // 2, MERGES)), figures.CHANCE, 8)],
         ["robust, 8", "Student's t, 4", *_repeated(rng.standard_t(4, (lives // 2, MERGES)), figures.CHANCE, 8)],
     ]
-    return table(
-        ("bound", "runs", "asked for", "next runs", "beyond its own bound", "beyond the threshold in force"), rows
-    )
+    return table(("bound", "runs", "asked for", "next runs", "beyond its bound", "beyond the threshold in force"), rows)
 
 
 def _repeated(values: Floats, chance: float, dof: int | None) -> list[str]:
@@ -975,7 +973,7 @@ def _stepped(force: Floats, centre: Floats, room: Floats) -> Floats:
 
 
 def _repeated_one_by_one(values: Floats) -> list[str]:
-    """The same by the product's own function, which sees that neighbours correlate."""
+    """The same by the product's function, which sees that neighbours correlate."""
     single = kept = 0
     for life_ in values:
         force = np.full(1, np.inf)
@@ -1035,7 +1033,7 @@ def run(size: Size, workers: int) -> str:
         "What only ever tightening costs": repeated_text(size),
         "A creep of 0.1 % a merge": f"{creep_text(own)}\n\nBy 1.5 promises, case by case:\n\n{creep_by_case(own)}",
         "Drift of unchanged kernels, life by life": troubled_text(size, workers),
-        "A step of 6 % that nobody accepted, 50 runs later": red_text(own),
+        "A step of 6 % that no one accepted, 50 runs later": red_text(own),
         "A loss of 8 % that was accepted": loss_text(own),
         "Long lives": long_text(found["long"]),
         "The bounds of the noise, over a whole life": bounds_text(size),

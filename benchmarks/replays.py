@@ -1,8 +1,8 @@
-"""Replays changes of kernels in this repository's own history as merge requests, on Triton's interpreter.
+"""Replays changes of kernels in this repository's history as merge requests, on Triton's interpreter.
 
     python benchmarks/replays.py [--commits 60] [--ops 3] [--cases 3]
 
-Each commit that touches kernels/ is compared with its parent, op by op, each in a process of its own: both revisions'
+Each commit that touches kernels/ is compared with its parent, op by op, each in a separate process: both revisions'
 suites as data, both references, and the new kernel in the parent's suite on its smallest cases. Every verdict that such
 a change would get for its suites is printed with its reasons, to be read: honest changes should get none that a
 reviewer would not agree with. The perfci of this folder judges; the commits bring kernels alone.
@@ -33,7 +33,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--commits", type=int, default=60)
     parser.add_argument(
-        "--ops", type=int, default=3, help="at most so many ops of a commit, those with files of their own first"
+        "--ops", type=int, default=3, help="at most so many ops of a commit, those with a change in their folder first"
     )
     parser.add_argument("--cases", type=int, default=3, help="smallest cases in which the kernel is run")
     parser.add_argument("--one", nargs=4, metavar=("OP", "BEFORE", "AFTER", "CASES"), help=argparse.SUPPRESS)
@@ -92,7 +92,7 @@ def write_tree(revision: str, folder: Path) -> Path | None:
 
 
 def choose_ops(before: Path, after: Path) -> list[str]:
-    """Ops of both revisions whose files differ, those that differ in their own folders first."""
+    """Ops of both revisions with files that differ, those that differ in their folders first."""
     from perfci.ops.fingerprint.tree import Tree
 
     names = [{path.parent.name for path in (tree / "kernels").glob("*/*_triton.py")} for tree in (before, after)]

@@ -52,7 +52,7 @@ class Recording:
 
 
 def own_buffers() -> list[Recording]:
-    """The two recorded arms, each with its own buffers; the shortest kernel first."""
+    """The two recorded arms, each with its buffers; the shortest kernel first."""
     return _recordings(lambda first, second, made: [(first[:made], second[:made])])
 
 

@@ -5,7 +5,7 @@
 
 A candidate is judged by the rule of the duel over all cases of an op, with the weight of its place in the series. Its
 blocks are drawn from recorded launches of one kernel twice (`resampling.py`), so it equals the best. With --live
-candidates are the op's own kernel under another name, which is compiled and duelled like any other change.
+candidates are the op's kernel under another name, which is compiled and duelled like any other change.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ def simulate(series: int, rounds: int, covered: int) -> str:
 
 
 def try_live(count: int, op: str, device: str, fresh: int) -> None:
-    """Tries candidates that are the op's own kernel under another name. fresh: rounds of a series."""
+    """Tries candidates that are the op's kernel under another name. fresh: rounds of a series."""
     here = Path(__file__).resolve().parents[1]
     with tempfile.TemporaryDirectory(prefix="rounds-") as folder:
         root = Path(folder) / "project"

@@ -72,7 +72,7 @@ class TraceBlock:
     """the lower of the clocks before and after"""
     kernel: ArmBlock
     twin: ArmBlock
-    """the same kernel on its own buffers: A/A"""
+    """the same kernel on its buffers: A/A"""
     slower: ArmBlock
     """with 2 % more work"""
     reference: ArmBlock

@@ -96,7 +96,7 @@ def _questions(base: Mapping[str, Any], head: Mapping[str, Any]) -> Iterator[Que
 
 
 def _interleaved(pairs: int, blocks: int) -> tuple[list[Question], list[Outcome]]:
-    """The first blocks of resampled duels, with their own buffers, and how perfci's duels end."""
+    """The first blocks of resampled duels, with their buffers, and how perfci's duels end."""
     questions, outcomes = [], []
     for number, recording in enumerate(recordings("own")):
         rng = np.random.default_rng((7, number))

@@ -32,7 +32,7 @@ NOISE = {2.0: 0.04, 5.0: 0.03, 20.0: 0.02, 100.0: 0.01}
 
 @dataclass(frozen=True)
 class Trouble:
-    """What a device does to launches. path: shape (blocks, launches), log scale, felt by whoever launches then."""
+    """What a device does to launches. path: shape (blocks, launches), log scale, felt by anyone who launches then."""
 
     path: Callable[[np.random.Generator, int, int], Floats] | None = None
     spikes: float = 0.0
@@ -84,7 +84,7 @@ TROUBLES: Mapping[str, Trouble] = {
 
 
 class Simulated:
-    """One duel. Processes start on demand, each from its own seed."""
+    """One duel. Processes start on demand, each from its seed."""
 
     processes = duel_rule.PROCESSES
 

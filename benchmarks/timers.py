@@ -2,7 +2,7 @@
 
     python benchmarks/timers.py
 
-Kernels of about 1, 5 and 100 us: a Triton broadcast of three sizes. Each timer gets its own sessions, in turns, on
+Kernels of about 1, 5 and 100 us: a Triton broadcast of three sizes. Each timer gets its sessions, in turns, on
 the same buffers, L2 flushed before each launch. Medians over all launches, and the spread of the sessions' medians.
 """
 

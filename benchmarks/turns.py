@@ -77,7 +77,7 @@ def record_cases(take: Callable[[dict, dict], Arms]) -> Iterator[Recording]:
         for process in sorted({row["proc"] for row in rows}):
             mine = [row for row in rows if (row["case"], row["proc"]) == (case, process)]
             pairs = itertools.pairwise(mine)
-            # Whoever comes first changes from block to block.
+            # Anyone who comes first changes from block to block.
             turns = [take(*pair)[:: 1 if at % 2 else -1] for at, pair in enumerate(pairs)]
             processes.append([Pair(*arms, 0.0) for arms in turns])
         base_us = 1000 * statistics.median(np.median(row["ev"]["a1"]) for row in rows if row["case"] == case)

@@ -146,7 +146,7 @@ def live_text(duels: Sequence[resampling.Live]) -> str:
 
 
 LAST_FOR_BIAS = "20261121T170103Z-46a14e"
-"""The last run whose processes were looked at when `looks.BIAS` was set."""
+"""The last run with processes that were looked at when `looks.BIAS` was set."""
 
 
 def strays_text(unchanged: Sequence[resampling.Live], changed: Sequence[resampling.Live]) -> str:

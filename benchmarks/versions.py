@@ -5,7 +5,7 @@ python benchmarks/versions.py 3.11/2.13.0+cpu/3.5.1    # one cell: Python/torch/
 python benchmarks/versions.py --here                   # the Python, torch and Triton that run this, with its GPU
 python benchmarks/versions.py --wheels aarch64         # which dependencies have no wheel for a machine
 
-A cell gets a copy of the repository and its own virtual environment in a temporary folder, both removed at the end
+A cell gets a copy of the repository and its virtual environment in a temporary folder, both removed at the end
 (torch with CUDA takes 6 GB while it lasts). An interpreter is looked for as python3.X in the PATH, or named by
 --python 3.12=/path/to/python3.12. Nothing is timed: what is run are tests, on the CPU unless there is a GPU.
 """

@@ -43,7 +43,7 @@ def launch(a, b, out, scale_a, scale_b, strides, config, programs, tiles, limits
 def room(config, itemsize: int, limits: _launch.Limits) -> tuple[int, int]:
     """Stages of strips, and buffers in which a group's parts, outputs of `itemsize` bytes, wait to be written.
 
-    Each part has its own buffer if that costs none of the config's stages, otherwise there are two.
+    Each part has its buffer if that costs none of the config's stages, otherwise there are two.
     Wide outputs may leave room for fewer stages.
     """
     free, strips, buffer = limits.shared_bytes - BARRIER_BYTES, 128 * (128 + config.block_n), 64 * 64 * itemsize

@@ -119,7 +119,7 @@ def _known(slug: str) -> str:
 
 
 def _running(device: torch.device) -> dict[str, Any]:
-    """Returns name and limits from the device's own runtime, or nothing if it has none."""
+    """Returns name and limits from the device's runtime, or nothing if it has none."""
     module = getattr(torch, device.type, None)
     if not hasattr(module, "get_device_properties"):
         return {}

@@ -2,7 +2,7 @@
 
 With y = (x - mean) * rstd and g = grad * weight the gradient of x is rstd * (g - y * mean(g * y) - mean(g)). The last
 term is that of layer_norm alone. The gradient of the weight is the sum of grad * y over rows, that of the bias the sum
-of grad. Each program adds up its own rows, and one more kernel adds up the programs, always in one order and without
+of grad. Each program adds up its rows, and one more kernel adds up the programs, always in one order and without
 atomics: two calls give the same bits.
 """
 

@@ -1,4 +1,4 @@
-"""Peers of ops on request: their own reference, compiled by torch or restricted to one backend."""
+"""Peers of ops on request: their reference, compiled by torch or restricted to one backend."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ UNSUPPORTED = ("No available kernel", "No viable backend")
 def compiled(function: Callable[..., Any], **options: Any) -> Callable[[], Callable[..., Any]]:
     """Returns a maker of `function` compiled for the shapes of one case, by `torch.compile(dynamic=False, **options)`.
 
-    Nothing is compiled before its first call. Each has its own code: torch counts compiled shapes by code, and beyond
+    Nothing is compiled before its first call. Each has its code: torch counts compiled shapes by code, and beyond
     its limit (eight) would run the function uncompiled, which would then be timed instead. For the same reason it
     compiles as a whole (`fullgraph`) or raises.
     """

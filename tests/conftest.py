@@ -16,7 +16,7 @@ DEVICES = ("cuda", "npu")
 LEFT_OUT = pytest.StashKey[int]()
 """how many tests are left to `make nightly`"""
 WITHOUT_PICTURES = {"chains", "cli", "flow", "gitlab", "npu", "scaffold", "soak", "tune"}
-"""Folders whose tests make checks and look at no picture."""
+"""Folders with tests that make checks and look at no picture."""
 
 
 def pytest_configure(config):

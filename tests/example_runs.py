@@ -689,7 +689,7 @@ def _newer_op() -> OpRun:
 
 
 def _control() -> OpRun:
-    """An op whose files are the base's: one case is duelled as a control, and comes out slower."""
+    """An op with files that are the base's: one case is duelled as a control, and comes out slower."""
     control = duelled_case("rows=4096,cols=1024,dtype=float16", 16.0, 0.04, (12, 12), same=True)
     return OpRun("bias_relu", performance=(control,), measure_s=40.0)
 

@@ -1,4 +1,4 @@
-"""A real PostgreSQL for tests and benchmarks, in a folder of its own, that listens on a socket there alone."""
+"""A real PostgreSQL for tests and benchmarks, in a separate folder, that listens on a socket there alone."""
 
 import os
 import shutil
@@ -52,7 +52,7 @@ class Server:
 def start() -> Server | None:
     """Returns a new server. None if there is no PostgreSQL here."""
     programs = find_programs()
-    # The path of a socket may have a hundred characters, and pytest's own folders are closed to other users.
+    # The path of a socket may have a hundred characters, and pytest's folders are closed to other users.
     return Server(Path(tempfile.mkdtemp(prefix="perfci-pg-", dir="/tmp")), programs) if programs else None
 
 

@@ -117,7 +117,7 @@ SAID: Mapping[str, str] = {
     "timer": "activity, event or virtual",
     "value": "the estimate",
     "warps": "of a program",
-    "why": "in the words of whoever wrote it",
+    "why": "in the words of the person who wrote it",
     "StepCase.kernel": "of the kernel",
     "Summary.launches": "how many",
     "Identity.launches": "in order",
@@ -129,7 +129,7 @@ SAID: Mapping[str, str] = {
     **{f"p{share}_abs": f"{share}th percentile of the absolute error" for share in (50, 90, 99)},
     "rmse": "root of the mean squared error",
 }
-"""Descriptions of fields whose name is enough in the code, by name, or by record and name."""
+"""Descriptions of fields with a name that is enough in the code, by name, or by record and name."""
 
 
 def schema(kind: type) -> dict[str, Any]:
@@ -142,7 +142,7 @@ def schema(kind: type) -> dict[str, Any]:
     for name, definition in definitions.items():
         _describe(definition, _class(name, kind))
     top = definitions[kind.__name__]
-    if kind is not LaunchRow:  # whose format is 1 if a line has none
+    if kind is not LaunchRow:  # with a format that is 1 if a line has none
         top["required"] = sorted({*top["required"], "format"})
     name = next(file for file, record in SCHEMAS.items() if record is kind).partition(".")[0]
     return {"$schema": DIALECT, "$id": f"urn:perfci:schema:{name}:{FORMAT}", "title": TITLES[kind], **found}

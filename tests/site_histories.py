@@ -42,7 +42,7 @@ BOARDS = ("GPU-bac0b368-7024-3052-1f41-3f1046457119", "GPU-1d0b2a77-91f0-4c3e-8d
 
 
 def environment(number=0, **changes):
-    """Of the run of this number: boards by turns, a commit of its own."""
+    """Of the run of this number: boards by turns, a separate commit."""
     device = Device(
         kind="cuda", name="NVIDIA H200", key=changes.pop("key", "nvidia-h200"), uuid=changes.pop("uuid", BOARDS[0]),
         driver=changes.pop("driver", "580.65.06"), runtime="CUDA 13.0", processors=132,

@@ -1,4 +1,4 @@
-"""perfci's own source files, parsed once a process for all tests that look at them; nobody changes a tree."""
+"""perfci's source files, parsed once a process for all tests that look at them; no one changes a tree."""
 
 import ast
 import functools

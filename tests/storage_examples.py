@@ -100,7 +100,7 @@ def line(number, tensors=None, **surroundings):
 
 
 def changed(tensor, p99=1.0, mean=1.0, **fields):
-    """A tensor whose figures are so many times what they were."""
+    """A tensor with figures that are so many times what they were."""
     errors = tensor.errors
     errors = dataclasses.replace(errors, p99_abs=errors.p99_abs * p99, mean_abs=errors.mean_abs * mean)
     return dataclasses.replace(tensor, errors=errors, **fields)

@@ -1,4 +1,4 @@
-"""A repository with a whole history at once, by git's own fast import."""
+"""A repository with a whole history at once, by git's fast import."""
 
 import subprocess
 from collections.abc import Mapping, Sequence

@@ -299,7 +299,7 @@ def test_processes_that_hand_over_the_device_by_round_see_one_clock_and_by_block
 
 
 def test_what_two_processes_could_not_have_seen_does_not_pass(bench):
-    """Twice tau planted into a matmul whose clock differs from block to block."""
+    """Twice tau planted into a matmul with a clock that differs from block to block."""
     recording = next(r for r in bench.turns.record_cases(bench.turns.by_block) if "matmul_2048" in r.case)
     rng, passed = np.random.default_rng(1), {}
     duels = [bench.resampling.draw(recording, rng, 0.02) for _ in range(60)]

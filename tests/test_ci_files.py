@@ -1,4 +1,4 @@
-"""The files that machines read: the pipeline's, make's, the project's own check."""
+"""The files that machines read: the pipeline's, make's, the project's check."""
 
 import os
 import re
@@ -36,7 +36,7 @@ def test_the_kernels_are_checked_by_the_component_that_others_include():
 
 
 def test_beside_a_token_runs_no_perfci_of_the_merge_request():
-    """pip would run the change's own build and code there."""
+    """pip would run the change's build and code there."""
     included = gitlab.fill_jobs(PIPELINE["include"][0]["inputs"])
     jobs = yaml.safe_load(included)
     with_token = [name for name, job in jobs.items() if "environment" in job]

@@ -865,7 +865,7 @@ print("LEAKED" if KEY.decode() in str(os.environ) else "sought", flush=True)
 
 @pytest.mark.skipif(not landlock_version(), reason="this kernel has no Landlock")
 def test_a_kernel_cannot_read_the_key_that_its_run_is_signed_with(branch):
-    """Neither from its own variables, nor from those of perfci, of its shell, or of any other process."""
+    """Neither from its variables, nor from those of perfci, of its shell, or of any other process."""
     key = "k3y-" + "0123456789abcdef" * 3
     path = branch.root / "kernels" / "relu" / "relu_triton.py"
     path.write_text(path.read_text() + SEEKS.format(first=key[:4].encode(), rest=key[4:].encode()))

@@ -23,7 +23,7 @@ OWN_OPS = VERSION >= (3, 3)
 SPILLS = 0 if VERSION >= (3, 4) else 16
 """bytes a thread that the assembler which comes along may spill of this project's ops: older ones do not fit one in"""
 ERROR_LINES = VERSION >= (3, 5)
-"""an unknown name is reported with its own line, not with the kernel's first"""
+"""an unknown name is reported with its line, not with the kernel's first"""
 ASSEMBLER = "ptxas-blackwell" if VERSION >= (3, 9) else "ptxas"
 """what compiles for sm_90"""
 SINES_ON_STACK = VERSION < (3, 9)

@@ -1,4 +1,4 @@
-"""asv's verdicts by asv's own code. Runs in asv's environment: JSON pairs on standard input, verdicts on output."""
+"""asv's verdicts by asv's code. Runs in asv's environment: JSON pairs on standard input, verdicts on output."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""pyperf's verdicts by pyperf's own code. Runs in its environment: JSON pairs on standard input, verdicts on output."""
+"""pyperf's verdicts by pyperf's code. Runs in its environment: JSON pairs on standard input, verdicts on output."""
 
 import json
 import sys

@@ -31,7 +31,7 @@ def on_page_markdown(markdown, page, **_):
 
 
 def on_page_context(context, page, config, nav):
-    """Show the tabs of one language, and the theme's own words in it."""
+    """Show the tabs of one language, and the theme's words in it."""
     chinese = page.file.src_uri.startswith("zh/")
     config.theme["language"] = "zh" if chinese else "en"
     [section] = [item for item in nav.items if item.title == CHINESE]

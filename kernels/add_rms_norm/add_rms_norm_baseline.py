@@ -14,7 +14,7 @@ def add_rms_norm(
 def make_inputs(
     rows: int | tuple[int, ...], cols: int, weighted: bool, dtype: torch.dtype, device: str, seed: int
 ) -> dict[str, torch.Tensor | None]:
-    """Inputs of one case; each row has a spread of its own, some so small that eps counts.
+    """Inputs of one case; each row has a separate spread, some so small that eps counts.
 
     `rows` is a number, or the leading dimensions: () gives x rank 1.
     """

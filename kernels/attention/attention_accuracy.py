@@ -50,7 +50,7 @@ def cut_batches(made, start, stop):
 
 
 def places(device, heads, dtype):
-    """Inputs whose mask is of places."""
+    """Inputs with a mask that is of places."""
     return {**wrong()(device), "mask": torch.ones(1, heads, 8, 8, dtype=dtype, device=device)}
 
 

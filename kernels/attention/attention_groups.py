@@ -63,14 +63,14 @@ def launch(q, k, v, out, sums, scale, causal, config, limits) -> bool:
 
 
 def tiles_at_once(padded: int, groups: int, ragged: bool) -> int:
-    """Tiles whose queries are in shared memory in a loop, including the next tile's; 0: no loop."""
+    """Tiles with queries that are in shared memory in a loop, including the next tile's; 0: no loop."""
     if ragged and (padded > 128 or groups > 2):
         return 0
     return 1 if padded > 128 else 2
 
 
 def heads_at_once(keys: int, share: int, row_bytes: int, limits: _launch.Limits) -> int:
-    """Heads whose tiles take turns, longest first: as many as leave half of the shared cache to others."""
+    """Heads with tiles that take turns, longest first: as many as leave half of the shared cache to others."""
     return max(limits.l2_bytes // 2 // (2 * keys * row_bytes), 1) * share
 
 

@@ -19,7 +19,7 @@ SWEEP_WARPS = 4
 
 
 def depthwise(x, weight, bias, out, shape, activation, last, limits) -> torch.Tensor:
-    """Every output's own channel alone: no product of matrices."""
+    """Every output's channel alone: no product of matrices."""
     # If a pixel's channels are neighbours, walking down strips loads each pixel once, not once for every tap.
     sweep = choose_sweep(shape, limits) if last and x.stride(1) == 1 else None
     if sweep is not None:

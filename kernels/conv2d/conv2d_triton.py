@@ -66,7 +66,7 @@ def conv2d(
     channels: each is then convolved by itself (depthwise), for one output or several. activation is None or "relu".
 
     The answer is channels-last if x or weight is, like PyTorch's, else contiguous. 16-bit tensors that are not
-    channels-last, or whose channels are no multiple of 8, are first copied to such an order.
+    channels-last, or with channels that are no multiple of 8, are first copied to such an order.
     Raises TypeError for dtypes, ValueError for shapes, numbers or devices that do not go together.
     """
     shape = check("conv2d", x, weight, bias, stride, padding, dilation, groups, activation)

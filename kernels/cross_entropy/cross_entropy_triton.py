@@ -24,7 +24,7 @@ WHOLE_ROWS = {
 }
 LONG_ROWS = Config(elements=8192, warps=8, programs=4)
 STEP = 1024
-"""Programs whose sums are added up at a time."""
+"""Programs with sums that are added up at a time."""
 LEAST = tl.constexpr(-3.4028234663852886e38)
 """Where a running maximum begins: finite, so that rows of -inf do not give NaN in between."""
 
@@ -309,7 +309,7 @@ def _walked(
 ):  # fmt: skip
     """Maximum, sum of exponentials from there, share of the mean above `_base`, of columns `first` to before `last`.
 
-    `start` is the place of the row's first element. Each lane keeps its own maximum and sum, the sum rescaled
+    `start` is the place of the row's first element. Each lane keeps its maximum and sum, the sum rescaled
     when the maximum grows (Milakov and Gimelshein, 2018): threads wait for each other once a row, and a chunk costs one
     exponential an element and one a lane. Chunks begin at whole vectors in memory, before the row's first column if
     need be, and are loaded without masks, whatever the number of classes; what is left at both ends goes one vector a

@@ -1,4 +1,4 @@
-"""cross_entropy_backward in PyTorch: what the op means, and PyTorch's own kernels."""
+"""cross_entropy_backward in PyTorch: what the op means, and PyTorch's kernels."""
 
 import torch
 

@@ -85,7 +85,7 @@ accuracy = perfci.Accuracy(
         *perfci.grid(m=[8], n=[16], k=[0], scaling=["tensor"], dtype=[E4M3], out_dtype=OUT[:1]),
         *perfci.grid(m=[37], n=[35], k=[150], scaling=[4, 8, 16, 32, 64], dtype=[E4M3], out_dtype=OUT[2:]),
         *perfci.grid(m=[33], n=[48], k=[144], scaling=SCALING, dtype=[E4M3], out_dtype=OUT[:1], mixed=[True]),
-        # A last group of one channel, whose scale is infinite.
+        # A last group of one channel, with a scale that is infinite.
         *perfci.grid(m=[5, 67], n=[6], k=[65], scaling=[16], dtype=[E4M3], out_dtype=OUT[2:], infinite=[True]),
         *perfci.grid(m=[70], n=[136], k=[128], scaling=[32], dtype=[E4M3], out_dtype=OUT),
         # Enough rows for operands that are scaled first.

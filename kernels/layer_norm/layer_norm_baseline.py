@@ -25,7 +25,7 @@ def layer_norm(
 def make_inputs(
     rows: int | tuple[int, ...], cols: int, affine: str, stats: bool, dtype: torch.dtype, device: str, seed: int
 ) -> dict[str, torch.Tensor | bool | None]:
-    """Inputs of one case; each row has a mean and a spread of its own.
+    """Inputs of one case; each row has a mean and a separate spread.
 
     `rows` is a number, or the leading dimensions: () gives x rank 1. `affine` is "both", "weight", "bias" or "none".
     """

@@ -61,7 +61,7 @@ accuracy = perfci.Accuracy(
         *cases(rows=[(), (2, 1, 5)], cols=[100], dtype=[torch.bfloat16]),
         *cases(rows=[0], cols=[64], dtype=[torch.bfloat16]),
         *cases(rows=[3, (2, 0)], cols=[0], dtype=[torch.float32], affine=["none"]),
-        # Each tensor by its own strides.
+        # Each tensor by its strides.
         *cases(rows=[7], cols=[300], dtype=[torch.float32], apart=[8]),
     ),
     probe_cases=(

@@ -1,4 +1,4 @@
-"""layer_norm_backward in PyTorch: what the op means, and PyTorch's own kernel."""
+"""layer_norm_backward in PyTorch: what the op means, and PyTorch's kernel."""
 
 import torch
 
@@ -35,7 +35,7 @@ def fastest(
     weight: torch.Tensor | None = None,
     bias: bool = False,
 ) -> Gradients:
-    """PyTorch's own kernels on an accelerator, else the same: on the host they take no statistics in float32.
+    """PyTorch's kernels on an accelerator, else the same: on the host they take no statistics in float32.
 
     They have no bias without a weight.
     """
@@ -51,7 +51,7 @@ def fastest(
 def make_inputs(
     rows: int | tuple[int, ...], cols: int, affine: str, dtype: torch.dtype, device: str, seed: int
 ) -> dict[str, torch.Tensor | bool | None]:
-    """Inputs of one case; each row has a mean and a spread of its own, and the statistics that belong to it.
+    """Inputs of one case; each row has a mean and a separate spread, and the statistics that belong to it.
 
     `rows` is a number, or the leading dimensions: () gives x rank 1. `affine` is "both", "weight", "bias" or "none".
     """

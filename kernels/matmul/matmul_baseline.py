@@ -23,7 +23,7 @@ def make_inputs(
 ) -> dict[str, torch.Tensor | str]:
     """Inputs of one case: a is (m, k), b is (k, n), and bias, if the case has one, is (n,).
 
-    `columns` names those of a and b that are transposed views, whose columns are dense.
+    `columns` names those of a and b that are transposed views, with columns that are dense.
     """
     generator = torch.Generator(device).manual_seed(seed)
 

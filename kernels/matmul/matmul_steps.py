@@ -1,4 +1,4 @@
-"""The steps from a naive product to the op's own kernel, each selectable, to time what it gains.
+"""The steps from a naive product to the op's kernel, each selectable, to time what it gains.
 
 `benchmarks/matmul_steps.py` prints their times side by side; docs/ops/matmul.md explains them.
 """

@@ -78,7 +78,7 @@ def check(op: str, a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, 
 def dense_sides(a: torch.Tensor, b: torch.Tensor, limits: _launch.Limits) -> tuple[int, int] | None:
     """Returns the sides along which elements of a and b are neighbours if tiles can be copied by descriptor, else None.
 
-    The output, whose rows are n long, needs one too.
+    The output, with rows that are n long, needs one too.
     """
     if a.dtype is torch.float32 or b.shape[1] % 8 or not _tma.available(limits, _tma_kernel):
         return None

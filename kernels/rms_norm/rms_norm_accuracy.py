@@ -56,7 +56,7 @@ accuracy = perfci.Accuracy(
         *perfci.grid(rows=[32], cols=[1024], weighted=[True], stats=[True], dtype=[torch.float16]),
         *perfci.grid(rows=[3, (2, 0)], cols=[0], weighted=[False], stats=[False], dtype=[torch.float32]),
     ),
-    # No row as long as those above: PyTorch's own is NaN on a GPU where such a one has an infinity.
+    # No row as long as those above: PyTorch's is NaN on a GPU where such a one has an infinity.
     probe_cases=perfci.grid(rows=[33], cols=[100], weighted=[True], stats=[True], dtype=DTYPES),
     accelerator_cases=(
         # What performance launches and no case above does.

@@ -19,7 +19,7 @@ def rms_norm(
 def make_inputs(
     rows: int | tuple[int, ...], cols: int, weighted: bool, stats: bool, dtype: torch.dtype, device: str, seed: int
 ) -> dict[str, torch.Tensor | bool | None]:
-    """Inputs of one case; each row has a spread of its own, some so small that eps counts, none beyond float16.
+    """Inputs of one case; each row has a separate spread, some so small that eps counts, none beyond float16.
 
     `rows` is a number, or the leading dimensions: () gives x rank 1.
     """

@@ -1,4 +1,4 @@
-"""rms_norm_backward in PyTorch: what the op means, and PyTorch's own kernel."""
+"""rms_norm_backward in PyTorch: what the op means, and PyTorch's kernel."""
 
 import torch
 
@@ -31,7 +31,7 @@ def fastest(grad: torch.Tensor, x: torch.Tensor, rstd: torch.Tensor, weight: tor
 def make_inputs(
     rows: int | tuple[int, ...], cols: int, weighted: bool, dtype: torch.dtype, device: str, seed: int
 ) -> dict[str, torch.Tensor | None]:
-    """Inputs of one case; each row has a spread of its own, and the rstd that belongs to it.
+    """Inputs of one case; each row has a separate spread, and the rstd that belongs to it.
 
     `rows` is a number, or the leading dimensions: () gives x rank 1.
     """

@@ -141,7 +141,7 @@ def _turn(
 
 @triton.jit
 def _turned(x, y, cos, sin):
-    """Pairs turned in float32, in their own dtype again."""
+    """Pairs turned in float32, in their dtype again."""
     left = x.to(tl.float32) * cos - y.to(tl.float32) * sin
     right = y.to(tl.float32) * cos + x.to(tl.float32) * sin
     return left.to(x.dtype), right.to(x.dtype)

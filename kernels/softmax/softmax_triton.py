@@ -104,7 +104,7 @@ def _long_rows_kernel(
 ):  # fmt: skip
     """One row at a time: once for maximum and sum together, then again to write, from L1 and L2.
 
-    Each lane keeps its own maximum and sum, so threads wait for each other once a row, not once a chunk.
+    Each lane keeps its maximum and sum, so threads wait for each other once a row, not once a chunk.
     EVEN: chunks are full.
     """
     DEPTH: tl.constexpr = COLS // LANES

@@ -55,7 +55,7 @@ accuracy = perfci.Accuracy(
         *perfci.grid(rows=[2], cols=[32768], dtype=[torch.float16]),
         *perfci.grid(rows=[3, (2, 0)], cols=[0], dtype=[torch.float32]),
         *perfci.grid(rows=[2], cols=[BEYOND_ONE_TILE], dtype=[torch.float32], apart=[2]),
-        # Each tensor by its own strides.
+        # Each tensor by its strides.
         *perfci.grid(rows=[7], cols=[300], dtype=[torch.float32], apart=[8]),
     ),
     probe_cases=(

@@ -81,7 +81,7 @@ SUITES = {
     },
 )
 def check(
-    ops: options.Ops = [],  # noqa: B006 - typer reads the default, nobody changes it
+    ops: options.Ops = [],  # noqa: B006 - typer reads the default, no one changes it
     case: options.Case = None,
     last_failed: Annotated[
         bool, flag("--lf", "Only ops that failed in the last run of reports/; all, if none did.", group=options.CHOSEN)
@@ -97,7 +97,8 @@ def check(
         bool, flag("--static", "Compile without a device, and judge what changed.", group=options.OTHERWISE)
     ] = False,
     changed: Annotated[
-        bool, flag("--changed", "With --static: only ops whose files differ from the base's.", group=options.OTHERWISE)
+        bool,
+        flag("--changed", "With --static: only ops with files that differ from the base's.", group=options.OTHERWISE),
     ] = False,
     retry: Annotated[
         Path | None,

@@ -148,7 +148,7 @@ def _tabulate_looks(screens: Sequence[Screen]) -> Grid:
     headings = (
         "look | change: | 95 % interval: | allowed: | p slower: | p faster: | blocks: | stored: | beta: | reference:"
     )
-    title = say("Looks against the baseline (beta and reference: its weight as control and its own change)")
+    title = say("Looks against the baseline (beta and reference: its weight as control and its change)")
     return Grid(make_table(headings, lines), title)
 
 

@@ -6,7 +6,7 @@ from perfci.core.model import Gate
 
 
 class Exit(IntEnum):
-    """Exit codes. perfci's own failure is Python's crash code, so that a broken tool never reads as a failed gate."""
+    """Exit codes. perfci's failure is Python's crash code, so that a broken tool never reads as a failed gate."""
 
     OK = 0
     PERFCI_FAILED = 1

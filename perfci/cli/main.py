@@ -54,7 +54,7 @@ def _run(arguments: list[str]) -> int:
     except Stopped as stop:
         return stopping.tell(stop.signal_name)
     except BrokenPipeError:
-        # Whoever read the output has gone, as `head` does. Not 0: the gate may have failed.
+        # Anyone who read the output has gone, as `head` does. Not 0: the gate may have failed.
         sys.stderr.close()
         return Exit.PERFCI_FAILED
     except OSError as error:

@@ -80,7 +80,7 @@ def list_typed(*without: str) -> list[str]:
 
 
 def make_group(name: str, text: str) -> typer.Typer:
-    """A command that has commands of its own."""
+    """A command with commands below it."""
     return typer.Typer(
         name=name, cls=Group, help=text, no_args_is_help=True, rich_markup_mode=None, context_settings=CONTEXT
     )
@@ -92,7 +92,7 @@ CHOSEN, COMPARED, MEASURED, SHOWN, OTHERWISE = (
 )  # fmt: skip
 """Headings of options in the help of a command with many"""
 
-GROUPED = 20  # most options of a command whose help has them in one list
+GROUPED = 20  # most options of a command with a help that has them in one list
 
 
 def option(

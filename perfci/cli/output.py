@@ -111,7 +111,7 @@ def print_parts(parts: Iterable[RenderableType], console: Console | None = None)
     """Prints for a terminal or a log. A plain string is a line."""
     out = console or Console(highlight=False)
     for part in parts:
-        # In a log a line is a line: nothing is cut to a width that nobody has.
+        # In a log a line is a line: nothing is cut to a width that no one has.
         line = Paragraph(part) if isinstance(part, str) else part
         out.print(line, soft_wrap=not out.is_terminal, crop=False)
 

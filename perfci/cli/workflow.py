@@ -36,7 +36,7 @@ def guard_output(variables: Mapping[str, str]) -> Iterator[None]:
             yield
         finally:
             for each in (out, err):
-                with contextlib.suppress(OSError, ValueError):  # whoever read it has gone
+                with contextlib.suppress(OSError, ValueError):  # anyone who read it has gone
                     each.flush()
 
 

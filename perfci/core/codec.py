@@ -30,7 +30,7 @@ def encode(record: Any) -> bytes:
 
 
 def storable(text: str) -> str:
-    r"""The text as UTF-8 can hold it: half a character, as of a file whose name is no text, is spelt out.
+    r"""The text as UTF-8 can hold it: half a character, as of a file with a name that is no text, is spelt out.
 
     >>> storable("Zürich"), storable("x\udcff")
     ('Zürich', 'x\\udcff')

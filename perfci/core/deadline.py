@@ -54,7 +54,7 @@ def find(seconds: float | None, variables: Mapping[str, str], now: float) -> Job
         if not now - LONGEST_S <= began <= now + SKEW_S:
             note = Reason("deadline_ignored", {"variable": STARTED, "value": started})
         began = now if note else min(began, now)  # the clocks may differ a little
-    if seconds is not None:  # if nobody knows when the job began, the option counts from now on
+    if seconds is not None:  # if no one knows when the job began, the option counts from now on
         return JobLimit(_make_deadline(began, seconds, 0.0, OPTION), note)
     limit_s = 0.0
     with contextlib.suppress(ValueError):

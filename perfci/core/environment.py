@@ -16,7 +16,7 @@ PACKAGES = (
     "nvidia-cublas", "nvidia-cublas-cu12", "nvidia-cuda-cupti", "nvidia-cuda-cupti-cu12", "nvidia-cudnn-cu12",
     "nvidia-cudnn-cu13",
 )  # fmt: skip
-"""Distributions whose version is recorded. Kernels, references and timers come from them."""
+"""Distributions with a version that is recorded. Kernels, references and timers come from them."""
 
 REFERENCE_PACKAGES = (
     "torch", "torch-npu", "nvidia-cublas", "nvidia-cublas-cu12", "nvidia-cudnn-cu12", "nvidia-cudnn-cu13",
@@ -164,7 +164,7 @@ def _clip(value: str | None) -> str:
 def worker_environment(
     base: Mapping[str, str], extra: Iterable[str], interpret: bool, cache_folder: Path
 ) -> dict[str, str]:
-    """Returns a worker's variables: those of `base` allowed here or by name in `extra`, its own caches, no secret."""
+    """Returns a worker's variables: those of `base` allowed here or by name in `extra`, its caches, no secret."""
     # TRITON_INTERPRET is set by perfci only: one left in a shell would time the interpreter instead of the kernel.
     withheld = CACHES | {"TRITON_INTERPRET"}
     allowed = frozenset(extra) | PASSED_NAMES

@@ -9,7 +9,7 @@ from perfci.core.model import Reason
 
 
 class PerfciError(Exception):
-    """perfci cannot go on. Carries its reason, whose sentence is the error's text."""
+    """perfci cannot go on. Carries its reason, with a sentence that is the error's text."""
 
     def __init__(self, kind: str, /, **facts: str | int | float | bool | None) -> None:
         super().__init__(kind, facts)
@@ -47,7 +47,7 @@ class DeviceError(PerfciError):
 
 
 class RecordsLostError(DeviceError):
-    """Fewer records of the timer's own than were queued: what they delimit is lost, and may be measured again."""
+    """Fewer records of the timer's than were queued: what they delimit is lost, and may be measured again."""
 
 
 class MissingPackageError(PerfciError):

@@ -1,4 +1,4 @@
-"""Advisory locks on open files: the system drops them with their process, so that a dead one blocks nobody."""
+"""Advisory locks on open files: the system drops them with their process, so that a dead one blocks no one."""
 
 import contextlib
 import errno

@@ -20,7 +20,7 @@ def temporary_folder(purpose: str) -> Iterator[Path]:
     made = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{purpose}-")).resolve()
     handle = None
     try:
-        if hasattr(os, "geteuid"):  # else nobody looks for it
+        if hasattr(os, "geteuid"):  # else no one looks for it
             handle = locks.open_lock(made / "new")
             locks.take_if_possible(handle)
             (made / "new").rename(made / _OWNER)  # locked before it has its name

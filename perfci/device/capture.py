@@ -45,7 +45,7 @@ OPAQUE = (  # launch device code that cannot be distinguished: module, class, me
     ("torch_npu.npu.graphs", "NPUGraph", "replay", "an NPU graph"),
     ("torch._inductor.runtime.triton_heuristics", "CachingAutotuner", "run", "torch.compile"),
 )
-LAUNCHERS = ("cupy", "cutlass", "numba.cuda", "pycuda", "tilelang")  # their own kernels are not seen at all
+LAUNCHERS = ("cupy", "cutlass", "numba.cuda", "pycuda", "tilelang")  # their kernels are not seen at all
 _LOADED = frozenset(sys.modules)
 
 OPTIONS = {  # of launches beside warps and stages: Triton's name, and ours, which no parameter can have
@@ -262,7 +262,7 @@ def _body(operator: Any) -> Callable[..., Any] | None:
     definition = definitions.get(operator._schema.name)
     bodies = getattr(definition, "_backend_fns", None) or {}
     body: Callable[..., Any] | None = bodies.get("cuda", bodies.get("npu", bodies.get(None)))
-    # torch's own wrapper imports torch._dynamo when it is first called, which may dispatch operations of its own.
+    # torch's wrapper imports torch._dynamo when it is first called, which may dispatch operations of its own.
     inner: Callable[..., Any] | None = getattr(body, "__wrapped__", None)
     return inner if getattr(inner, "__module__", None) == "torch._library.custom_ops" else body
 

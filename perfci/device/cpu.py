@@ -33,7 +33,7 @@ class CpuDevice(Accelerator):
     absent: Reason | None = Reason("no_accelerator")
 
     def __init__(self) -> None:
-        # One thread: the reference's own speed is not at stake, and other workers share the cores.
+        # One thread: the reference's speed is not at stake, and other workers share the cores.
         torch.set_num_threads(1)
         runtime = "Triton interpreter"
         if os.environ.get("TRITON_INTERPRET") == "1":
@@ -41,7 +41,7 @@ class CpuDevice(Accelerator):
                 from perfci.device.interpreter import correct  # before any kernel is imported
 
                 correct()
-            except (ImportError, AttributeError):  # no Triton, or one whose interpreter is built otherwise
+            except (ImportError, AttributeError):  # no Triton, or one with an interpreter that is built otherwise
                 runtime += ", uncorrected"
         name = platform.processor() or platform.machine()
         self.info = Device(kind="cpu", name=f"CPU {name}", key="cpu", runtime=runtime)
@@ -204,7 +204,7 @@ def _load_and_store(loads: tuple[Array, Array, Array], stores: tuple[Array, Arra
 
 
 def _outside(tensors: Sequence[torch.Tensor], *accesses: tuple[Array, Array, Array]) -> Race | None:
-    """Accesses of no tensor's own elements, nor of what its storage has between guards."""
+    """Accesses of no tensor's elements, nor of what its storage has between guards."""
     wide = [tensor for tensor in tensors if tensor.dtype in {torch.int64, torch.uint64} and tensor.numel()]
     if any(bool((each.view(torch.int64) > 1 << 32).any()) for each in wide):  # it may hold addresses
         return None

@@ -47,7 +47,7 @@ def perfci_l2_flush(source, sink, count, BLOCK: tl.constexpr, STEPS: tl.constexp
 
 
 class Flush:
-    """perfci's own cache flush, which reads a buffer of twice the L2 cache. Its records and its marks delimit launches.
+    """perfci's cache flush, which reads a buffer of twice the L2 cache. Its records and its marks delimit launches.
 
     Reading, since a flush that writes leaves dirty lines behind, whose write-back the next kernel would pay for.
     """

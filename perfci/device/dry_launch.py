@@ -130,7 +130,7 @@ def _spell(value: Any) -> str:
 
 
 class _Trace:
-    """Notes lines and loops of the op's own functions, and cuts loops short."""
+    """Notes lines and loops of the op's functions, and cuts loops short."""
 
     def __init__(self, name: str, constants: str, done: Exercise) -> None:
         self._name, self._constants, self._done = name, constants, done

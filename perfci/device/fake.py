@@ -46,7 +46,7 @@ class FakeSpec:
     clock_drop_per_block: float = 0.0  # the SM clock falls by this ratio every block, times of launches do not change
     spike_share: float = 0.01  # share of launches that take `spike_factor` times as long
     spike_factor: float = 1.5  # see spike_share
-    warm_factor: float = 1.0  # how much of its time a launch takes that finds its own data in the cache
+    warm_factor: float = 1.0  # how much of its time a launch takes that finds its data in the cache
     call_us: float = 5.0  # how long any call keeps the host
     host_noise: float = 0.01  # of turns of calls
     speed: float = 1.0  # of this board against the nominal one
@@ -58,8 +58,8 @@ class FakeSpec:
     wall_share: float = 0.0  # how much of the time that launches claim really passes
     driver: str = ""  # version of the driver
     board: str = ""  # identifier of the board, else FAKE-0, FAKE-1, ...
-    lost_launches: float = 0.0  # share of launches whose records are lost
-    lost_flushes: float = 0.0  # share of flushes whose records are lost, and with each the times of its session
+    lost_launches: float = 0.0  # share of launches with records that are lost
+    lost_flushes: float = 0.0  # share of flushes with records that are lost, and with each the times of its session
     throttle: tuple[str, ...] = ()  # reasons why the clock is held down, in every block
     power_limit_w: float = 0.0  # what holds the clock down if launches and rests draw more together. 0: no limit
     foreign_processes: int = 0  # others on the device
@@ -67,7 +67,7 @@ class FakeSpec:
     memory_bytes: int = 1 << 34  # memory of the device
     devices: int = 1  # boards of the host. A process gets the one that FAKE_VISIBLE_DEVICES names, as with real ones
     locked: bool = False  # one run at a time has the board, as with real ones
-    counters_refused: bool = False  # nobody has the right to read counters
+    counters_refused: bool = False  # no one has the right to read counters
     gone_file: str = ""  # once it exists the board has fallen off the bus: launches raise, and no process can open it
 
     @classmethod
@@ -219,7 +219,7 @@ class FakeCapture:
     """The work that calls claimed, microseconds."""
 
     spent: list[float]
-    sources: tuple[str, ...] = ()  # none: fake kernels are launched by nobody
+    sources: tuple[str, ...] = ()  # none: fake kernels are launched by no one
 
     def identity(self, inputs: str) -> Identity:
         operations = tuple(f"work({round(us, 4)} us)" for us in self.spent)

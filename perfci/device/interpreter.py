@@ -107,7 +107,7 @@ def _fill_tensor(tensor: Any, handle: Any, kind: Any) -> None:
 
 
 def _broadcast_unlike(semantics: Any, left: Any, right: Any) -> tuple[Any, Any]:
-    """Leave tensors of one shape as they are. Triton's own takes long to find that out."""
+    """Leave tensors of one shape as they are. Triton's takes long to find that out."""
     one, other = (getattr(each.type, "shape", None) for each in (left, right))
     if getattr(one, "values", one) == getattr(other, "values", other):
         return left, right
@@ -135,7 +135,7 @@ def _run_first(tuner: Any, *args: Any, **kwargs: Any) -> Any:
 def _patch_builtin(package: Any, *rest: Any) -> None:
     """Have the interpreter do what a package's functions do.
 
-    Triton's own looks for them at every launch and every call of a function, which takes a third of the time.
+    Triton's looks for them at every launch and every call of a function, which takes a third of the time.
     """
     names = _builtins(package)
     # A function that a kernel calls finds all of them replaced.

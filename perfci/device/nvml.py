@@ -69,7 +69,7 @@ class NvmlBoard:
     def watch_energy(self) -> Iterator[list[tuple[float, float]]]:
         """Collect when the board's energy counter changes, by `perf_counter`, and what it shows then, joules.
 
-        It changes some ten times a second, and to read it takes milliseconds. So a thread of its own reads it.
+        It changes some ten times a second, and to read it takes milliseconds. So a separate thread reads it.
         """
         ticks, over = list[tuple[float, float]](), threading.Event()
 

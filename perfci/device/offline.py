@@ -1,4 +1,4 @@
-"""Kernels compiled for a target on a machine without it: the op's own wrapper runs, launches compile and do nothing.
+"""Kernels compiled for a target on a machine without it: the op's wrapper runs, launches compile and do nothing.
 
 Triton's cache in memory does not distinguish targets and torch is patched for good, so a process serves one target.
 """
@@ -106,7 +106,7 @@ def build_launchers(kernels: Iterable[Any]) -> None:
     """
     from triton.backends.nvidia import driver
 
-    with contextlib.suppress(Exception):  # no compiler, or no driver: the op's own process meets it
+    with contextlib.suppress(Exception):  # no compiler, or no driver: the op's process meets it
         driver.CudaUtils()
         for kernel in kernels:
             driver.CudaLauncher(kernel.src, kernel.metadata)
@@ -225,7 +225,7 @@ def _first_that_compiles(tuner: Any, configs: Any, args: Any, kwargs: Any) -> An
         try:
             return tuner.fn.run(*args, **kwargs, **config.all_kwargs())
         except Exception as failure:
-            # Triton's own autotuner goes on to the next candidate after these.
+            # Triton's autotuner goes on to the next candidate after these.
             named = type(failure).__name__ in {"CompileTimeAssertionFailure", "PTXASError"}
             if not named and not isinstance(failure, OutOfResources):
                 raise

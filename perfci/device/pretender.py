@@ -177,7 +177,7 @@ _DRAWING = {"randn": None, "rand": None, "randint": torch.int64}  # new tensors,
 
 @contextmanager
 def outside() -> Iterator[None]:
-    """The op's own code that torch calls: it has to see the device again."""
+    """The op's code that torch calls: it has to see the device again."""
     depth, _Inside.depth = _Inside.depth, 0
     try:
         with VirtualDevice():
@@ -379,7 +379,7 @@ class _Current(nullcontext[None]):
 
 
 def _refuse_to_start() -> None:
-    """In place of what readies CUDA: whoever gets there wants a real device."""
+    """In place of what readies CUDA: anyone who gets there wants a real device."""
     caller = sys._getframe(1).f_code
     _refuse(f"torch.cuda.{caller.co_name}" if "cuda" in caller.co_filename else "something of torch.cuda")()
 
@@ -424,7 +424,7 @@ def make_driver(target: Target) -> Any:
 
 
 class _Properties(dict[str, Any]):
-    """Properties of the board, by Triton's own names."""
+    """Properties of the board, by Triton's names."""
 
     def __missing__(self, name: str) -> Any:
         note_unknown("captured_offline", f"the property {name} of the device")

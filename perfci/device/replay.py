@@ -55,7 +55,7 @@ class Storages:
     def of(self, storage: torch.UntypedStorage) -> int:
         key = storage._cdata
         if key not in self._seen:
-            # The weak reference keeps the storage's own address from being given to another.
+            # The weak reference keeps the storage's address from being given to another.
             self._seen[key] = len(self._seen), StorageWeakRef(storage)
         return self._seen[key][0]
 
@@ -240,7 +240,7 @@ class Program:
                 _bind(step.gives, result, table)
                 del result
             else:
-                function[step.grid](*given)  # looked up each time: whoever watches launches replaces the look-up
+                function[step.grid](*given)  # looked up each time: anyone who watches launches replaces the look-up
             del given
             for number in done:
                 table.pop(number, None)
@@ -335,7 +335,7 @@ def _bind(pattern: Any, value: Any, table: dict[int, Any]) -> None:
 
 
 class Constant:
-    """A parameter whose value is compiled into the binary. Only captures read it."""
+    """A parameter with a value that is compiled into the binary. Only captures read it."""
 
     def __init__(self, text: str) -> None:
         self._text = text

@@ -187,7 +187,7 @@ class Arrays(ABC):
 
     @abstractmethod
     def host(self, array: Any) -> np.ndarray[Any, Any]:
-        """A copy on the host: float64 for floating-point arrays, others in their own type."""
+        """A copy on the host: float64 for floating-point arrays, others in their type."""
 
     @abstractmethod
     def round_like(self, values: np.ndarray[Any, Any], like: Any) -> np.ndarray[Any, Any]:
@@ -204,7 +204,7 @@ class Arrays(ABC):
     def place(self, inputs: Inputs, layout: str) -> dict[str, Any]:
         """Copies of the inputs in a memory layout (`spec.LAYOUTS`), surrounded by NaN so that stray reads show.
 
-        Each array has strides of its own, so that a kernel that takes one's for another's is found.
+        Each array has separate strides, so that a kernel that takes one's for another's is found.
         """
         number = itertools.count()
         return self._map(lambda array: self._place(array, layout, next(number)), inputs)

@@ -75,7 +75,7 @@ def _describe_single(value: Any, inner: Callable[[Any], str]) -> str:
 
 
 def source_text(function: Callable[..., Any]) -> str:
-    """A function's own source as a syntax tree. Its byte code if there is no source, as of some lambdas."""
+    """A function's source as a syntax tree. Its byte code if there is no source, as of some lambdas."""
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
     except (OSError, TypeError, SyntaxError):

@@ -144,7 +144,7 @@ def explain_unknown_triton() -> Reason | None:
 
 
 def find_triton_versions() -> list[str]:
-    """Of the Triton that ops would import, by its own file. Of all that are installed if the file does not say it."""
+    """Of the Triton that ops would import, by its file. Of all that are installed if the file does not say it."""
     spec = importlib.util.find_spec("triton")
     if spec is None or spec.origin is None:
         return []

@@ -266,10 +266,10 @@ class Mode(TorchDispatchMode):
 
 
 class _GuardedAllocations(Mode):
-    """Replaces every fresh allocation by the middle of a larger one, whose ends show writes past its own.
+    """Replaces every fresh allocation by the middle of a larger one, with ends that show writes past its own.
 
     What is uninitialised is NaN (the largest integer) or GUARD_VALUE, so that it differs between two calls. So are the
-    ends: NaN shows what reads beyond its own memory.
+    ends: NaN shows what reads beyond its memory.
     """
 
     def __init__(self, device_type: str, filler: str) -> None:

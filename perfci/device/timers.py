@@ -1,4 +1,4 @@
-"""Two timers: the device's own activity records (CUPTI, through torch's profiler), and event pairs as the fallback.
+"""Two timers: the device's activity records (CUPTI, through torch's profiler), and event pairs as the fallback.
 
 A profiler's session takes some 15 ms to start, the first one seconds, so a session spans many blocks. A pair of events
 adds about 3 us to a short kernel on an H200, so its times are kept apart from activity records.
@@ -106,7 +106,7 @@ class ActivitySession:
 def activity_session(flush: CacheFlush, rest: Callable[[float], int]) -> Iterator[ActivitySession]:
     """Run one profiler session."""
     session = ActivitySession(flush, rest)
-    # The profiler's own start is not the device's work, so it waits before anything is queued. torch.profiler would
+    # The profiler's start is not the device's work, so it waits before anything is queued. torch.profiler would
     # import torch's compilers first, which takes seconds.
     with profile(use_cpu=False, use_device="cuda", use_kineto=True) as profiler:
         synchronize()

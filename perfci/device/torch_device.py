@@ -140,7 +140,7 @@ class TorchDevice(Accelerator):
         now = self._timing_functions()
         return tuple(name for name, function in self._originals.items() if now[name] is not function)
 
-    # --- what each device has its own way of
+    # --- what each device has its way of
 
     def _activities(self) -> AbstractContextManager[Session]:
         raise NotImplementedError

@@ -23,7 +23,7 @@ class Revision:
 
 def read(folder: Path) -> Revision | Reason:
     """Returns what is checked out around a folder, or why git cannot say: not installed, no repository, not ours."""
-    # What a submodule's own git directory configures is nothing that git may run: each is read on its own, by perfci.
+    # What a submodule's git directory configures is nothing that git may run: each is read alone, by perfci.
     options = ("--porcelain=v2", "--branch", "--untracked-files=no", "--ignore-submodules=dirty", "-z")
     try:
         top = require(find_repository(folder)).top

@@ -26,7 +26,7 @@ class How(StrEnum):
     FIRST_PARENT = "first_parent"
     MERGE_BASE = "merge_base"
     BASELINE = "baseline"
-    AGAIN = "again"  # each case against a commit of its own
+    AGAIN = "again"  # each case against a separate commit
     RELEASE = "release"  # each case against a release, or the beginning of its epoch after it
 
 
@@ -87,7 +87,7 @@ def _find_asked(folder: Path, name: str) -> Base:
 
 
 def _find_first_parent(folder: Path, head: str, variables: Mapping[str, str]) -> Base | None:
-    """None also if HEAD has one parent: fast-forward trains rebase, so it may be the merge request's own commit."""
+    """None also if HEAD has one parent: fast-forward trains rebase, so it may be the merge request's commit."""
     if variables.get("CI_MERGE_REQUEST_EVENT_TYPE") not in MERGED:
         return None
     text = ask(folder, "cat-file", "commit", head)  # a shallow clone hides parents from all other commands

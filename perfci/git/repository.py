@@ -41,7 +41,7 @@ _KEPT = re.compile(
     r"(core\.(?:autocrlf|eol|filemode|symlinks|ignorecase|precomposeunicode|longpaths)|extensions\.(?:objectformat|refstorage))"
     r"\n(true|false|input|native|lf|crlf|sha1|sha256|files|reftable)"
 )
-"""The repository's own settings that are kept, with their values. They say how files are written, and name nothing."""
+"""The repository's settings that are kept, with their values. They say how files are written, and name nothing."""
 
 _REMOTE = re.compile(r"remote\.(.+)\.url\n(.*)")
 _PROMISOR = re.compile(r"remote\.(.+)\.promisor\ntrue")

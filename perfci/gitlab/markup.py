@@ -55,7 +55,7 @@ def code(foreign: str, limit: int = text.NAME_LIMIT) -> str:
 
 
 def harden(markdown: str) -> str:
-    """What the report's own escaping gave, with all undone that GitLab and GitHub would read out of it."""
+    """What the report's escaping gave, with all undone that GitLab and GitHub would read out of it."""
     return _GLFM.sub(_part, markdown)
 
 

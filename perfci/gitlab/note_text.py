@@ -21,7 +21,7 @@ REPORT_URL = "PERFCI_REPORT_URL"
 """Address of the report, set by the job that keeps it if that is another than the note's. On the same server only."""
 
 CHANGES, CHANGED_OPS, NOTES = 3, 12, 20
-"""Most differences of an op's device work, ops whose changes are shown, and notes on the run."""
+"""Most differences of an op's device work, ops with changes that are shown, and notes on the run."""
 
 SENTENCE = 400  # Characters of a reason. The report has it in full.
 
@@ -57,7 +57,7 @@ def compose(
     titles = say("Report of every case"), say("job"), say("pipeline")
     known = zip(titles, (links.report, links.job, links.pipeline), strict=True)
     linked = ", ".join(f"[{title}]({url})" for title, url in known if url and safe_url(url))
-    # The run's own command, of the ops that were not all unchanged, so that it stays short.
+    # The run's command, of the ops that were not all unchanged, so that it stays short.
     ran = {op.op for op in run.ops}
     ops = tuple(op for op in run.plan.ops if op.op in ran) or run.plan.ops
     command = markdown.fence(repeat(replace(run, plan=replace(run.plan, ops=ops))))

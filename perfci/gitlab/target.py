@@ -67,7 +67,7 @@ def find_target(environ: Mapping[str, str]) -> NoteTarget | Reason:
 def _find_merge_request(environ: Mapping[str, str], token: str) -> NoteTarget | Reason:
     if not environ.get("CI_MERGE_REQUEST_IID"):
         return Reason("note_no_merge_request")
-    # The pipeline's own project is the fork, if the merge request comes from one.
+    # The pipeline's project is the fork, if the merge request comes from one.
     name = "CI_MERGE_REQUEST_PROJECT_ID" if environ.get("CI_MERGE_REQUEST_PROJECT_ID") else "CI_PROJECT_ID"
     patterns = {"CI_MERGE_REQUEST_IID": _NUMBER, name: _NUMBER, "CI_API_V4_URL": _GITLAB}
     if invalid := find_invalid(environ, patterns):

@@ -98,7 +98,7 @@ class _OpJudge:
                 yield changed, None
             checked = judge_accuracy(self.run, self.plan, change.take_own(self.plan, found), self.plain.thresholds)
             if unjudged := self._find_unjudged():
-                # The change's own suites may say that it is right, and nobody else.
+                # The change's suites may say that it is right, and no one else.
                 first = checked[0] if checked else self._row(None, Verdict.PASS)[0]
                 if first.gate is Gate.OK:
                     first = replace(first, verdict=Verdict.INCONCLUSIVE, reasons=(unjudged, *first.reasons))
@@ -155,7 +155,7 @@ class _OpJudge:
         return Reason("unchanged_files", {"op": self.plan.op, "base": base.name if base else None})
 
     def _case_rows(self, case: str, measured: PerformanceCase | None) -> Iterator[Row]:
-        """The row of a case, unless its op's own row, or a note, already gives the reason why it was not timed."""
+        """The row of a case, unless its op's row, or a note, already gives the reason why it was not timed."""
         comparison, skips = self.plain.comparisons.get((self.plan.op, case)), self.run.plan.skip_unchanged
         # What this very case is duelled against, if each has a base of its own.
         again = self.run.plan.again.by_case.get((self.plan.op, case)) if self.run.plan.again else None
@@ -166,7 +166,7 @@ class _OpJudge:
             failed = Verdict.ERROR if measured.raised else Verdict.WRONG
             yield self._row(case, Verdict.INCONCLUSIVE if lost else failed, measured.failure)
         elif measured and skips and not measured.blocks and (base := measured.base) and base.same and not base.duelled:
-            # It does the base's own device work and was not timed, except for its host time.
+            # It does the base's device work and was not timed, except for its host time.
             assert comparison is not None
             yield self._judge_timed(measured, comparison, again)
         elif again and again.same and skips and not measured:
@@ -201,7 +201,7 @@ class _OpJudge:
         return row, need
 
     def _is_covered(self) -> bool:
-        """Whether the op's own row, or a note, already gives the reason why cases of it were not timed."""
+        """Whether the op's row, or a note, already gives the reason why cases of it were not timed."""
         broke = self.plan.failure or (self.found and (self.found.failure or self.found.unmeasured))
         return broke is not None
 

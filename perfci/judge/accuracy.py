@@ -35,7 +35,7 @@ def judge_accuracy(run: Run, op: PlannedOp, found: OpRun | None, thresholds: Thr
             return (_row(op, None, Verdict.WRONG, (*told, failure)), *cases)
         return (_row(op, None, Verdict.ERROR, (failure, *told)), *cases)
     if Suite.ACCURACY not in run.plan.suites or not (op.accuracy or op.stored or checks):
-        # Without accuracy to judge, an op whose speed cannot be measured has not been checked at all.
+        # Without accuracy to judge, an op with a speed that cannot be measured has not been checked at all.
         unmeasured = found.unmeasured if found else None
         return (_row(op, None, Verdict.INCONCLUSIVE, (unmeasured,)),) if unmeasured and op.performance else ()
     late = found.late if found else None

@@ -154,7 +154,7 @@ def _list_all(case: PerformanceCase) -> Iterator[KernelChange]:
 def list_changes(cases: Iterable[PerformanceCase]) -> tuple[KernelChange, ...]:
     """What differs between these cases' kernels and their bases', each once: stages 4 -> 3. Constants come first.
 
-    A kernel that only one of both has shows nothing. Grids follow from constants, so they only count on their own.
+    A kernel that only one of both has shows nothing. Grids follow from constants, so they only count alone.
     """
     changes: list[KernelChange] = []
     grids: list[KernelChange] = []

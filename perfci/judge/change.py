@@ -39,7 +39,7 @@ class Kind:
 
 
 def find_kind(op: PlannedOp, found: OpRun | None) -> Kind | None:
-    """Returns the kind of a change. None if the op's files are the base's, or nobody could compare them."""
+    """Returns the kind of a change. None if the op's files are the base's, or no one could compare them."""
     base, change = op.base, found.change if found else None
     if base is None or base.same or change is None or found is None:
         return None
@@ -60,7 +60,7 @@ def find_kind(op: PlannedOp, found: OpRun | None) -> Kind | None:
 
 
 def take_own(op: PlannedOp, found: OpRun | None) -> OpRun | None:
-    """Returns the record of an op by its own suites alone, if the base's suites are about something else."""
+    """Returns the record of an op by its suites alone, if the base's suites are about something else."""
     kind = find_kind(op, found)
     if found is None or kind is None or kind.missing or not kind.answers:
         return found
@@ -103,7 +103,7 @@ def judge_change(run: Run, op: PlannedOp, found: OpRun | None) -> Judgement | No
 
 
 def _list_entries(run: Run, op: str) -> Sequence[Expected]:
-    """The change's own declarations that hold on the day of the run. Those of its base were about other changes."""
+    """The change's declarations that hold on the day of the run. Those of its base were about other changes."""
     entries, day = run.plan.base.expected if run.plan.base else (), day_of(run)
     mine = [entry for entry in entries if entry.op == op and entry.weaker and entry.added]
     return [each for each in mine if stage(each, day) is Standing.HOLDS]

@@ -264,7 +264,7 @@ def _screen_case(
     arms = [block.arms[KERNEL] for block in blocks]
     spans_before = [block.span_us for block in before if block.span_us is not None]
     known = None not in [arm.span_us for arm in arms] and len(spans_before) == len(before)
-    # A launch of one kernel has no other span than the kernel's own time.
+    # A launch of one kernel has no other span than the kernel's time.
     if known and any(arm.activities != 1 for arm in arms):
         span = _Stored.of(spans_before, before, vouches)
         found = zip(_looks(blocks, [arm.span_us or arm.time.median_us for arm in arms]), regimes, strict=True)
@@ -274,7 +274,7 @@ def _screen_case(
     left = next((screen for screen, (same, _) in zip(screens, regimes, strict=True) if not same), None)
     if left is None:
         return base
-    # The kernel's own time moves with the clock. If the reference moved too, it shows drift, and is never blamed.
+    # The kernel's time moves with the clock. If the reference moved too, it shows drift, and is never blamed.
     plain = replace(stored, weight=replace(stored.weight, beta=0.0))
     low, high = np.quantile(stored.reference, RANGE).tolist()
     facts = {
@@ -341,5 +341,5 @@ def _screen(look: _Look, stored: _Stored, margin: float, same: bool = True, allo
 
 
 def _middle(values: Floats) -> float:
-    """Their median. Numpy's own takes ten times as long on a few blocks."""
+    """Their median. Numpy's takes ten times as long on a few blocks."""
     return float(statistics.median(values.tolist()))

@@ -44,7 +44,7 @@ def judge_against_base(base: BaseArm, context: Context) -> Mapping[str, Finding 
             drifted = Finding(Verdict.DRIFTED, (first, *reasons, *note_environment(context.comparison)))
             return {"time": drifted}
         return {"time": Finding(Verdict.UNCHANGED, (Reason("unchanged_timed"), *reasons))}
-    # The stored baseline decides. Nobody knows anything about a change without one.
+    # The stored baseline decides. No one knows anything about a change without one.
     plain = judge_time(context)
     why = (Reason("toolchain_unproven" if base.same else "not_duelled"), *base.changes)
     if plain.verdict is Verdict.NEW and not base.same:
@@ -55,7 +55,7 @@ def judge_against_base(base: BaseArm, context: Context) -> Mapping[str, Finding 
 
 
 def identity_counts(base: Base | None) -> bool:
-    """Whether the same device work proves a kernel unchanged: not if each revision has its own toolchain."""
+    """Whether the same device work proves a kernel unchanged: not if each revision has its toolchain."""
     return base is None or not base.changed_pins or base.python is not None
 
 
@@ -107,7 +107,7 @@ def _name_regimes(context: Context) -> dict[str, Fact]:
 
 
 def _tell_least(seen: Look, context: Context) -> Reason:
-    """Returns the least slow-down that a duel in turns would have found, by its own blocks."""
+    """Returns the least slow-down that a duel in turns would have found, by its blocks."""
     run, at = context.run, context.comparison
     cases = (case for op in run.ops if op.op == at.op for case in op.performance if case.case == at.case)
     shifts = [block.shifts[DUEL] for case in cases for block in case.blocks if DUEL in block.shifts]
@@ -121,7 +121,7 @@ def _tell_least(seen: Look, context: Context) -> Reason:
 def _believe(stored: Finding) -> Finding:
     """What one look at the baseline shows of a kernel that does its base's work: no process has to confirm it.
 
-    It can only have drifted, which blames nobody.
+    It can only have drifted, which blames no one.
     """
     first = stored.reasons[0]
     if stored.unsettled and first.kind in _SEEN_ONCE:

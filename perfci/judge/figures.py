@@ -74,7 +74,7 @@ def _judge_target(
 
 
 def judge_bandwidth(case: PerformanceCase, context: Context) -> Finding | None:
-    """Returns whether a kernel that memory bounds reaches its share of the run's own copy, if a share is asked for.
+    """Returns whether a kernel that memory bounds reaches its share of the run's copy, if a share is asked for.
 
     All processes must miss by CEILING. A share that op or case asked for and that cannot be applied is named.
     """

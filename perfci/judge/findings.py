@@ -158,7 +158,7 @@ def screen_span(context: Context) -> Finding | None:
 
 
 def screen_drift(context: Context) -> Finding:
-    """Like `screen_time`, of a kernel that does its base's work. If the reference moved too, its own time is asked."""
+    """Like `screen_time`, of a kernel that does its base's work. If the reference moved too, its time is asked."""
     found, alone = screen_time(context), context.comparison.alone
     if found.verdict is Verdict.STALE and alone:
         for change in (_ALIKE_SLOWER, _ALIKE_FASTER):

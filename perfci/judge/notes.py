@@ -46,7 +46,7 @@ _OF_ALL = frozenset({"triton_unknown", "lock_displaced"})
 def note_run(
     run: Run, comparisons: Sequence[Comparison], rows: Sequence[Judgement], thresholds: Thresholds
 ) -> Iterator[Reason]:
-    """What a change does to its own judging, the base, how it was judged, and what time left undone. In this order."""
+    """What a change does to its judging, the base, how it was judged, and what time left undone. In this order."""
     plan, base = run.plan, run.plan.base
     if base:
         found = {op.op: op for op in run.ops}

@@ -58,7 +58,7 @@ def judge_case(
     failure = (case.base.failure,) if case.base and case.base.failure else ()
     unhosted = (case.unhosted,) if case.unhosted else ()
     if failure and verdict is Verdict.NEW and context.run.plan.base and context.run.plan.base.suites:
-        # Nobody but the change knows how fast it may be.
+        # No one but the change knows how fast it may be.
         verdict, reasons, failure = Verdict.INCONCLUSIVE, (*failure, *reasons), ()
     tested = comparison.duel or next(iter(comparison.screens), None)
     row = Judgement(

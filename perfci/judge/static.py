@@ -231,7 +231,7 @@ def _compare_figures(
 
 
 def _is_meant(name: str, was: float | None, kernel: str, case: StaticCase, base: StaticCase) -> bool:
-    """Whether a limit that nobody wrote lets a figure get worse: more spills than before, or another configuration."""
+    """Whether a limit that no one wrote lets a figure get worse: more spills than before, or another configuration."""
     if name != "occupancy":
         return bool(was) and name in {"spill_bytes", "local_bytes"}
     now, before = (

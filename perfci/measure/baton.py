@@ -19,7 +19,7 @@ class Baton:
     def __init__(self, end: int, alive: Callable[[], None], *, by_round: bool) -> None:
         """`end`: descriptor of one of a pair of sockets. by_round: False if it is swapped only between turns."""
         self._end, self._alive, self.by_round = end, alive, by_round
-        self._held: bool | None = None  # None before the first block: whoever comes first has it
+        self._held: bool | None = None  # None before the first block: anyone who comes first has it
         self._alone = False  # the partner has left this block
         self._gone = False  # the partner has ended
         self.rounds = 1  # of the block: as many as both can make

@@ -103,7 +103,7 @@ class Subject:
     suite: Performance | None = None  # whose case it is, if not that of the rig
     host: list[HostBlock] = field(default_factory=list)
     turn_calls: int = 16  # of a turn of host time, until it is known how long they take
-    hidden: bool = False  # nobody can measure its host time
+    hidden: bool = False  # no one can measure its host time
     wall_us: float = math.inf  # what a call of the kernel takes by the clock at least, of calls in a row
     renewals: list[float] = field(default_factory=list)
     """how much longer than usual the first launch on other values took, log scale, less the same of the reference"""
@@ -223,11 +223,11 @@ class Rig:
         return ((index + self.process) % 2 == 0) is not self.as_base
 
     def skips(self, subject: Subject) -> bool:
-        """Returns whether a case is proven unchanged, and nobody asked for its time."""
+        """Returns whether a case is proven unchanged, and no one asked for its time."""
         return self.base is not None and self.base.plan.skips(subject.facts.base)
 
     def draw_seed(self, case: str, index: object) -> int:
-        """Returns a seed of its own for every block: inputs never repeat, and --seed repeats them all."""
+        """Returns a separate seed for every block: inputs never repeat, and --seed repeats them all."""
         return random.Random(f"{self.seed}/{self.process}/{case}/{index}").getrandbits(31)
 
     def explain(self, case: str, error: Exception, kind: str = "kernel_raised") -> Reason:

@@ -40,7 +40,7 @@ CLOCK_CALLS = 3  # calls in a row by the clock, behind the rounds of a process's
 CLOCK_US = 1000.0  # below it behind those of every block: a host that is disturbed only ever adds time
 
 RETAKES_ALONE = 2
-"""How often a block whose records were lost is taken again in a session of its own, which has fewer to lose."""
+"""How often a block with records that were lost is taken again in a session of its own, which has fewer to lose."""
 
 FLUSH_US = 35.0  # What a flush costs of the budget, and what a pause before a warm launch does. Measured on an H200.
 Plan = Sequence[tuple[Subject, int]]  # blocks to take, by case and index
@@ -68,7 +68,7 @@ def measure(bench: Rig, subjects: Sequence[Subject], heard: Listener) -> None:
 
 
 NextTurn = Callable[[], tuple[int, Sequence[str], Sequence[str]]]
-"""Returns a block's index, the cases to take it of, and those of which another process takes its own meanwhile."""
+"""Returns a block's index, the cases to take it of, and those of which another process takes its meanwhile."""
 
 
 def measure_in_turns(
@@ -412,7 +412,7 @@ def _read_block(bench: Rig, queued: _QueuedBlock, launches: Iterator[Launch], he
         subject.suspect(Reason("fell_back", {"case": subject.case, "operation": fallen}))
     factor = 1.0
     if bench.planted and KERNEL in by_arm:
-        # The kernel is its own base in a self-check, so its length will do if the base runs in another process.
+        # The kernel is its base in a self-check, so its length will do if the base runs in another process.
         base_us = statistics.median(launch.time_us for launch in by_arm.get(BASE, by_arm[KERNEL]))
         limits = bench.limits.get(subject.case, CaseThresholds())
         factor = 1 + bench.planted * limits.allowed(base_us, bench.device.timer)

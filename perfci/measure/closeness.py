@@ -25,7 +25,7 @@ TOLERANCES: dict[str, tuple[float, float]] = {
 }
 """dtype -> (rtol, atol) of torch.testing.assert_close."""
 
-RATIO = 2.0  # an output also passes with at most so many times the reference's own errors in the same dtype
+RATIO = 2.0  # an output also passes with at most so many times the reference's errors in the same dtype
 PEAK_RATIOS = {"float32": 6.0, "float64": 6.0}
 """The same of single elements in dtypes in which kernels sum, where bad conditioning leaves errors to chance: of 80
 float32 outputs of layer_norm, 16384 x 8192, the largest was up to 3.0 times the reference's, their root mean square up
@@ -111,7 +111,7 @@ class Standard:
 
     @functools.cached_property
     def usual_by_size(self) -> ErrorsBySize:
-        """The reference's own errors."""
+        """The reference's errors."""
         return sort_errors(self.usual, self.exact, 0.0, 0.0, summed=self.summed)
 
     def misplaced(self, got: Host) -> Host:
@@ -243,7 +243,7 @@ def find_growth(
     sqrt(n) u32 relative to its terms (Higham and Mary, A new approach to probabilistic rounding error analysis, SIAM J.
     Sci. Comput. 41, 2019, theorem 2.4), the exponential of x by |x| u32, its condition number. So an error may be
     GROWTH times the base's, plus s (u + (_SUMMED sqrt(n) + |x|) u32). For s, the whole answer's norm and, for the
-    worst element, its own size plus its row's root mean square: rows of small numbers are judged by themselves.
+    worst element, its size plus its row's root mean square: rows of small numbers are judged by themselves.
     In float32 the error of the reference, `usual`, counts as the base's does: one order may be exact by chance. So do
     `moved`, exact answers to inputs that are off by rounding.
     """

@@ -1,6 +1,6 @@
 """Host time: how long a call keeps the host, and what a loop of calls takes, of cases whose device time is short.
 
-A turn is so many calls in a row of one arm, timed from outside, in the op's own process if it has one. In a block of
+A turn is so many calls in a row of one arm, timed from outside, in the op's process if it has one. In a block of
 host time the arms take turns in random order. Nothing is flushed, and nothing compiles or is called for the first time.
 """
 
@@ -24,7 +24,7 @@ TURNS = 6  # of each arm in a block. What disturbs a host only ever adds time, s
 HOST_US, LOOP_US = 700.0, 2000.0  # a turn should take so long until its calls have returned, and at most so long in all
 MOST_LAUNCHES = 512  # in a turn: a device's queue holds 1,024, and beyond that a call waits for the device
 UNKNOWN_LAUNCHES = 8  # a call queues, at a guess, if it could not be captured
-ATTEMPTS = 3  # at a block whose turns have enough calls
+ATTEMPTS = 3  # at a block with turns that have enough calls
 WARMING = 3  # calls of an arm before its first turn of a block
 EMPTY_TURNS = 3  # without calls. The shortest is what asking another process takes
 LEAST_US = 1e-3  # of a call: noise must not make it nothing

@@ -31,7 +31,7 @@ TURN_S = 0.3  # of an arm alone, the second half of which counts
 
 
 def find_rest(bench: Rig, subject: Subject, call: Arm) -> None:
-    """Find out whether a kernel reaches the power limit on its own, and how long the device rests before launches."""
+    """Find out whether a kernel reaches the power limit alone, and how long the device rests before launches."""
     free, device = bench.device.free_mhz, bench.device
     if free is None or subject.wall_us < LEAST_US or subject.broken or bench.skips(subject):
         return

@@ -44,7 +44,7 @@ def prepare(bench: Rig, params: Params, case: str | None = None, performance: Pe
     except Exception as error:
         return fail(bench.explain(facts.case, error, "reference_raised"))
     base = bench.base if bench.base and facts.case in bench.base.plan.cases else None
-    # Whoever comes first compiles and allocates first: base and head take turns from process to process.
+    # Anyone who comes first compiles and allocates first: base and head take turns from process to process.
     base_first = base is not None and bench.process % 2 == 1
     memory = bench.device.arrays.memory_in_use()
     call = _call_base(bench, base, params, facts.case, inputs, memory) if base and base_first else None
@@ -136,7 +136,7 @@ def _capture(bench: Rig, function: Callable[..., Any], inputs: Inputs) -> Captur
 
 
 def _find_cheats(bench: Rig, suite: Performance, facts: PerformanceCase, inputs: Inputs) -> list[Reason]:
-    """A kernel that leaves the work to the reference's own operations, to another stream or to the host."""
+    """A kernel that leaves the work to the reference's operations, to another stream or to the host."""
     if facts.identity is None:
         return []
     reference = _capture(bench, suite.reference, inputs).identity("")

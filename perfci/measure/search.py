@@ -79,7 +79,7 @@ def search(
     if kind in {"reference_raised", "out_of_memory"}:
         return None
     if base is None:
-        # Nobody knows which inputs the kernel refuses.
+        # No one knows which inputs the kernel refuses.
         return None if result.raised else result
     if kind == "less_exact":
         return result

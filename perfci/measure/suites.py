@@ -33,7 +33,7 @@ NARROWER = 0.5
 """Share of the base's distinct values, or of their spread, below which inputs are weaker. Random ones differ less."""
 
 SLOWER = 1.1  # times as long as the base's a reference may take
-MOST_BYTES = 1 << 26  # of a performance case whose inputs are made although nothing is timed
+MOST_BYTES = 1 << 26  # of a performance case with inputs that are made although nothing is timed
 _NAMED = 3  # cases that a sentence names
 
 Suites = tuple[Accuracy, Performance]
@@ -211,7 +211,7 @@ def _find_narrower(old: _Suite, new: _Suite, shared: Mapping[str, Params], devic
         try:
             before = dict(old.make_inputs(**shared[case], device=arrays.device, seed=FIXED_SEEDS[1]))
             after = dict(new.make_inputs(**params, device=arrays.device, seed=FIXED_SEEDS[1]))
-        except Exception:  # the suite that raises has its own row
+        except Exception:  # the suite that raises has its row
             continue
         for name in sorted(before.keys() & after.keys() - named):
             facts = _compare_values(before[name], after[name], arrays)

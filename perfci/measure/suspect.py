@@ -38,11 +38,11 @@ def suspicions(subject: Subject, device: Accelerator, limits: Limits) -> tuple[R
     case = subject.facts
     reasons = [Reason("timing_function_replaced", {"name": name}) for name in device.find_tampered()]
     arms = [block.arms[KERNEL] for block in subject.blocks if KERNEL in block.arms]
-    if not arms:  # a base in a process of its own has none
+    if not arms:  # a base in a separate process has none
         return tuple(reasons)
     us = exact.summary([arm.time.median_us for arm in arms]).median_us
     host_us, span_us = (statistics.median([getattr(arm, of) or 0.0 for arm in arms]) for of in ("host_us", "span_us"))
-    # On an NPU nobody has measured how long it rests between two launches.
+    # On an NPU no one has measured how long it rests between two launches.
     timed = math.isfinite(subject.wall_us) and device.info.kind != "npu"
     if timed and subject.wall_us > HIDDEN_SHARE * max(us, span_us, host_us) + HIDDEN_US:
         reasons.append(Reason("beyond_clock", {"case": case.case, "time_us": us, "clock_us": subject.wall_us}))
@@ -101,7 +101,7 @@ def calls_reference(kernel: Identity, reference: Identity) -> str | None:
 
 
 def _list_operations(identity: Identity) -> list[tuple[str, tuple[int, ...]]]:
-    """Torch's own operations, each once: its name without its overload and the sizes of its tensors, ascending."""
+    """Torch's operations, each once: its name without its overload and the sizes of its tensors, ascending."""
     operations = []
     for text in identity.operations:
         name, _, arguments = text.removeprefix("aten.").partition("(")

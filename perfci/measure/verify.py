@@ -179,7 +179,7 @@ def verify_answers(suite: Accuracy, device: Accelerator) -> AccuracyCase | None:
 
 
 def verify_work(suite: Accuracy, device: Accelerator) -> Iterator[AccuracyCase]:
-    """Report where torch's own operations do the reference's work in the kernel. Timing finds that on its own."""
+    """Report where torch's operations do the reference's work in the kernel. Timing finds that alone."""
     for params in list_probes(suite, None):
         check = Check(params, "normal", "contiguous", FIXED_SEEDS[0], fresh=False)
         with suppress(Exception):  # which the check of this case reports
@@ -344,7 +344,7 @@ def _find_misshapen(calls: _Calls, wanted: list[Any]) -> Iterator[Reason]:
         if len(outputs) != len(wanted):
             yield Reason("wrong_count", {"case": case, "got": len(outputs), "expected": len(wanted)})
         for got, due in zip(outputs, wanted, strict=True):
-            # A type of the kernel's own could put the work off until somebody looks.
+            # A type of the kernel's could put the work off until somebody looks.
             if not arrays.is_array(got) or type(got) is not type(due):
                 yield Reason("wrong_type", {"case": case, "got": type(got).__name__})
             seen, right = arrays.facts(got), arrays.facts(due)
@@ -395,7 +395,7 @@ def _locate(case: str, mask: Host) -> dict[str, Fact]:
 def _compare_numbers(
     calls: _Calls, actual: Any, wanted: Any, usual: Any, moved: Any = None
 ) -> tuple[AccuracyCase, Deviation | None, Deviation | None]:
-    """Returns one output's result, and its errors and the reference's own against float64. None for integers.
+    """Returns one output's result, and its errors and the reference's against float64. None for integers.
 
     moved: the reference's answer for nudged inputs.
     """

@@ -34,7 +34,7 @@ class DuelPlan:
         )
 
     def skips(self, base: BaseArm | None) -> bool:
-        """Returns whether a case gets no time: proven unchanged, and nobody asked for it."""
+        """Returns whether a case gets no time: proven unchanged, and no one asked for it."""
         return base is not None and base.same is True and not base.duelled and self.skip_unchanged
 
 

@@ -13,13 +13,13 @@ Params = Mapping[str, Any]  # one case's parameters by name, as given to `make_i
 
 VALUES = ("normal", "zeros", "ones", "tiny", "large", "subnormal", "nan", "inf", "cancellation")
 """Kinds of values that the accuracy suite fills floating-point inputs with. There are two more. `mixed` is for
-pointwise ops: each input has 0, 1, -1, infinities and NaN on its own. `peaked` is for others: one number of each row
+pointwise ops: each input has 0, 1, -1, infinities and NaN alone. `peaked` is for others: one number of each row
 is far above the rest, at the place that an integer input names."""
 
 SEARCHED = (
     "confident", "ties", "sorted", "repeated", "wide", "constants", "subnormal", "one nan", "one infinity", "edges",
 )  # fmt: skip
-"""Kinds of values on which faults are searched that a suite does not see. Most are made of the suite's own inputs: one
+"""Kinds of values on which faults are searched that a suite does not see. Most are made of the suite's inputs: one
 number of each row far above the others, few distinct numbers, sorted rows, runs of equal numbers, magnitudes far apart,
 numbers around the literals of the kernel's file, one NaN, one infinity. `edges` are sizes around those literals."""
 
@@ -82,7 +82,7 @@ class Performance:
     reduces: Callable[..., int] | None = None
     tolerance: Mapping[str, tuple[float, float]] | None = None
     mutates: Sequence[str] | None = None
-    """all three as in `Accuracy`, whose values hold where these are None"""
+    """all three as in `Accuracy`, with values that hold where these are None"""
     cache: Cache = "cold"
     """cold: L2 is flushed before each timed launch. warm: the same call was made some times directly before on the same
     buffers, untimed, so that L2 holds what it can of them. Times of one are never compared with the other's"""
@@ -106,7 +106,7 @@ class Stored:
     """how many values share a scale along each axis, such as (1, 128), the last group of an axis holding what is left.
     It may be left out where each side of scale is 1 or that of values"""
     dtype: str | None = None
-    """format of the values, such as float8_e4m3fn, where their own dtype is a wider one that stands in for it"""
+    """format of the values, such as float8_e4m3fn, where their dtype is a wider one that stands in for it"""
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class Quantised:
 
     `store(**case, device=..., seed=...)` quantises what one case is about and returns each tensor by name as `Stored`:
     {"a": Stored(...), "b": Stored(...)}. It is called once a case with a fixed seed, so that its figures move with
-    code and versions alone; torch's own generators give the same numbers for the same seed on the same kind of device.
+    code and versions alone; torch's generators give the same numbers for the same seed on the same kind of device.
     Each tensor becomes a case of its own with the id `stored=NAME,` and what `case_id` makes of the case.
     """
 

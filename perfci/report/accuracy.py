@@ -78,7 +78,7 @@ def make_parts(op: OpRun) -> Iterator[Section]:
         "Errors against the float64 reference, the worst of a case's checks with ordinary values, or of its timed "
         "outputs. *reference's*: the largest error of the reference itself, computed in the same dtype. *L2*: the norm "
         "of the error over that of the float64 reference. *of allowed*: the largest error of all checks as a share of "
-        "the tolerance, or, beyond that, of what the reference's own errors allow. The nearest to it come first."
+        "the tolerance, or, beyond that, of what the reference's errors allow. The nearest to it come first."
     )
     yield Section(say("{op}: accuracy", op=plain(op.op, 80)), (note,), table=_tabulate_errors(op))
 

@@ -21,7 +21,7 @@ def make_parts(op: OpRun, base: PlannedBase | None, judged: Sequence[Judgement])
     """Returns the tables of duels, of host times and of changes. Each is empty if there is nothing to report."""
     name = plain(op.op, 80)
     if base and base.apart:
-        how = say("Kernel and base took turns block by block, each in a process of its own.")
+        how = say("Kernel and base took turns block by block, each in a separate process.")
         how = join([how, plain(sentence(base.apart))])
     else:
         how = say("Kernel and base were launched in turn, in one process and on the same inputs.")

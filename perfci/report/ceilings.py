@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from perfci.core.model import Judgement, Limits, OpRun, PerformanceCase, Verdict
 from perfci.report.frame import ArmSpread
 
-UNSOUND = frozenset({Verdict.WRONG, Verdict.ERROR, Verdict.SUSPECT})  # verdicts about cases whose time means nothing
+UNSOUND = frozenset(
+    {Verdict.WRONG, Verdict.ERROR, Verdict.SUSPECT}
+)  # verdicts about cases with a time that means nothing
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ def find_ridge(limits: Limits, dtype: str | None) -> float | None:
 
 @dataclass(frozen=True)
 class WorkingPoint:
-    """A timed case whose time is sound."""
+    """A timed case with a time that is sound."""
 
     op: str
     case: PerformanceCase
@@ -75,7 +77,7 @@ class WorkingPoint:
 def find_points(
     ops: Iterable[OpRun], spreads: Iterable[ArmSpread], judged: Iterable[Judgement], limits: Limits
 ) -> Iterator[WorkingPoint]:
-    """Yields the cases whose time is sound, in the order of the run. Without operations their ceiling is the copy's."""
+    """Yields the cases with a sound time, in the order of the run. Without operations their ceiling is the copy's."""
     medians: dict[tuple[str, str], dict[str, float]] = {}
     for spread in spreads:
         medians.setdefault((spread.op, spread.case), {})[spread.arm] = spread.p50_us

@@ -43,7 +43,7 @@ COLUMNS: Mapping[str, Column] = {
     "timer": Column(TEXT, "activity, event or virtual; different timers are never compared"),
     "op": Column(TEXT, "the op"),
     "case": Column(TEXT, "id of the case"),
-    "dtype": Column(TEXT, "the case's own dtype"),
+    "dtype": Column(TEXT, "the case's dtype"),
     "cache": Column(TEXT, "cold where L2 was flushed before each launch, warm where it was not"),
     "arm": Column(TEXT, "kernel, reference, base, or peer:NAME of a peer"),
     "process": Column(WHOLE, "0 the run's first look; 1, 2, ... fresh processes that measured again"),
@@ -59,7 +59,7 @@ COLUMNS: Mapping[str, Column] = {
     "p90_us": Column(NUMBER, "90th percentile, microseconds. Missing of older runs"),
     "p95_us": Column(NUMBER, "95th percentile, microseconds"),
     "p99_us": Column(
-        NUMBER, "99th percentile of the arm's launches in all blocks of the case, each block's own shift taken out"
+        NUMBER, "99th percentile of the arm's launches in all blocks of the case, each block's shift taken out"
     ),
     "max_us": Column(NUMBER, "greatest, microseconds"),
     "rsd": Column(NUMBER, "sample standard deviation / mean"),

@@ -19,9 +19,9 @@ HOST = "host"
 
 @dataclass(frozen=True)
 class ArmSpread:
-    """One arm of a case over all its blocks, microseconds. Medians over the blocks of each one's own figure, or pooled.
+    """One arm of a case over all its blocks, microseconds. Medians over the blocks of each one's figure, or pooled.
 
-    What is pooled is of all launches together. Where it says so, each block's own shift is taken out first: a launch
+    What is pooled is of all launches together. Where it says so, each block's shift is taken out first: a launch
     counts as its time / the block's median * the median of these medians.
     """
 

@@ -48,7 +48,7 @@ _OUTCOMES: Mapping[Gate, Outcome] = {Gate.OK: "passed", Gate.WARNS: "skipped", G
 _UNFIT = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # what XML 1.0 has no place for
 
 _ATTACHMENT = re.compile(r"\[\[(?=ATTACHMENT\|)")
-"""With this GitLab links a file of the job. Nobody but perfci may choose which."""
+"""With this GitLab links a file of the job. No one but perfci may choose which."""
 
 _Judged = Mapping[tuple[str, Suite, str | None, str | None], Judgement]  # by op, suite, case and target
 
@@ -165,7 +165,7 @@ def _make_judged(run: Run, row: Judgement, measured: PerformanceCase | None) -> 
 
 
 def _write_command(run: Run, op: str, case: str | None, target: str | None = None) -> str:
-    """What repeats this case alone: the run's own command, of nothing else."""
+    """What repeats this case alone: the run's command, of nothing else."""
     plan = replace(run.plan, ops=(PlannedOp(op),), filter=case)
     static = replace(run.static, targets=(target,)) if run.static and target else run.static
     return repeat(replace(run, plan=plan, static=static))

@@ -27,7 +27,7 @@ _GREATER = re.compile(r"(?<! -)>|>(?! )")  # not the one of an arrow between two
 
 
 def write(text: str) -> str:
-    r"""A view's text in a paragraph, list item or table cell: shown as it is, with its own marks and no others.
+    r"""A view's text in a paragraph, list item or table cell: shown as it is, with its marks and no others.
 
     >>> write("<b> *x* | @all ![y](http://z)")
     '&lt;b&gt; \\*x\\* \\| @&#8203;all !\\[y\\](http:&#8203;//z)'

@@ -35,7 +35,7 @@ def is_ratio(speedup: Interval) -> bool:
 
 
 def compare_ops(judged: Sequence[Judgement]) -> Section | None:
-    """One row an op. None if there are fewer than two ops, whose sections have the same."""
+    """One row an op. None if there are fewer than two ops, with sections that have the same."""
     ratios: dict[str, list[Ratio]] = {}
     for one in find_speedups(judged):
         ratios.setdefault(one.row.op, []).append(one)

@@ -35,7 +35,7 @@ from perfci.store.lines import BASE
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-CASES = 12  # most cases of a run that get a picture of their own: those that fail before those that warn
+CASES = 12  # most cases of a run that get a separate picture: those that fail before those that warn
 PANELS_OF_RUN = 40  # panels of one kind in a whole run, which its ops share
 FEWEST_PANELS = 3
 OPS = 8  # most ops of a run that get overviews, the gravest first
@@ -130,7 +130,7 @@ def choose_lowest(points: Iterable[WorkingPoint], most: int) -> set[str]:
 
 
 def name_files(ops: Sequence[str]) -> list[str]:
-    """A file name an op. Ops whose names differ only in what a file name can't hold, or in case, get a number."""
+    """A file name an op. Ops with names that differ only in what a file name can't hold, or in case, get a number."""
     names = [file_name(op) for op in ops]
     folded = [name.casefold() for name in names]
     return [name if folded.index(folded[i]) == i else f"{name}-{i}" for i, name in enumerate(names)]

@@ -20,7 +20,7 @@ FIRST = {
     "weaker_fewer", "weaker_tolerance", "weaker_flag", "weaker_number", "weaker_inputs", "weaker_reference",
     "weaker_answers", "weaker_unknown", "change_interface", "change_logic", "lock_displaced",
 }  # fmt: skip
-"""Notes on how a change, or a command line, alters its own judging, and on a lock that others do not see. They come
+"""Notes on how a change, or a command line, alters its judging, and on a lock that others do not see. They come
 before everything else."""
 
 BESIDE = {
@@ -202,7 +202,7 @@ def make_rows(judgements: Judgements) -> tuple[VerdictRow, ...]:
 
 
 def _find_group(row: Judgement) -> object:
-    """Returns what the judgements of one line share. None if the judgement has a line of its own."""
+    """Returns what the judgements of one line share. None if the judgement has a separate line."""
     why = row.reasons[0] if row.reasons else None
     if why and why.kind in _LOST:
         return why.kind, why.facts.get("shard")

@@ -78,7 +78,7 @@ def make_section(material: Material, op: OpRun, judged: list[Judgement]) -> Sect
     counts = rows.count_verdicts(rows.make_rows(Judgements(tuple(judged))))
     tally = rows.write_tally(sorted(counts.items(), key=lambda item: rows.rank(item[0])))
     drawn = say(
-        "{drawn} of {count} cases that fail or warn have a picture of their own, the gravest of the run.",
+        "{drawn} of {count} cases that fail or warn have a separate picture, the gravest of the run.",
         drawn=len(pictures.cases), count=pictures.alone,
     )  # fmt: skip
     extra_pictures = iter(pictures.extras)

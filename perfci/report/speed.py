@@ -18,7 +18,7 @@ def make_parts(op: OpRun, spreads: Sequence[ArmSpread], limits: Limits) -> Itera
     """Returns the tables. Some are empty if nothing was measured."""
     name = plain(op.op, 80)
     note = say(
-        "Minimum and mean: of all launches together. So are p99 and SD (standard deviation), each block's own shift "
+        "Minimum and mean: of all launches together. So are p99 and SD (standard deviation), each block's shift "
         "taken out. The others: medians over the blocks of each block's own. Host: of block medians, how long the "
         "kernel's calls kept it. RSD above {limit:%} and spills in bold.",
         limit=RSD_WARNS,

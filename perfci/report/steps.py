@@ -35,7 +35,7 @@ _RELAXABLE = (
 """Reasons about a limit that an entry may relax. The last is the beginning of several."""
 
 _TOLD = frozenset({"removed_since_base", "op_removed", "copy_behind", "copy_orphaned"})
-"""Reasons whose sentence is enough."""
+"""Reasons with a sentence that is enough."""
 
 _MOVED = frozenset({"stale_environment", "stale_environment_span", "stale_environment_regime"})
 
@@ -232,7 +232,7 @@ def make_pastings(judgements: Judgements) -> Iterator[tuple[str, tuple[str, ...]
         text = say(
             "If the slow-down is meant: in a merge request, agree on it by the entry below; on the default branch, "
             "store it by `perfci accept --slower --why TEXT`. Add this to "
-            "{file}, in the place of an entry for the same case, with the reason filled in; whoever owns that file "
+            "{file}, in the place of an entry for the same case, with the reason filled in; the owner of that file "
             "approves it with the change:",
             file=plain(file),
         )

@@ -1,6 +1,6 @@
-"""Text that comes from kernels, made harmless, and the marks that the report's own text may have.
+"""Text that comes from kernels, made harmless, and the marks that the report's text may have.
 
-The marks are private-use characters, which `plain` removes from foreign text. Each format writes them its own way.
+The marks are private-use characters, which `plain` removes from foreign text. Each format writes them its way.
 """
 
 import re

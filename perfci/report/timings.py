@@ -1,4 +1,4 @@
-"""Where the seconds of a run went: its own steps, and those of each op's workers."""
+"""Where the seconds of a run went: its steps, and those of each op's workers."""
 
 from collections.abc import Mapping
 

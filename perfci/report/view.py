@@ -102,7 +102,7 @@ class Report:
     """The whole page."""
 
     gate: str
-    first: tuple[str, ...]  # what comes before everything: how a change alters its own judging
+    first: tuple[str, ...]  # what comes before everything: how a change alters its judging
     head: Head
     summary: tuple[str, ...]
     ran: Table

@@ -1,6 +1,6 @@
 """From runs that people looked at to the baseline of later runs: pure, and picky.
 
-A gate that takes over whatever it measures learns each slow-down. So a loss that nobody agreed on is refused: by a
+A gate that takes over whatever it measures learns each slow-down. So a loss that no one agreed on is refused: by a
 verdict, beside the stored baseline where that could not judge (another driver, another thermal regime), or beside the
 first runs of the history. The last stops a creep whose every step is allowed: at most twice tau gets through.
 """
@@ -25,7 +25,7 @@ REFUSED = frozenset({Verdict.WRONG, Verdict.ERROR, Verdict.SUSPECT, Verdict.INCO
 
 SLOWER = frozenset({Verdict.REGRESSED, Verdict.TOO_SLOW})  # a baseline only if a person gives a reason
 
-NO_BASELINES = frozenset({"cpu"})  # kinds of device whose times mean nothing for kernels
+NO_BASELINES = frozenset({"cpu"})  # kinds of device with times that mean nothing for kernels
 WHOLE = as_fact("accuracy")  # what is refused of an op without performance cases
 FIRST = 5  # runs of the history whose medians a case is compared with: one alone may have been lucky
 
@@ -39,7 +39,7 @@ class Acceptance:
 
     op: str
     baseline: Baseline | None  # to be stored, None if nothing could be accepted
-    accepted: tuple[str, ...] = ()  # case ids whose blocks are new in it
+    accepted: tuple[str, ...] = ()  # case ids with blocks that are new in it
     refused: tuple[Reason, ...] = ()  # a reason for each case that was not accepted
     said: tuple[Reason, ...] = ()  # what else people should know
 
@@ -178,7 +178,7 @@ def _lacks_blocks(row: Judgement) -> bool:
 def find_losses(
     fresh: Baseline, stored: Baseline | None, runs: Sequence[HistoryRun], limits: Limits
 ) -> dict[str, Reason]:
-    """Returns case id -> why its new numbers are a loss that nobody agreed on. runs: the op's history.
+    """Returns case id -> why its new numbers are a loss that no one agreed on. runs: the op's history.
 
     Slower by more than twice tau, and by that much more than the reference: what moves both is no kernel's fault.
     """

@@ -45,7 +45,7 @@ def accept_runs(
 ) -> list[Acceptance]:
     """Makes baselines of runs and stores them, op by op, with a line of history a run.
 
-    A loss that nobody agreed on is refused. With a reason for `slower`, such cases and no others are accepted, and
+    A loss that no one agreed on is refused. With a reason for `slower`, such cases and no others are accepted, and
     their history begins an epoch. The files of all ops are written, or none. Raises UsageError for an empty reason, if
     no case fits, if none is slower, and as `accept` does. Raises StoredFileError for files.
     """
@@ -83,7 +83,7 @@ def accept_runs(
 
 
 def _list_shifts(op: str, line: HistoryRun, evidence: Sequence[Evidence]) -> dict[str, float]:
-    """The accepted slow-downs of the cases whose epoch begins with a line of history, log scale."""
+    """The accepted slow-downs of the cases with an epoch that begins with a line of history, log scale."""
     begun = line.epoch.cases if line.epoch else ()
     rows = [row for run, judged in evidence if run.id == line.run for row in judged.rows if row.op == op]
     shifts = {row.case: _find_shift(row.comparison) for row in rows if row.case in begun}

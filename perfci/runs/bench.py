@@ -76,7 +76,7 @@ class Bench:
 
 @contextmanager
 def open_bench(settings: Settings, listener: Listener) -> Iterator[Bench]:
-    """A bench with a folder of its own, which goes when the run ends."""
+    """A bench with a separate folder, which goes when the run ends."""
     remove_abandoned()
     with temporary_folder("run") as folder:
         yield Bench(hold_grants(settings), folder, listener)
@@ -147,7 +147,7 @@ def make_environment(bench: Bench, place: WorkerPlace) -> WorkerEnvironment:
 
 
 def warm_up(bench: Bench, device: str) -> None:
-    """Begin to import, in a process of its own, what workers on a device need. They are forked from it."""
+    """Begin to import, in a separate process, what workers on a device need. They are forked from it."""
     if environment.installed_versions(["torch-npu"]):  # its import may open a device, and has to come first
         return
     around = make_environment(bench, WorkerPlace("start", device))
@@ -184,7 +184,7 @@ def _may_have_accelerator() -> bool:
 
 
 def _python_path(variables: Mapping[str, str], place: WorkerPlace, bench: Bench) -> dict[str, str]:
-    """The path of a worker's modules: this perfci, then the base's own project in the place of the one under test.
+    """The path of a worker's modules: this perfci, then the base's project in the place of the one under test.
 
     Another interpreter sees nothing else that was added for this one.
     """

@@ -29,7 +29,7 @@ def describe_against(bench: Bench, request: Request, tree: BaseTree | None) -> D
 
 
 def plan_ops(bench: Bench, tree: BaseTree, request: Request, head: Sequence[PlannedOp]) -> tuple[PlannedOp, ...]:
-    """Every op with what the base has of it: the same files, or the cases of the base's own suites."""
+    """Every op with what the base has of it: the same files, or the cases of the base's suites."""
     prints = fingerprint_both(tree, bench.settings, [op.op for op in head if not op.failure])
     described = describe_sources(bench, request, *_list_changed(tree, prints))
     return plan_beside(tree, head, prints, described, bench.settings.root)

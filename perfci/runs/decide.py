@@ -33,7 +33,7 @@ _Cases = TypeVar("_Cases", OpRun, StaticOp)
 def decide(run: Run, settings: Settings, against: Path | None = None, judged_by: Settings | None = None) -> Judgements:
     """Judge a run by stored baselines and thresholds, which are read first.
 
-    against: a folder of baselines, or another run. None: the project's. judged_by: whose rules hold. None: by git.
+    against: a folder of baselines, or another run. None: the project's. judged_by: with rules that hold. None: by git.
     """
     with nullcontext(judged_by) if judged_by else open_rules(run, settings) as rules:
         in_force = effective_thresholds.of_run(run, rules, check_ops=True)
@@ -108,7 +108,7 @@ def open_rules(run: Run, settings: Settings) -> Iterator[Settings]:
 
 
 def _add_change(run: Run, limits: Thresholds, settings: Settings, *, planned: bool) -> tuple[Run, Thresholds]:
-    """The rules with a change's expected entries: as recorded, or the tree's own if it is still at the run's commit."""
+    """The rules with a change's expected entries: as recorded, or the tree's if it is still at the run's commit."""
     base = run.plan.base
     if base is None or not is_judged_by_base(base):
         return run, limits

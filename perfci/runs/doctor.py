@@ -138,7 +138,7 @@ def examine(facts: Facts) -> tuple[DoctorFinding, ...]:
 
 def is_writable(folder: Path) -> bool:
     """Whether files can be made in a folder, or in the nearest one above it that exists."""
-    try:  # asked for its rights alone, root may write everywhere, a read-only or a system's own file system too
+    try:  # asked for its rights alone, root may write everywhere, a read-only or a system's file system too
         with tempfile.TemporaryFile(dir=_find_existing(folder)):
             return True
     except OSError:
@@ -174,7 +174,7 @@ def _judge_packages(facts: Facts) -> Iterator[DoctorFinding]:
         yield _find(OK, "doctor_triton", name="Triton" if upstream else "triton-ascend", version=upstream or ascend)
     else:
         yield _find(PROBLEM, "doctor_no_triton")
-    # perfci was never run with other versions. It may well work, but nobody has looked.
+    # perfci was never run with other versions. It may well work, but no one has looked.
     versions = {"Python": facts.python, "torch": torch, "Triton": upstream}
     for name, (first, last) in DECLARED.items():
         version = versions[name]

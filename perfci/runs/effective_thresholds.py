@@ -62,7 +62,7 @@ def over(
     """The same of files that were read."""
     apart, key, day = {}, where.device.key, parse_day((created or "")[:10])
     for op, file in earned_files.items():
-        # Before anything was timed nobody knows by what.
+        # Before anything was timed no one knows by what.
         learnt = file.environment or where
         timed = dataclasses.replace(where, timer=where.timer or learnt.timer)
         if differs := environment.unmixable(learnt, timed):

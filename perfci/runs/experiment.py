@@ -88,7 +88,7 @@ class Experiment:
         return self.settle(self.measure())
 
     def measure(self) -> Run:
-        """Plan a run, then verify and measure every planned op, each in a worker of its own."""
+        """Plan a run, then verify and measure every planned op, each in a separate worker."""
         self.clear()
         described = self.describe()
         plan = self.plan(described)

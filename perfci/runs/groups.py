@@ -94,7 +94,7 @@ def group_cases(
 
 
 def _beside(whole: Experiment, tree: BaseTree, number: int) -> Experiment:
-    """The experiment of one group, in a folder of its own."""
+    """The experiment of one group, in a separate folder."""
     where = dataclasses.replace(whole.settings, reports=whole.settings.reports / FOLDER / str(number))
     bench = dataclasses.replace(whole.bench, settings=where, spent_s={})
     return Experiment.beside(bench, whole.request, whole.command, tree)

@@ -32,7 +32,7 @@ class Looks:
         return failure
 
     def _look(self, task: Measure, gathered: Gathered, hear: Listener) -> Working:
-        """A process with the base's suites, and one for the op's own code. What they cannot time comes after."""
+        """A process with the base's suites, and one for the op's code. What they cannot time comes after."""
         planned = self._record.planned(task.op)
         if not self._tasks.can_judge_apart(planned, task):
             return (yield from self._look_together(task, gathered, hear))
@@ -92,7 +92,7 @@ class Looks:
     def _compare_suites(self, planned: PlannedOp, task: Measure) -> Generator[Sequence[Running], None, SuiteChange]:
         """What head's suites ask less of, by a process that has the base's kernel in the place of head's.
 
-        Nothing if they need more than the base's kernel has. The op's own process compares them as well.
+        Nothing if they need more than the base's kernel has. The op's process compares them as well.
         """
         changes = [SuiteChange()]
 

@@ -13,7 +13,7 @@ DIGITS = 12  # digits of a digest in a sentence
 def merge(sharded: ShardPlan, plan: str, runs: Sequence[Run], blank: Run) -> Run:
     """Returns one run of the plan. plan: SHA-256 of plan.json. blank: a fresh run, for what no shard has.
 
-    Raises UsageError for a run that is no shard of this plan, for runs whose times cannot be compared, and for two
+    Raises UsageError for a run that is no shard of this plan, for runs with times that cannot be compared, and for two
     different runs of one shard. Of a run that is given twice the first one counts.
     """
     by_shard: dict[int, Run] = {}
@@ -39,7 +39,7 @@ def merge(sharded: ShardPlan, plan: str, runs: Sequence[Run], blank: Run) -> Run
         op_runs.get(op.op) or OpRun(op.op, failure=op.failure or lost.get(given.get(op.op, 0)))
         for op in sharded.plan.ops
     ]
-    # Each job has its own time limit. The one that ends first counts.
+    # Each job has its time limit. The one that ends first counts.
     deadlines = [run.plan.deadline for run in shards.values() if run.plan.deadline]
     deadline = min(deadlines, key=lambda limit: limit.until, default=None)
     longest = max(shards.values(), key=lambda run: run.took_s or 0.0, default=None)  # they ran side by side
@@ -103,7 +103,7 @@ def _refuse_foreign(sharded: ShardPlan, plan: str, run: Run) -> Shard:
 
 
 def refuse_mixed(runs: Sequence[Run]) -> None:
-    """Raise UsageError for runs whose times cannot be compared. Boards of one model may differ."""
+    """Raise UsageError for runs with times that cannot be compared. Boards of one model may differ."""
 
     def refuse(run: Run, first: Run, what: str, value: str | None, other: str | None) -> None:
         if value != other:

@@ -43,7 +43,7 @@ class Request:
     deadline: Deadline | None = None  # --deadline: when measuring has to end
     deadline_note: Reason | None = None  # why a time limit of the job's was ignored
     thresholds: Mapping[str, str] = field(default_factory=dict)  # --threshold: key -> value, as it was typed
-    changed: bool = False  # --changed: only ops whose files differ from those of the base
+    changed: bool = False  # --changed: only ops with files that differ from those of the base
     peers: bool = False  # --peers: time what suites name as peers too
     weight: int = 1  # of a round: how many times its cases count in the family of duels of all rounds
 
@@ -179,5 +179,5 @@ def estimate_seconds(plan: Plan, last: Run | None) -> Mapping[str, float]:
 
 
 def draw_seed() -> int:
-    """A seed that nobody could have known beforehand."""
+    """A seed that no one could have known beforehand."""
     return secrets.randbits(SEED_BITS)

@@ -25,7 +25,7 @@ LISTS = "quarantine", "cleared"  # settings that list boards
 
 
 def move_settings(settings: Settings, root: Path) -> Settings:
-    """Returns the settings of another tree, by its own account. Reports and the lock stay in their places."""
+    """Returns the settings of another tree, by its account. Reports and the lock stay in their places."""
     # If the settings there cannot be read no board is quarantined, which is stricter.
     there: dict[str, Any] = dict.fromkeys(LISTS, ())
     there |= {name: move_path(getattr(settings, name), settings.root, root) for name in PLACES}
@@ -82,7 +82,7 @@ def compare_rules(base: Base, theirs: Settings, ours: Settings) -> Base:
         rules = (*rules, SETTINGS_FILE)
     expected: tuple[Expected, ...] = ()
     if rules:
-        # A note names the change's own expected entries, even if it is judged by its own rules.
+        # A note names the change's expected entries, even if it is judged by its rules.
         before = change = load(ours.thresholds, list_known_ops(ours), ours.root)
         try:
             before = load(theirs.thresholds)

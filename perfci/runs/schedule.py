@@ -90,7 +90,7 @@ class Recorder:
         def compile_parts() -> Iterator[Sequence[Running]]:
             while waiting and (ends is None or time.time() < ends):
                 task, of_base, index = waiting.pop(0)
-                # What it prints is not kept, and why it fails is found out by the op's own process.
+                # What it prints is not kept, and why it fails is found out by the op's process.
                 log = self._bench.folder / "precompile.log"
                 around = dataclasses.replace(self._tasks.around(task, of_base=of_base), until_s=ends, log=log)
                 ahead = Precompile(

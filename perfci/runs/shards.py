@@ -99,7 +99,7 @@ def confirm_shards(
 ) -> Iterator[Reason]:
     """Take the later looks at what one board alone found slower again, on another one: all must agree to fail a case.
 
-    part: of any index. Writes runs of shards into folders of their own. `merge_shards` takes them if they come first.
+    part: of any index. Writes runs of shards into separate folders. `merge_shards` takes them if they come first.
     There is none of a shard if the board here is the same one, or if not all looks come to their end. Yields what was
     done, shard by shard.
     """

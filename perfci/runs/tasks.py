@@ -29,7 +29,7 @@ from perfci.worker.tasks import (
     WorkerEnvironment,
 )
 
-SPLIT = frozenset({"cuda", "cpu", "fake"})  # devices whose calls can be handed to another process
+SPLIT = frozenset({"cuda", "cpu", "fake"})  # devices with calls that can be handed to another process
 
 AFTER_S = 1.0  # seconds after head's end that its base is ended
 
@@ -48,7 +48,7 @@ class Tasks:
         self._limits = of_run(record.run, rules).limits
 
     def measure(self, op: str, process: int = 0, cases: tuple[str, ...] | None = None) -> Measure:
-        """An op's task in a process of its own. cases: None for all."""
+        """An op's task in a separate process. cases: None for all."""
         run, settings = self._record.run, self._settings
         plan, planned = run.plan, self._record.planned(op)
         base = self._find_base(planned)
@@ -115,7 +115,7 @@ class Tasks:
             judges=judges,
         )
 
-    # --- a process for the judge, and one for the op's own code -------------------------------------------------------
+    # --- a process for the judge, and one for the op's code -------------------------------------------------------
 
     def can_judge_apart(self, planned: PlannedOp, task: Measure) -> bool:
         """Whether the base's suites can judge the op's kernel from another process."""
@@ -140,7 +140,7 @@ class Tasks:
         ), around
 
     def find_rest(self, planned: PlannedOp, task: Measure, refused: dict[str, Reason]) -> Measure | None:
-        """The task of what only the op's own process can do: its own suites, and cases that the judge's left out."""
+        """The task of what only the op's process can do: its suites, and cases that the judge's left out."""
         assert planned.base is not None
         assert task.base is not None
         new = [case for case in planned.performance if case not in planned.base.performance]
@@ -230,7 +230,7 @@ class Tasks:
 
 
 def _host(task: Measure, around: WorkerEnvironment, arm: str) -> Host:
-    """The op's own process. When the time is up it ends with the judge's."""
+    """The op's process. When the time is up it ends with the judge's."""
     opening = dataclasses.replace(task.opening, lock=False, seed=0, arm=arm)
     home = around.shown_from or around.folder
     around = dataclasses.replace(around, shown_from=home, until_s=None)

@@ -45,7 +45,7 @@ def read(path: Path) -> str | None:
 
 
 def append_lines(text: str, lines: Sequence[str]) -> str:
-    """Returns a text with lines after its last and an empty one in between, all in the text's own line ends."""
+    """Returns a text with lines after its last and an empty one in between, all in the text's line ends."""
     end = "\r\n" if 2 * text.count("\r\n") > text.count("\n") else "\n"
     added = "".join(f"{line}{end}" for line in lines)
     if not text:

@@ -73,7 +73,7 @@ class Pipeline:
     def _is_checked(self, text: str) -> bool:
         """Whether the pipeline, or a file of the repository that it names, checks this project."""
         named = {name.lstrip("/") for name in _YAML_FILE.findall(text)}
-        if not self.folder:  # other projects of the repository have their own files
+        if not self.folder:  # other projects of the repository have their files
             named = {name for name in named if not name.startswith(".gitlab/perfci-")}
         texts = [text, *(read(self.top / name) or "" for name in named if (self.top / name).is_file())]
         return any(_CHECKS.search(each) and self.folder in each for each in texts)
@@ -112,7 +112,7 @@ def include_file(text: str, file: str) -> str | None:
 
 
 class _Loader(yaml.BaseLoader):
-    """Takes every scalar for text, and passes over GitLab's own tags."""
+    """Takes every scalar for text, and passes over GitLab's tags."""
 
 
 _Loader.add_multi_constructor("!", lambda loader, _, node: loader.construct_sequence(node, deep=True))

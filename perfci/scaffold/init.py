@@ -163,7 +163,7 @@ def _mark_root(root: Path) -> Iterator[Edit | Note]:
 
 
 def _ignore_files(root: Path, reports: Path | None) -> Iterator[Edit]:
-    """The lines by which git ignores reports, except their README, and what else is nobody's to commit."""
+    """The lines by which git ignores reports, except their README, and what else is no one's to commit."""
     lines = {}
     if reports and reports.is_relative_to(root):
         name = reports.relative_to(root).as_posix()

@@ -300,6 +300,6 @@ def _order_interval(ordered: Floats, tail: Floats, confidence: float) -> Interva
     cdf = tail[::-1]
     c = max(int(np.searchsorted(cdf, (1 - confidence) / 2 * (1 + 1e-12), side="right")), 1)
     attained = max(1 - 2 * float(cdf[c - 1]), 0.0)
-    # The median of what is sorted already: numpy's own takes fifty times as long on a few blocks.
+    # The median of what is sorted already: numpy's takes fifty times as long on a few blocks.
     middle = float(ordered[(ordered.size - 1) // 2] + ordered[ordered.size // 2]) / 2
     return Interval(middle, float(ordered[c - 1]), float(ordered[-c]), min(confidence, attained))

@@ -69,7 +69,7 @@ def estimate_noise(duels: Collection[Shown]) -> Stray:
     """The noise that these duels show, pooled over all of them; rather too much if they are few."""
 
     def pool(groups: Sequence[Sequence[float]], centre: Callable[[Sequence[float]], float]) -> float:
-        """Standard deviation within groups, each around its own centre; widened if there are few of them."""
+        """Standard deviation within groups, each around its centre; widened if there are few of them."""
         free = sum(len(group) - 1 for group in groups if group)
         middles = [(group, centre(group)) for group in groups if group]
         squares = math.fsum((value - middle) ** 2 for group, middle in middles for value in group)

@@ -1,4 +1,4 @@
-"""Decoding with the place of every fault, encoding in perfci's own layout, and writing whole files only."""
+"""Decoding with the place of every fault, encoding in perfci's layout, and writing whole files only."""
 
 import contextlib
 import fnmatch
@@ -89,7 +89,7 @@ def write_together(files: Mapping[Path, bytes]) -> None:
     """
     with contextlib.ExitStack() as stack:
         beside = {path: stack.enter_context(_writing(path, data)) for path, data in files.items()}
-        # Whoever ends this process from here on leaves some files new and others old: for as long as renames take.
+        # Anyone who ends this process from here on leaves some files new and others old: for as long as renames take.
         with contextlib.ExitStack() as undo:
             for path, whole in beside.items():
                 with _naming(path):

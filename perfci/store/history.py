@@ -105,7 +105,7 @@ def held(folder: Path, wait_s: float = WAIT_S) -> Iterator[None]:
     It is not reentrant. Raises StoredFileError if another process holds it for longer than `wait_s` seconds.
     """
     handle = None
-    with contextlib.suppress(OSError):  # a system whose folders cannot be opened
+    with contextlib.suppress(OSError):  # a system with folders that cannot be opened
         folder.mkdir(parents=True, exist_ok=True)
         handle = os.open(folder, os.O_RDONLY)  # the folder itself, so that no file of a lock lies among the baselines
     try:
@@ -142,7 +142,7 @@ def merge_runs(old: HistoryRun, new: HistoryRun) -> HistoryRun:
 def follow_names(
     read: Callable[[str], History], op: str, formerly: str | None = None, seen: frozenset[str] = frozenset()
 ) -> History:
-    """Returns an op's history with present names, behind that of its earlier name. read: an op's own history."""
+    """Returns an op's history with present names, behind that of its earlier name. read: an op's history."""
     here = read(op)
     before = next((run.renamed_from for run in reversed(here.runs) if run.renamed_from), formerly)
     if before and before not in seen | {op}:

@@ -66,7 +66,7 @@ def append_launches(
 
 
 def clear_launches(folder: Path) -> None:
-    """Remove what an earlier run left, so that a new one starts its own file. Raises StoredFileError."""
+    """Remove what an earlier run left, so that a new one starts its file. Raises StoredFileError."""
     path = folder / LAUNCHES_FILE
     try:
         path.unlink(missing_ok=True)
@@ -135,7 +135,7 @@ def _lines(path: Path) -> Iterator[bytes]:
 
 
 def _unpack(packed: IO[bytes]) -> Iterator[bytes]:
-    """What a gzip file holds. Each block of a run is a member of its own, for which gzip's own reader is slow."""
+    """What a gzip file holds. Each block of a run is a member of its own, for which gzip's reader is slow."""
     data, member, whole = b"", zlib.decompressobj(_GZIP), True
     while data or (data := packed.read(_READ)):
         yield member.decompress(data, _CHUNK)

@@ -20,7 +20,7 @@ KERNEL, REFERENCE, BASE = "kernel", "reference", "base"
 SPEEDUP, DUEL = f"{KERNEL}/{REFERENCE}", f"{KERNEL}/{BASE}"
 
 CACHE_MULTIPLE = 4  # a case measures the bandwidth of memory only if it moves so many times the L2 cache
-ORDINARY = "normal"  # Values whose errors show how exact a kernel is. Others are at the ends of a dtype's range.
+ORDINARY = "normal"  # Values with errors that show how exact a kernel is. Others are at the ends of a dtype's range.
 
 CONFIRMED = frozenset({Verdict.REGRESSED, Verdict.TOO_SLOW, Verdict.EXPECTED, Verdict.IMPROVED})  # confirm a suspect
 

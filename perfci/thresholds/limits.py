@@ -61,7 +61,7 @@ class Thresholds:
         return overlay.widen(excuses[0].up_to) if excuses else overlay
 
     def origin(self, op: str, case: str, key: str, device: str) -> str:
-        """Where a case's value of a key comes from: a file, --threshold, or `default.yaml` if nobody set it."""
+        """Where a case's value of a key comes from: a file, --threshold, or `default.yaml` if no one set it."""
         written = replace(self, earned={}, loosened={}, commanded={}).for_case(op, case)
         asked = replace(self, loosened={}, commanded={}).for_case(op, case)
         if key in self.commanded:

@@ -15,7 +15,7 @@ from perfci.core.files import read_regular
 from perfci.core.wording import say
 
 MOST_BYTES = 1 << 20  # Largest file that is read. An entry of a list takes some 100 bytes.
-SHOWN = 60  # characters of a file's own text in a sentence about it
+SHOWN = 60  # characters of a file's text in a sentence about it
 _FAST_LINE, _FAST_BRACKETS = 4000, 500  # characters of a line, and brackets, up to which libyaml reads a text
 
 _SCALARS = frozenset(f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null", "timestamp"))
@@ -84,7 +84,7 @@ def shorten_text(text: str) -> str:
 
 
 def make_unknown_error(entry: Place, keys: Collection[str]) -> StoredFileError:
-    """The error of a key that nobody knows, with the one that was meant."""
+    """The error of a key that no one knows, with the one that was meant."""
     guess = find_meant(entry.key, keys)
     kind = "threshold_key_misspelt" if guess else "threshold_key_unknown"
     return entry.error(kind, meant=guess, keys=", ".join(sorted(keys)))
@@ -131,7 +131,7 @@ def read_bytes(path: Path) -> bytes:
 
 def parse_yaml(path: Path, text: str) -> Place | None:
     """The same of the text that such a file holds. Raises StoredFileError."""
-    # libyaml is ten times as quick, but goes down without a limit, and describes faults in its own words.
+    # libyaml is ten times as quick, but goes down without a limit, and describes faults in its words.
     longest = max(map(len, text.split("\n")))
     deep = text.count("[") + text.count("{") > _FAST_BRACKETS or longest > _FAST_LINE
     node = None

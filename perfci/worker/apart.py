@@ -1,4 +1,4 @@
-"""The base revision's files in a worker: beside head's in one process, or in place of head's in its own process.
+"""The base revision's files in a worker: beside head's in one process, or in place of head's in its process.
 
 A root is a project's folder as of one revision, less what is installed in an environment inside it, and perfci.
 """

@@ -1,6 +1,6 @@
 """The worker process, `python -m perfci.worker.child`: a task on standard input, whose end also ends the process.
 
-With a task's file as its argument it is on its own: nobody answers it.
+With a task's file as its argument it is alone: no one answers it.
 """
 
 import os

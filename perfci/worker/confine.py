@@ -70,7 +70,7 @@ def restrict_writing(folders: Sequence[str]) -> None:
         except FileNotFoundError:  # a device that has just gone
             continue
         _checked(_call(ADD_RULE, rules, 1, struct.pack("=Qi", rights, handle), 0))
-        if path == threads:  # stays open with the program: a folder of /proc is forgotten if nobody has it
+        if path == threads:  # stays open with the program: a folder of /proc is forgotten if no one has it
             os.set_inheritable(handle, True)
         else:
             os.close(handle)
@@ -100,7 +100,7 @@ def stay_in_group() -> None:
 
 
 def can_isolate() -> bool:
-    """Returns whether a process can be kept from seeing those outside. Tries it in a process of its own.
+    """Returns whether a process can be kept from seeing those outside. Tries it in a separate process.
 
     Not beside an NPU or CUDA's MPS, which know processes by their numbers outside, nor where Landlock confines nothing.
     """
@@ -167,7 +167,7 @@ def _leave_processes() -> None:
 
 
 def _mount_proc() -> None:
-    """Show this process and those below in /proc the processes of their own namespace. Raises OSError."""
+    """Show this process and those below in /proc the separate processes namespace. Raises OSError."""
     libc = ctypes.CDLL(None, use_errno=True)
     _checked(libc.unshare(NEW_MOUNTS))
     _checked(libc.mount(b"none", b"/", None, ctypes.c_ulong(PRIVATE), None))

@@ -1,6 +1,6 @@
 """Workers forked from a process that has imported what they need: importing is most of what a short one costs.
 
-Each is a process of its own all the same, with its own variables, folder, session and pipes, and confined before it
+Each is a separate process all the same, with its variables, folder, session and pipes, and confined before it
 runs code of a project. The process that they come from opens no device and imports nothing of a project.
 """
 
@@ -88,7 +88,7 @@ class ForkServer:
             self._ready = True
         (stdin, writing), (reading, stdout) = os.pipe(), os.pipe()
         order = json.dumps([dict(environment), str(folder), writable, list(passed)]).encode()
-        # The worker's own parent ends at once. This process then is the one to wait for the worker.
+        # The worker's parent ends at once. This process then is the one to wait for the worker.
         prctl = ctypes.CDLL(None).prctl
         prctl(_ADOPT, 1, 0, 0, 0)
         try:
@@ -277,7 +277,7 @@ def _become(
         confine.isolate()
         confine.confine(writable)
         return
-    # A judge starts the process of the op's own code: from a copy of this one, which has not begun its own work.
+    # A judge starts the process of the op's code: from a copy of this one, which has not begun its work.
     server, orders = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     if not os.fork():
         confine.close_all_but(orders.fileno())

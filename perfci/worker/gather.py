@@ -81,7 +81,7 @@ class Gathered:
         self.forget_times()
 
     def note_base_suite(self) -> None:
-        """Note that the checks so far are those of the base's suite, and that the op's own differs."""
+        """Note that the checks so far are those of the base's suite, and that the op's differs."""
         if not any(check.of_base for check in self._op.accuracy):
             before = tuple(dataclasses.replace(check, of_base=True) for check in self._op.accuracy)
             self._op = dataclasses.replace(self._op, accuracy=before)

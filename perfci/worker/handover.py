@@ -14,7 +14,7 @@ from perfci.core.model import CompiledKernel, Fact, Reason
 from perfci.device.seam import Arrays, Damage, Memory
 from perfci.ops.recording import Recording, spell, unspell
 
-SIZE = 1 << 33  # bytes that one call may hand over. Pages that nobody writes take no memory
+SIZE = 1 << 33  # bytes that one call may hand over. Pages that no one writes take no memory
 _PAGE = 4096
 
 READY, GO, RETURNED, DONE = range(4)
@@ -96,7 +96,7 @@ class KernelCall:
     races: bool = False
     record: bool = False  # answer with a recording, if the call can be repeated from one
     calls: int | None = None
-    """a turn of so many calls in a row, whose outputs nobody wants. Without inputs: with those of the turn before"""
+    """a turn of so many calls in a row, whose outputs no one wants. Without inputs: with those of the turn before"""
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ class Inbox:
         self.doing = Doing("start", task.op if task.place.ops else type(task).__name__.lower())
         self.asking = False  # its last message is to be answered
         self.done = False  # it has sent its last message
-        self.failure: Reason | None = None  # why it has failed, in its own words
+        self.failure: Reason | None = None  # why it has failed, in its words
         self.breach: tuple[str, dict[str, Fact]] | None = None
         """kind and facts of the reason by which it has broken the rules of what may be sent"""
 

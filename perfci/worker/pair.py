@@ -41,7 +41,7 @@ def run_pair(head: PairSide, base: PairSide, plan: DuelPlan, heard: Callable[[Me
         ends = [stack.enter_context(end) for end in socket.socketpair(type=socket.SOCK_SEQPACKET)]
 
         def start(side: PairSide) -> Running:
-            with ends.pop() as end:  # the worker's own from then on: it ends with the worker
+            with ends.pop() as end:  # the worker's from then on: it ends with the worker
                 task = replace(side.task, baton=end.fileno())
                 return stack.enter_context(start_worker(task, side.around, (end.fileno(),)))
 

@@ -21,8 +21,8 @@ from perfci.worker.tasks import Precompile
 def run(task: Precompile, channel: MessageChannel) -> None:
     """Compile this worker's part of the cases, those to be timed first, and report how long these took.
 
-    Nothing is reported of what fails, as the op's own process will meet it. Does nothing for an unknown board, and for
-    a Triton whose cache cannot be trusted.
+    Nothing is reported of what fails, as the op's process will meet it. Does nothing for an unknown board, and for
+    a Triton with a cache that cannot be trusted.
     """
     send, board = channel.send, task.board
     capability = NvmlBoard(board.uuid).capability() if board else None

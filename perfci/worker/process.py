@@ -52,7 +52,7 @@ def start_worker(task: Task, around: WorkerEnvironment, descriptors: tuple[int, 
     command = [around.python, "-P", "-X", "faulthandler", "-m", PROGRAM]
     try:
         around.log.parent.mkdir(parents=True, exist_ok=True)
-        # The judge's process runs none of the op's own code, and confines the one that does.
+        # The judge's process runs none of the op's code, and confines the one that does.
         writable = None if task.is_judge else [str(path) for path in around.writable]
         passed, same_python = [writing, *descriptors], around.python == sys.executable
         forked = forks.start(around.environment, around.folder, writable, passed) if same_python else None

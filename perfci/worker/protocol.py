@@ -12,7 +12,7 @@ from typing import Any
 from perfci.core.codec import decode, encode
 from perfci.core.model import Block, Device, DeviceState, Limits, PerformanceCase, Reason, SuiteChange
 
-DONE = "done"  # stage of an op whose workers have ended, sent by the parent to those who watch several at once
+DONE = "done"  # stage of an op with workers that have ended, sent by the parent to those who watch several at once
 
 Message = object
 """What a worker sends: of the kinds that its task may answer, among them records of a run as they are."""
@@ -106,14 +106,14 @@ class Hosted:
 
 @dataclass(frozen=True)
 class HostLost:
-    """The process of the op's own code has ended, and with it what the judge's process can do."""
+    """The process of the op's code has ended, and with it what the judge's process can do."""
 
     reason: Reason
 
 
 @dataclass(frozen=True)
 class Refused:
-    """A performance case that the judge's process cannot time without the op's own code, and why."""
+    """A performance case that the judge's process cannot time without the op's code, and why."""
 
     case: str
     reason: Reason
@@ -151,7 +151,7 @@ class Turn:
 
     index: int
     cases: tuple[str, ...]
-    shared: tuple[str, ...] = ()  # those of them of which the other process takes its own part meanwhile
+    shared: tuple[str, ...] = ()  # those of them of which the other process takes its part meanwhile
 
 
 @dataclass(frozen=True)

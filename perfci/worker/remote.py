@@ -1,4 +1,4 @@
-"""The judge's side of an op that runs in a process of its own: its kernel is called there, or repeated here.
+"""The judge's side of an op that runs in a separate process: its kernel is called there, or repeated here.
 
 The op's process gets the inputs of one call at a time, and gives outputs back, which are copied before an answer is
 computed. On a GPU it gives a recording of the call, which this process repeats without it.
@@ -48,7 +48,7 @@ _GLANCES = 1 << 14  # at a mark, a few milliseconds, between two looks at how th
 
 
 class RemoteOp:
-    """An op in a process of its own, and how its calls are made."""
+    """An op in a separate process, and how its calls are made."""
 
     def __init__(
         self, process: Running, device: Accelerator, arena: Arena, folder: Path, source: Path, alive: Callable[[], None]

@@ -1,4 +1,4 @@
-"""Runs one op's own code for another process, which judges it: makes the calls that it is asked for, and no other."""
+"""Runs one op's code for another process, which judges it: makes the calls that it is asked for, and no other."""
 
 import os
 import time

@@ -1,6 +1,6 @@
 """What a worker can be asked to do: a class for each task, with what it takes, what performs it and what it may answer.
 
-An extension adds its own at the point `task` of perfci.core.extensions.
+An extension adds its at the point `task` of perfci.core.extensions.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Task:
 
     @property
     def is_judge(self) -> bool:
-        """Whether it runs none of the op's own code, but starts a process that does."""
+        """Whether it runs none of the op's code, but starts a process that does."""
         return False
 
     @property
@@ -176,7 +176,7 @@ class WorkerEnvironment:
 
 @dataclass(frozen=True)
 class Host:
-    """A process for an op's own code, which the judge's process starts."""
+    """A process for an op's code, which the judge's process starts."""
 
     task: Serve
     around: WorkerEnvironment
@@ -227,7 +227,7 @@ class Measure(DeviceTask):
     host: Host | None = None
     """the process of the op under test, where this one is the judge's and these ops are the base's"""
     base_host: Host | None = None  # the same of the base's kernel, for its host time alone
-    remaining: bool = False  # check only what the op's own suite has beyond the base's
+    remaining: bool = False  # check only what the op's suite has beyond the base's
     baton: int = -1  # descriptor of the socket by which two processes that take blocks in turns hand over the device
     by_round: bool = True  # they hand it over after each round. False: after all blocks of a turn
     cache: Cache | None = None  # cold or warm, that both revisions are timed alike. None for the suite's own

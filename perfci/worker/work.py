@@ -206,7 +206,7 @@ class Worker:
         if task.remaining and self._before is None:
             planned = [(heads, check) for check in judged]
         if before != now:
-            # Head's own checks too, but for those that the base's suite makes in the same way.
+            # Head's checks too, but for those that the base's suite makes in the same way.
             alike = all(before[name] == now[name] for name in CALLS)
             made = {check.name for check in judged} if alike else set()
             extra = accuracy_stage.checks(heads, task.seed, task.pattern)
@@ -217,7 +217,7 @@ class Worker:
             self._send(Doing("accuracy", self._op, check.case, done, len(planned)))
             result = accuracy_stage.verify(declared, self._device, check, self._describe, self._earlier)
             yield replace(result, of_base=before != now and declared is suite)
-        if suite.quantised is not None and not task.host:  # which the op's own process does
+        if suite.quantised is not None and not task.host:  # which the op's process does
             self._send(Doing("accuracy", self._op, "stored tensors"))
             for tensor in check_stored_tensors(suite, self._device, task.pattern, self._describe):
                 yield tensor
@@ -249,7 +249,7 @@ class Worker:
     def measure(self, *, right: bool) -> None:
         """Time the performance cases, if the kernel is right and the device is an accelerator."""
         self._compare()
-        # Two revisions are timed alike, whatever the other's own suite has.
+        # Two revisions are timed alike, whatever the other's suite has.
         task = self._task
         suite, heads = (op.timed_suite(task.cache) for op in (self._judged, self._loaded))
         chosen = choose_cases(heads.cases, task.pattern, task.cases)
@@ -364,14 +364,14 @@ class Worker:
                 inputs = bound_inputs(before.performance, params, self._device.arrays.device, task.seed)
                 try:
                     slower = find_slower(before.performance, heads, inputs, case_id(params), self._device)
-                except Exception:  # head's own reference is called by its own suite, which says so
+                except Exception:  # head's reference is called by its suite, which says so
                     return
                 if slower:
                     self._change = replace(self._change, weaker=(*self._change.weaker, slower))
                     return
 
     def _prepare(self, bench: Rig, params: Params, case: str, performance: Performance | None) -> Subject | None:
-        """A case ready to be timed. None if that cannot be done without the op's own code."""
+        """A case ready to be timed. None if that cannot be done without the op's code."""
         remote = self._remote
         if remote is None:
             return prepare(bench, params, case, performance)
@@ -412,7 +412,7 @@ class Worker:
             head_root=task.place.head_root if not task.host else None,
             partners=self._count_partners,
             callers={KERNEL: self._remote.hold} if self._remote else {},
-            # Whoever gives the turns ends them: neither side may lack a block that the other took.
+            # Anyone who gives the turns ends them: neither side may lack a block that the other took.
             until_s=None if task.turns else task.until_s,
             op=self._op,
         )
@@ -451,7 +451,7 @@ def load_base(task: Measure, device: Accelerator, before: frozenset[str]) -> Loa
         try:
             other = load_apart(op, base.folder, base.shared_folder, base.root, task.place.root)
         except ContractError as error:
-            # In a process of its own it was imported before.
+            # In a separate process it was imported before.
             raise InseparableError(because("imports_alone", error.reason, op=op)) from error
     except InseparableError as error:
         if timed:

@@ -5,7 +5,7 @@ from tests.git_repositories import alone, start
 
 @pytest.fixture
 def root(tmp_path, monkeypatch):
-    """A project without ops in a repository of its own, and the current folder."""
+    """A project without ops in a separate repository, and the current folder."""
     alone(monkeypatch, tmp_path)
     folder = start(tmp_path / "project")
     (folder / "pyproject.toml").write_text("[tool.perfci]\n")

@@ -8,7 +8,7 @@ from perfci.cli.main import run
 
 @pytest.fixture
 def project(tmp_path, monkeypatch):
-    """A project whose settings ask for Chinese."""
+    """A project with settings that ask for Chinese."""
     (tmp_path / "kernels").mkdir()
     (tmp_path / "pyproject.toml").write_text('[tool.perfci]\nlanguage = "zh"\n', encoding="utf-8")
     monkeypatch.chdir(tmp_path)

@@ -19,7 +19,7 @@ HEAVY = ("torch", "triton", "scipy", "pandas", "matplotlib", "jinja2")
 
 @pytest.fixture(autouse=True)
 def _own_signal_handlers():
-    """`run` handles the signals of a program; a test's process gets its own handlers back.
+    """`run` handles the signals of a program; a test's process gets its handlers back.
 
     Before, none is ignored, as SIGINT is in what a script starts in the background.
     """

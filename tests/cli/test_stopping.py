@@ -36,7 +36,7 @@ MAIN = "\nfrom perfci.__main__ import main\nmain()\n"
 
 
 def start(code, *arguments, **more):
-    """perfci in a process of its own, in which something happens first."""
+    """perfci in a separate process, in which something happens first."""
     program = [sys.executable, "-P", "-c", PRELUDE + code + MAIN, *arguments]
     return subprocess.run(program, capture_output=True, text=True, check=False, timeout=120, **more)
 

@@ -163,7 +163,7 @@ def test_a_lock_file_of_another_user_can_be_locked_though_not_written(tmp_path, 
 
 @pytest.mark.parametrize("what", ["link", "hard link", "pipe", "link to nowhere"])
 def test_a_lock_that_is_no_file_of_its_own_is_refused_and_nothing_is_written(tmp_path, what):
-    """Whoever may write into a shared folder could otherwise have a holder write its name into another file."""
+    """Anyone who may write into a shared folder could otherwise have a holder write its name into another file."""
     precious, path = tmp_path / "precious", tmp_path / "locks" / "perfci-gpu.lock"
     precious.write_text("precious")
     path.parent.mkdir()

@@ -164,7 +164,7 @@ def test_a_missing_or_foreign_flush_is_an_error_and_no_wrong_time(session, line,
     assert caught.value.reason.facts == {"expected": 3, "seen": seen}
 
 
-# --- events, on a chip that keeps its own time ------------------------------------------------------------------------
+# --- events, on a chip that keeps its time ------------------------------------------------------------------------
 
 
 @dataclass

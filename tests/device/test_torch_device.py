@@ -35,7 +35,7 @@ def test_boards_of_another_model_are_seen_and_do_not_count(monkeypatch, names, c
 
 
 def pair(*seconds):
-    """A pair of buffers whose copies take these times, including the untimed first one; the last time repeats."""
+    """A pair of buffers with copies that take these times, including the untimed first one; the last time repeats."""
     times = itertools.chain(seconds, itertools.repeat(seconds[-1]))
     return lambda: next(times)
 

@@ -23,7 +23,7 @@ def _own_git(monkeypatch, tmp_path):
 
 
 class Nightly:
-    """A project on main whose baselines were accepted at its first commit, and committed after.
+    """A project on main with baselines that were accepted at its first commit, and committed after.
 
     kept: a folder in which the first test leaves it for the others.
     """

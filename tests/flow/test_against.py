@@ -229,7 +229,7 @@ def test_what_can_be_compared_is_and_the_rest_is_said(topic):
     assert verdict(answer, "scale", 512) == ("UNCHANGED", ["unchanged_work"])
     assert verdict(answer, "scale", 768)[0] == "NEW"
     assert {"base_lacks_op", "base_signature"} <= set(notes(answer))
-    # Only the change's own suites confirm that these are right.
+    # Only the change's suites confirm that these are right.
     for op, kind in (("twice", "base_lacks_op"), ("row_sum", "base_signature")):
         row = answer.rows[op, "accuracy", None]
         assert (row["verdict"], row["reason"]["kind"]) == ("INCONCLUSIVE", kind)

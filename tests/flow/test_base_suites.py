@@ -291,7 +291,7 @@ def test_a_kernel_that_has_its_process_find_nothing_weaker_hides_nothing(topic):
 
 
 def killing(monkeypatch, *, base_too):
-    """Processes that judge end by themselves, and the base's own as well if `base_too`."""
+    """Processes that judge end by themselves, and the base's as well if `base_too`."""
     real = looks.working
 
     def working(task, around, heard):

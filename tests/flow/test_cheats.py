@@ -113,14 +113,14 @@ def double(x):
         shows("input_changed"),
         shows("input_changed"),
     ),
-    "the reference's own operations": Cheat(
+    "the reference's operations": Cheat(
         """
 def double(x):
     return x * 2 + 1
 """,
         shows("calls_reference"),
     ),
-    "the reference's own operations behind a small launch": Cheat(
+    "the reference's operations behind a small launch": Cheat(
         """
 def double(x):
     spare = torch.empty(1024, device=x.device)
@@ -190,7 +190,7 @@ def double(x):
         "_clock = time.perf_counter\ntime.perf_counter = lambda: _clock() / 2\n" + HONEST,
         shows("timing_function_replaced"),
     ),
-    "perfci's own arithmetic replaced": Cheat(
+    "perfci's arithmetic replaced": Cheat(
         "import sys\n"
         "_stats = sys.modules['perfci.statistics.exact']\n"
         "_stats.launch_shift = lambda launches, others: -0.5\n" + HONEST,

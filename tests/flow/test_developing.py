@@ -79,7 +79,7 @@ def test_quietly_there_is_one_line_if_nothing_failed(project):
 
 
 class Watching:
-    """`perfci check OP --watch` as a process, whose lines are read as they come."""
+    """`perfci check OP --watch` as a process, with lines that are read as they come."""
 
     def __init__(self, root, *arguments):
         words = ["check", *arguments, "--watch", "--device", "fake", "--seed", "7", "--budget", "0.1"]

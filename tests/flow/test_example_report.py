@@ -30,7 +30,7 @@ def test_an_example_is_rendered_anew_word_for_word(pictures, example, tmp_path, 
 
     # Runs without a base are judged by the baselines of their time; the project's baselines change.
     its_own = ["--against", str(example / "baselines")] if (example / "baselines").exists() else []
-    monkeypatch.chdir(ROOT)  # whose commands name no project
+    monkeypatch.chdir(ROOT)  # with commands that name no project
     code = run(["report", str(tmp_path / "run.json"), *its_own])
 
     assert code == 0, capsys.readouterr().err
@@ -60,7 +60,7 @@ def test_the_percentiles_of_an_example_are_those_of_its_launches(example):
     for one in found:
         blocks = taken[one.op, one.case, one.arm]
         assert one.p90_us == pytest.approx(np.median([np.quantile(block, 0.9) for block in blocks]), rel=1e-4)
-        alike = np.concatenate([block / np.median(block) for block in blocks])  # each block's own shift taken out
+        alike = np.concatenate([block / np.median(block) for block in blocks])  # each block's shift taken out
         p99 = one.p50_us * np.quantile(alike, 0.99) if one.launches >= P99_LAUNCHES else None
         assert one.p99_us == (p99 and pytest.approx(p99, rel=0.05))  # of each block its slowest tenth is kept
     assert re.search(r"\| +p90 \| +p99 \|", (example / "report.md").read_text())

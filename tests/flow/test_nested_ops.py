@@ -33,7 +33,7 @@ def nested(project):
 
 
 def medians(project, op):
-    """Microseconds of the op's second case, whose input has 0.26 MB."""
+    """Microseconds of the op's second case, with an input that has 0.26 MB."""
     case = next(one for one in project.run_record().ops if one.op == op).performance[1]
     return case.blocks[0].arms["kernel"].time.median_us
 

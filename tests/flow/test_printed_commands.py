@@ -118,7 +118,7 @@ CODES = {
     "accept": {0, 2}, "accept --environment": {0, 2}, "bisect": {0, 2, 3}, "check": {0, 2, 3}, "doctor": {0, 3},
     "doctor --selftest": {0, 2, 3}, "history": {0}, "show": {0}, "thresholds show": {0},
 }  # fmt: skip
-"""Exit codes that each command may end with here: its own failure, 1, is none of them."""
+"""Exit codes that each command may end with here: its failure, 1, is none of them."""
 
 
 def find_kind(command: str) -> frozenset[str]:

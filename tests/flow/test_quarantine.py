@@ -1,4 +1,4 @@
-"""A quarantined board in real repositories: its times advise, and no merge request takes its own runner out."""
+"""A quarantined board in real repositories: its times advise, and no merge request takes its runner out."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _own_git(monkeypatch, tmp_path):
 
 @pytest.fixture
 def slower(project):
-    """A branch whose scale is a quarter slower; the project is committed on main."""
+    """A branch with a scale that is a quarter slower; the project is committed on main."""
     begin_topic(project.root)
     project.edit("scale", "triton", SPEED, "US_PER_MEGABYTE = 400.0")
     commit_all(project.root)

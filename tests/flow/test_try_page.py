@@ -1,4 +1,4 @@
-"""docs/try.md, in both languages: whoever types its commands and does its edits sees what it promises."""
+"""docs/try.md, in both languages: anyone who types its commands and does its edits sees what it promises."""
 
 from __future__ import annotations
 

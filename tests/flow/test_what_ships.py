@@ -151,7 +151,7 @@ def test_the_first_line_says_that_it_is_a_copy_and_a_check_that_its_original_cha
 
 
 class Copied:
-    """The op scale of the demo's project, whose kernel is a copy of lib/scale.py as it says."""
+    """The op scale of the demo's project, with a kernel that is a copy of lib/scale.py as it says."""
 
     def __init__(self, project) -> None:
         self.project, self.original = project, write(project.root / "lib" / "scale.py", "FACTOR = 2\n")

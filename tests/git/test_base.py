@@ -21,7 +21,7 @@ def base(commit: str, how: str, name: str) -> Base:
 
 
 def refused(found: object, kind: str) -> Reason:
-    """A reason of this kind whose sentence has all its facts."""
+    """A reason of this kind with a sentence that has all its facts."""
     assert isinstance(found, Reason), found
     assert found.kind == kind
     assert "-" not in (said := sentence(found)).split(), said

@@ -23,7 +23,7 @@ def reader():
 
 @pytest.fixture(autouse=True)
 def sentences(examples, monkeypatch):
-    """The examples' own catalogue beside the real one."""
+    """The examples' catalogue beside the real one."""
     both = {**wording.catalogue(), **examples.SENTENCES}
     monkeypatch.setattr(wording, "catalogue", lambda language="en": both)
 

@@ -37,7 +37,7 @@ class Call:
 
 
 class Server:
-    """The server in its own threads, until `close`. What it answers is a subclass's matter."""
+    """The server in its threads, until `close`. What it answers is a subclass's matter."""
 
     USER, LIST, CREATE, UPDATE = "", "", "", ""
     """The calls that a note needs, as `plan` takes them."""

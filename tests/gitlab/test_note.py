@@ -261,7 +261,7 @@ def test_on_github_the_pull_request_is_that_of_the_workflow(api):
     ],
 )
 def test_on_github_what_is_none_of_its_variables_posts_nothing(name, found, kind):
-    """A job's own GITHUB_TOKEN is not taken: only a step that is given the token by perfci's name posts."""
+    """A job's GITHUB_TOKEN is not taken: only a step that is given the token by perfci's name posts."""
     reason = find_target(ON_GITHUB | {"GITHUB_TOKEN": "ghs_another-token-1", name: found})
 
     assert reason.kind == kind and wording.sentence(reason)

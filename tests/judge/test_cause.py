@@ -10,7 +10,7 @@ from tests.decision_examples import duel_plan, duelled, judged, run
 
 
 def case(name, before=None, now=None, *, same=False, changes=()):
-    """A case whose kernel was compiled from `before` to `now`, dictionaries of CompiledKernel's fields."""
+    """A case with a kernel that was compiled from `before` to `now`, dictionaries of CompiledKernel's fields."""
     compiled = [(CompiledKernel("k", **one),) if one else () for one in (before, now)]
     return PerformanceCase(name, compiled=compiled[1], base=BaseArm(same=same, compiled=compiled[0], changes=changes))
 

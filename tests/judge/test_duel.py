@@ -166,7 +166,7 @@ def _on_main(measured, stored=None, **options):
 
 
 def _main(measured, stored=None, **limits):
-    """A run of the main branch, whose base is the commit of the baseline: all is timed, nothing duelled."""
+    """A run of the main branch, with a base that is the commit of the baseline: all is timed, nothing duelled."""
     found = _on_main(measured, stored, **limits)
     return row_of(found).verdict, _kinds(row_of(found)), [need.processes for need in found.needs]
 

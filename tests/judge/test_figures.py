@@ -1,4 +1,4 @@
-"""Limits on a case's own figures: share of the copy's bandwidth, first call, errors."""
+"""Limits on a case's figures: share of the copy's bandwidth, first call, errors."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -73,7 +73,7 @@ def moving(timed, **facts):
 
 
 def decided(measured, stored=None, entries=(), **limits):
-    """Judged by what the op's own file asks for."""
+    """Judged by what the op's file asks for."""
     thresholds = Thresholds(CaseThresholds(), {"op": OpThresholds(CaseThresholds(**limits), (), tuple(entries))})
     found = judge(measured, {"op": stored} if stored else {}, thresholds)
     for reason in (*found.notes, *(reason for row in found.rows for reason in row.reasons)):

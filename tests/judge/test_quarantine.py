@@ -1,4 +1,4 @@
-"""Boards whose results are advice: their times gate nothing, and wrong answers stay wrong."""
+"""Boards with results that are advice: their times gate nothing, and wrong answers stay wrong."""
 
 from dataclasses import replace
 

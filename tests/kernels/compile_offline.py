@@ -1,4 +1,4 @@
-"""Compiles the ops for an H200 without one, through their own wrappers, and prints what became of them as JSON.
+"""Compiles the ops for an H200 without one, through their wrappers, and prints what became of them as JSON.
 
 It runs as a separate process, since that process is useless for anything else.
 """

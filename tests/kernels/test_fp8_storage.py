@@ -1,4 +1,4 @@
-"""What fp8_matmul stores in low precision, by its own declaration and by its quantisation."""
+"""What fp8_matmul stores in low precision, by its declaration and by its quantisation."""
 
 import sys
 from pathlib import Path

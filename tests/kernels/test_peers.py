@@ -14,7 +14,7 @@ import _peers  # noqa: E402
 
 from perfci.worker.load import load_op  # noqa: E402
 
-# torch.compile's own modules warn of each other at their first import.
+# torch.compile's modules warn of each other at their first import.
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]
 
 COMPILED = (

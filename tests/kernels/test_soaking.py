@@ -33,7 +33,7 @@ pytestmark = [
 
 
 def soaked(capsys, tmp_path, *options):
-    """Of the project's own ops, with the reports elsewhere."""
+    """Of the project's ops, with the reports elsewhere."""
     (tmp_path / "pyproject.toml").write_text(f'[tool.perfci]\nkernels = "{ROOT / "kernels"}"\n')
     capsys.readouterr()
     code = run(["soak", "--format", "json", "--seed", "3", "--project", str(tmp_path), *options])

@@ -1,4 +1,4 @@
-"""A device whose launches take scripted times, and a record of all its calls."""
+"""A device with launches that take scripted times, and a record of all its calls."""
 
 from __future__ import annotations
 

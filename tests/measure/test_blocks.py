@@ -61,7 +61,7 @@ def test_a_slow_reference_is_launched_in_fewer_rounds(scripted, ratio, stride):
 
     rounds = subject.blocks[0].arms["kernel"].time.launches
     wanted = -(-rounds // min(stride, rounds // 3))
-    # It is also launched in the round whose values are new, if there is one.
+    # It is also launched in the round with values that are new, if there is one.
     assert {block.arms["reference"].time.launches for block in subject.blocks} <= {wanted, wanted + 1}
     assert all(block.arms["kernel"].time.launches == rounds for block in subject.blocks)
 

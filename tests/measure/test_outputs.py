@@ -1,4 +1,4 @@
-"""Timed outputs are compared with the float64 reference, with the reference's own error as the measure."""
+"""Timed outputs are compared with the float64 reference, with the reference's error as the measure."""
 
 from __future__ import annotations
 

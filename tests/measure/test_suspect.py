@@ -120,7 +120,7 @@ def test_a_kernel_whose_first_call_on_other_values_takes_longer_remembers_its_an
     assert all(each.facts["extra"] == pytest.approx(extra, rel=0.05) for each in found)
 
 
-# --- the reference's own operations -----------------------------------------------------------------------------------
+# --- the reference's operations -----------------------------------------------------------------------------------
 
 MM = "aten.mm.default(#0 float16[8,16](16,1)@16, #1 float16[16,4](4,1)@16)"
 TO_FLOAT = "aten._to_copy.default(#0 float16[8,16](16,1)@16, dtype=torch.float32)"
@@ -142,7 +142,7 @@ def said(kernel, reference, launches=(OWN,)):
 @pytest.mark.parametrize(
     "kernel",
     [[MM], [EMPTY, MM_INTO], [TO_FLOAT, WIDE_MM], [VIEW, MM], [MUL, MM]],
-    ids=["as it is", "into its own output", "in a wider dtype", "behind a view", "among others"],
+    ids=["as it is", "into its output", "in a wider dtype", "behind a view", "among others"],
 )
 @pytest.mark.parametrize("launches", [(), (OWN,)], ids=["alone", "behind a launch"])
 def test_a_kernel_that_has_torch_do_the_references_work_is_told(kernel, launches):

@@ -16,7 +16,7 @@ ROUNDS = rounds(KERNEL_US)
 
 
 class Sides:
-    """Head and base of one suite, each on its own device and in a thread of its own, as in two processes."""
+    """Head and base of one suite, each on its device and in a separate thread, as in two processes."""
 
     def __init__(self):
         self.head, self.base = Scripted(), Scripted()
@@ -105,7 +105,7 @@ def test_both_take_every_round_in_turns_and_change_who_comes_first(sides, proces
 
     second = {"head": "base", "base": "head"}[first]
     one, other = [(first, 2), (second, 2)] * ROUNDS, [(second, 2), (first, 2)] * ROUNDS
-    # Whoever ended the first block begins the second one.
+    # Anyone who ended the first block begins the second one.
     assert sides.stretches() == [*one[:-1], (second, 4), *other[1:]]
 
 

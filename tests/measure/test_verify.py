@@ -64,7 +64,7 @@ def failure(device, kernel, given=None, **fields):
     return result
 
 
-# --- what is not the kernel's own work --------------------------------------------------------------------------------
+# --- what is not the kernel's work --------------------------------------------------------------------------------
 
 
 class Watching(FakeDevice):

@@ -1,4 +1,4 @@
-"""A large output that is right is compared where it is, with the host's own answer; any other one by the host."""
+"""A large output that is right is compared where it is, with the host's answer; any other one by the host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pipelines of a throw-away repository, run for real by gitlab-ci-local from the component's own file."""
+"""Pipelines of a throw-away repository, run for real by gitlab-ci-local from the component's file."""
 
 import functools
 import os
@@ -24,7 +24,7 @@ LOCAL = "gitlab-ci-local"
 NAMED = "PERFCI_GITLAB_CI_LOCAL"
 TOKEN = "glpat-Secret_of-the-tests.42"
 SHELL = ("--force-shell-executor", "--shell-isolation", "--no-artifacts-to-source")
-"""Without Docker, each job in its own copy, and nothing written into the work tree."""
+"""Without Docker, each job in its copy, and nothing written into the work tree."""
 
 _OUTCOME = re.compile(r"^ (PASS|FAIL|WARN)  (\S+(?: \[\d+/\d+\])?)", re.MULTILINE)
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")

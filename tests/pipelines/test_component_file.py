@@ -173,7 +173,7 @@ def test_every_job_ends_and_no_cause_is_left_out():
     for name, job in JOBS.items():
         assert job["timeout"] and "rules" in job, name
         assert all(needed in JOBS for needed in job["needs"] if isinstance(needed, str))
-    # Of a job that a pipeline may lack nobody waits.
+    # Of a job that a pipeline may lack no one waits.
     (lacking,) = (each for job in JOBS.values() for each in job["needs"] if isinstance(each, dict))
     assert lacking == {"job": "perfci-confirm", "optional": True} and JOBS["perfci-confirm"]["allow_failure"] is True
     nightly = {name for name, job in JOBS.items() if any("schedule" in rule["if"] for rule in job["rules"])}
@@ -310,7 +310,7 @@ def test_merge_takes_its_options_and_says_where_the_report_will_be(shell, strict
 
 
 def test_beside_a_token_git_takes_no_configuration_from_a_folder_that_poses_as_a_repository(tmp_path):
-    """A project in its own folder: its committed files can look to git like a bare repository."""
+    """A project in its folder: its committed files can look to git like a bare repository."""
     version = tuple(map(int, re.findall(r"\d+", subprocess.check_output(["git", "version"], text=True))[:2]))
     if version < (2, 38):
         pytest.skip("git knows no safe.bareRepository before 2.38")
@@ -381,7 +381,7 @@ def test_targets_and_strictness_reach_static(shell):
 @pytest.mark.parametrize("name", ["sh", "bash"])
 @pytest.mark.parametrize("spec", ["perfci @ git+https://example.org/p.git@v1; touch pwned", "./tools/perfci"])
 def test_perfci_is_installed_outside_of_the_work_tree_and_nothing_of_that_is_imported(shell, name, spec):
-    """Neither a venv.py, nor a folder whose name is what pip is asked for, unless that is a path."""
+    """Neither a venv.py, nor a folder with a name that is what pip is asked for, unless that is a path."""
     shell.program(
         "python3",
         '[ "$3" = venv ] || exit 0; mkdir -p "$5/bin"; printf "PATH=%s/bin:\\$PATH\\n" "$5" > "$5/bin/activate"',

@@ -63,5 +63,5 @@ def test_why_two_revisions_need_a_process_each_stands_above_the_duels(duelled):
 
     duels, *_ = against.make_parts(op, planned, judgements.rows)
 
-    assert duels.texts[0].startswith("Kernel and base took turns block by block, each in a process of its own.")
+    assert duels.texts[0].startswith("Kernel and base took turns block by block, each in a separate process.")
     assert "registers torch operators in the namespace kernels" in duels.texts[0]

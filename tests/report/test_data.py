@@ -34,7 +34,7 @@ def test_the_counts_and_the_gate_agree_with_the_summary(examples):
     answer = data.to_json(judgements, run)
 
     assert answer["exit_code"] == 2
-    # a case of an op whose accuracy is wrong has its own verdict, and counts with its op's
+    # a case of an op with an accuracy that is wrong has its verdict, and counts with its op's
     assert (sum(answer["counts"].values()), len(answer["verdicts"])) == (25, 26)
     assert answer["run"]["seed"] == run.plan.seed
 

@@ -39,7 +39,7 @@ def test_each_timed_op_gets_one_picture_of_each_kind_and_one_of_each_case_that_f
     _, judgements = examples.full()
     grave = {row.case for row in judgements.rows if row.op == "softmax" and row.gate is not Gate.OK and row.comparison}
 
-    # broadcast has nothing whose blocks are worth a look.
+    # broadcast has nothing with blocks that are worth a look.
     assert [name for name in files if "case" not in name] == [
         "blocks-matmul.png", "blocks-softmax.png", "changes-broadcast.png", "changes-matmul.png", "changes-softmax.png",
         "sizes.png",

@@ -52,7 +52,7 @@ def test_one_whose_entry_has_expired_stands_among_what_warns_and_says_so_in_one_
 
 
 def wrong(examples, cases=40):
-    """An op whose accuracy is WRONG as a whole and in so many cases, and whose speed was not looked at."""
+    """An op with an accuracy that is WRONG as a whole and in so many cases, and with a speed that was not looked at."""
     failed = examples.reason("accuracy_failed", failed=50, checks=90, cases=cases, case="n=7")
     sevens = examples.reason("wrong_values", case="n=7", error=7.0)
     return Judgements((

@@ -106,7 +106,7 @@ def store_runs(settings, op, runs):
 
 
 def test_a_shallow_clone_says_what_to_fetch(forked, tmp_path, monkeypatch):
-    """Reported on any branch: otherwise a change would look like one that nobody compares."""
+    """Reported on any branch: otherwise a change would look like one that no one compares."""
     clone = tmp_path / "clone"
     git(tmp_path, "clone", "-q", "--depth", "1", "--branch", "topic", forked.root.as_uri(), str(clone))
     settings = move_settings(forked, clone)

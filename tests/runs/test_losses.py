@@ -1,4 +1,4 @@
-"""A loss that nobody agreed on is seen against the stored baseline and against the history's first runs."""
+"""A loss that no one agreed on is seen against the stored baseline and against the history's first runs."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def measured(op):
 
 
 def shard(index, **changes):
-    """A whole run of a shard, whose id has the number."""
+    """A whole run of a shard, with an id that has the number."""
     mine = [op for op, given in OPS.items() if given == index]
     whole = Run(
         id=f"run-{index}",

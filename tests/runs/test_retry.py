@@ -1,4 +1,4 @@
-"""An earlier run's open cases, each duelled against its own commit, with workers that are functions."""
+"""An earlier run's open cases, each duelled against its commit, with workers that are functions."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_a_case_without_a_baseline_is_duelled_against_the_runs_own_base(again, e
 def test_what_a_younger_base_answered_is_asked_again_where_files_changed(
     again, earlier, stored, commits, monkeypatch, verdict
 ):
-    """Cases that are the same at their own commit are skipped, and failures have been found already."""
+    """Cases that are the same at their commit are skipped, and failures have been found already."""
     first, second, head = commits
     stored(relu=both(second), scale=both(first))
     run = earlier()

@@ -33,7 +33,7 @@ def plan(workers, heard):
 
 @pytest.fixture
 def check(heard):
-    """Measures a shard into its own folder."""
+    """Measures a shard into its folder."""
 
     def checked(settings, sharded, index, count=2, **part):
         where = replace(settings, reports=settings.reports / "shards" / str(index))

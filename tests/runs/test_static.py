@@ -25,7 +25,7 @@ def test_variables_that_move_a_number_are_those_that_are_recorded_and_are_no_fol
 
 @pytest.fixture
 def project(tmp_path, monkeypatch):
-    """One op whose kernel the compiler may fuse, and a cache that nobody else fills."""
+    """One op whose kernel the compiler may fuse, and a cache that no one else fills."""
     alone(monkeypatch, tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     root = tmp_path / "work"

@@ -350,7 +350,7 @@ OURS = {"local": ".gitlab/perfci.yml"}
 
 
 class Loose(yaml.SafeLoader):
-    """Reads GitLab's own tags too."""
+    """Reads GitLab's tags too."""
 
 
 Loose.add_constructor("!reference", lambda loader, node: loader.construct_sequence(node))

@@ -65,7 +65,7 @@ def test_slow_launches_of_the_base_count_against_those_of_the_kernel():
 
 
 def test_the_90th_percentile_is_tested_too():
-    # Means of blocks differ by the base's own slow launch, which the percentiles do not have.
+    # Means of blocks differ by the base's slow launch, which the percentiles do not have.
     kernel, base = _launches(1.2, 1.2, 1.2), _launches(9.0)
 
     tail, _ = _seen(_blocks([(kernel, base)] * 12))

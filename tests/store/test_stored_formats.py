@@ -38,7 +38,7 @@ FROZEN = {
     "format-1/reports/run.json": "c71e3bb0c2810c97bf12dee5089e48748ed0d6a9bb80e799f9f31a3faf02fbad",
     "format-1/static/run.json": "5d3712a712325db4b6f962ac3c8a10559a0b76a054ce04a425b71b7b656b73df",
 }
-"""Files as an earlier perfci wrote them. They stay as they are for ever: a new format gets a folder of its own."""
+"""Files as an earlier perfci wrote them. They stay as they are for ever: a new format gets a separate folder."""
 
 
 def sample(kind: typing.Any) -> typing.Any:

@@ -68,7 +68,7 @@ def record(release: str) -> Recording:
     assert done.returncode == 0, done.stderr.decode()
     found = decode(done.stdout, Recording)
     (binary,) = found.binaries
-    # Where it was compiled stands in both, and is nobody's business. No part of the image may move.
+    # Where it was compiled stands in both, and is no one's business. No part of the image may move.
     here = str(ROOT).encode()
     image = binary.image.replace(here, b"/project".ljust(len(here), b"_")[: len(here)])
     metadata = re.sub(r'[^"]*/site-packages/', "site-packages/", binary.metadata)

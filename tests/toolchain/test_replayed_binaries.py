@@ -78,7 +78,7 @@ def test_on_a_gpu_this_triton_gets_the_answer_out_of_another_ones_binary(made, t
 @pytest.mark.cuda
 @pytest.mark.slow
 def test_on_a_gpu_another_interpreter_of_the_same_toolchain_is_as_fast(tmp_path, monkeypatch):
-    """Beside its own release the new toolchain is the installed one, which needs no network."""
+    """Beside its release the new toolchain is the installed one, which needs no network."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(toolchain, "_install", lambda wanted, site: None)
     python = toolchain.prepare([f"triton=={triton.__version__}"], settings.at(ROOT), lambda folder: None)

@@ -1,4 +1,4 @@
-"""Two revisions of one op in one process: each runs its own code, and nothing else notices."""
+"""Two revisions of one op in one process: each runs its code, and nothing else notices."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ OPERATORS = """
 def test_a_revision_that_registers_torch_operators_is_refused_before_the_other_runs_its_code(tmp_path):
     head, base = with_operators(tmp_path)
     refused = """
-        found = load_base(task, device, before)  # nothing is timed here, so that head is judged by its own suites
+        found = load_base(task, device, before)  # nothing is timed here, so that head is judged by its suites
         print(found.op, found.note.kind, found.note.facts["namespace"])
         device.absent = None
         try:

@@ -1,4 +1,4 @@
-"""The worker's own program on the fake device: its answer to each job."""
+"""The worker's program on the fake device: its answer to each job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A program that is confined writes to its own folders, reaches no other process, and leaves none behind."""
+"""A program that is confined writes to its folders, reaches no other process, and leaves none behind."""
 
 from __future__ import annotations
 

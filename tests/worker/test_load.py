@@ -26,7 +26,7 @@ FILES = {
 
 
 class OpFolder:
-    """An op with its own name, so that no module of another test is found instead."""
+    """An op with its name, so that no module of another test is found instead."""
 
     def __init__(self, root: Path, op: str):
         self.op, self.folder = op, root / op

@@ -51,7 +51,7 @@ def summary(us):
 
 
 def measured(side, case, index, us=100.0, state=None):
-    """A block of head, whose kernel takes `us`, or of the base."""
+    """A block of head, with a kernel that takes `us`, or of the base."""
     arms = {"base": us} if side == BASE else {"kernel": us, "reference": 150.0}
     block = Block(
         index,

@@ -39,7 +39,7 @@ START = subprocess.Popen
 
 
 class Worker:
-    """Runs `run_worker` on a script in the place of the worker's own program."""
+    """Runs `run_worker` on a script in the place of the worker's program."""
 
     def __init__(self, folder: Path, monkeypatch):
         self.folder = folder

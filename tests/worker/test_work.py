@@ -48,7 +48,7 @@ class MessageChannel:
         self.said.append(message)
 
     def stay_alive(self):
-        """Nobody waits for a sign of life."""
+        """No one waits for a sign of life."""
 
     def ask(self, message):
         return '{"index": 0, "cases": []}'

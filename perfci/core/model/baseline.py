@@ -63,7 +63,7 @@ class StepCase:
 
 @dataclass(frozen=True)
 class Step:
-    """A change of the environment after which numbers were recorded anew: nobody's kernel did it."""
+    """A change of the environment after which numbers were recorded anew: no one's kernel did it."""
 
     date: str  # ISO 8601, UTC
     why: str

@@ -133,7 +133,7 @@ class Look:
     tau: float  # allowed slow-down, log scale
     p_differs: float = 1.0
     """of |d| >= tau, the larger of two one-sided tests: small where kernel and base are as good as equal"""
-    apart: bool = False  # each revision was timed in a process of its own: only the final looks can clear it
+    apart: bool = False  # each revision was timed in a separate process: only the final looks can clear it
     adjusted_slower: float = 1.0  # p values adjusted over the cases duelled
     adjusted_faster: float = 1.0
 
@@ -146,7 +146,7 @@ class Tail:
     """
 
     mean: float  # mean over the blocks of the ratio of both means
-    costs: tuple[float, ...]  # the same less the duel's own slow-down, one a process
+    costs: tuple[float, ...]  # the same less the duel's slow-down, one a process
     p90: float  # of the 90th percentiles, median over the blocks
     p: float
     """the smaller of two exact signed-rank tests, of means and of 90th percentiles, over the blocks in which they are
@@ -156,7 +156,7 @@ class Tail:
     times: float  # median of these launches of the kernel / the base's median. 1 if there are none
     apart: float = 0.0  # by how much the slower of two levels is slower than the others, if the blocks fall into levels
     slow_blocks: int = 0  # blocks on that level
-    slow_processes: int = 0  # processes whose blocks are on it, if no process has blocks on both
+    slow_processes: int = 0  # processes with blocks that are on it, if no process has blocks on both
 
 
 @dataclass(frozen=True)

@@ -74,7 +74,7 @@ class Comparison:
     spans: tuple[Screen, ...] = ()
     """the same of the launch's span, with its wider margin. Empty if a launch is one kernel or spans are unknown"""
     alone: tuple[Screen, ...] = ()
-    """the same of the kernel's own time, nothing corrected. Only where the reference left the baseline's range"""
+    """the same of the kernel's time, nothing corrected. Only where the reference left the baseline's range"""
     stale: Reason | None = None  # why the stored baseline cannot speak
     known: bool = False  # the baseline has the case
     measured: bool = True  # this run has the case
@@ -115,7 +115,7 @@ class Judgement:
     expected: Expected | None = None  # the entry that excuses it, or that does not reach so far, or no more
     warns: bool = False  # the gate warns although the verdict is fine: the entry that excuses it has expired
     fails: bool = False
-    """the gate fails although the verdict only warns: it rests on proof that nobody agreed to, or thresholds say so"""
+    """the gate fails although the verdict only warns: it rests on proof that no one agreed to, or thresholds say so"""
     suggested: Suggestion | None = None  # the entry that would excuse it, if one could
 
     @property

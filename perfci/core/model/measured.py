@@ -176,7 +176,7 @@ class AccuracyCase:
     seed: Whole
     fresh: bool = False  # this seed was drawn for this run; `--seed` repeats it
     errors: ErrorStats | None = None
-    reference_errors: ErrorStats | None = None  # errors of the reference in the case's own dtype
+    reference_errors: ErrorStats | None = None  # errors of the reference in the case's dtype
     base_errors: ErrorStats | None = None
     """errors of the base's kernel on the same inputs, of checks that it was called for. Older runs lack them"""
     rtol: float | None = None
@@ -260,7 +260,7 @@ class Block:
     """'kernel/reference', 'kernel/peer:NAME' -> Hodges-Lehmann shift of the launches' logarithms. Positive: the first
     is slower"""
     state: DeviceState = field(default_factory=DeviceState)
-    board: str | None = None  # UUID, if the block was not measured on the run's own board
+    board: str | None = None  # UUID, if the block was not measured on the run's board
     clock_mhz: Amount | None = None  # mean clock before its launches, by light work. None if that was not asked for
     held: bool = False  # the power limit held the clock down
 
@@ -268,7 +268,7 @@ class Block:
 def choose_regime(blocks: Sequence[Block]) -> Sequence[Block]:
     """Returns the blocks at the free clock if they are at least half of them, otherwise all.
 
-    At a clock that the power limit holds down, arms that take turns differ by less than each does on its own.
+    At a clock that the power limit holds down, arms that take turns differ by less than each does alone.
     """
     free = [block for block in blocks if not block.held]
     return free if 2 * len(free) >= len(blocks) else blocks
@@ -315,7 +315,7 @@ class BaseArm:
     duelled: bool = False  # it is timed beside the kernel
     failure: Reason | None = None  # why it cannot be: it raises, or is wrong itself
     peak_bytes: Count | None = None  # most device memory that the process held during its call, inputs included
-    turns: bool = False  # it is timed in a process of its own, in turns with the kernel's
+    turns: bool = False  # it is timed in a separate process, in turns with the kernel's
     compiled: tuple[CompiledKernel, ...] = ()  # what the compiler made of its kernels, unless they are the same
 
 
@@ -383,7 +383,7 @@ class PerformanceCase:
     late: Reason | None = None
     """why it lacks evidence: the time limit was reached before it had its blocks, or further processes"""
     self_reported: Reason | None = None
-    """why the process that timed it also ran the op's own code, where a base's suites judge the op"""
+    """why the process that timed it also ran the op's code, where a base's suites judge the op"""
     compile_again_s: tuple[Amount, ...] = ()
     """the same first call in the fresh processes that looked again, in their order"""
     peers: tuple[PeerArm, ...] = ()  # in the suite's order. None if they were not asked for
@@ -451,5 +451,5 @@ class Coverage:
     target: str  # what the launches are looked through as: sm_90
     gaps: tuple[CoverageGap, ...] = ()  # performance cases with something that accuracy never exercises
     unrun: tuple[str, ...] = ()  # lines of jitted functions that no case runs: FILE:LINE
-    unseen: tuple[str, ...] = ()  # cases whose launches could not be looked through
+    unseen: tuple[str, ...] = ()  # cases with launches that could not be looked through
     failure: Reason | None = None  # why none of its launches could be looked through

@@ -78,7 +78,7 @@ class PlannedOp:
     """id of a case -> the id that it had before, as the performance suite declares"""
     renamed_from: str | None = None  # name that the op had before
     stored: tuple[str, ...] = ()
-    """cases in which it stores tensors in low precision, with * for the tensors' names, which nobody knows yet"""
+    """cases in which it stores tensors in low precision, with * for the tensors' names, which no one knows yet"""
     peers: tuple[str, ...] = ()  # names of further implementations that its performance suite knows
     outdated: Reason | None = None
     """of a kernel or reference that is a copy: how its original has changed since, so that another code is judged"""
@@ -102,11 +102,11 @@ class Base:
     proposed_on: str | None = None
     """the branch, if its name is one that `perfci accept --propose` gives. Anybody can take such a name"""
     changed_pins: tuple[str, ...] = ()  # requirements of the toolchain that it changes
-    expected: tuple[Expected, ...] = ()  # the change's own expected entries, if its rules are not the base's
+    expected: tuple[Expected, ...] = ()  # the change's expected entries, if its rules are not the base's
 
     @property
     def rules(self) -> bool:
-        """Whether a change is judged by this revision's thresholds and baselines, not by its own."""
+        """Whether a change is judged by this revision's thresholds and baselines, not alone."""
         return self.how in {"first_parent", "merge_base"}
 
     @property
@@ -117,7 +117,7 @@ class Base:
 
 @dataclass(frozen=True)
 class AgainCase:
-    """A case that is held against a commit of its own.
+    """A case that is held against a separate commit.
 
     Of `perfci check --retry` one that an earlier run left undecided. Of
     `perfci check --against-release` any.
@@ -137,7 +137,7 @@ class AgainCase:
 
 @dataclass(frozen=True)
 class Again:
-    """What a run duels, each case against a commit of its own."""
+    """What a run duels, each case against a separate commit."""
 
     run: str = ""  # id of the earlier run. Empty if cases are held against a release
     cases: tuple[AgainCase, ...] = ()

@@ -146,7 +146,7 @@ def _choose_function(path: Path, name: str) -> str:
 
 
 def _list_copies(files: SketchFiles, root: Path) -> tuple[Copy, ...]:
-    """The functions' own files as the op gets them, but for those that are imported."""
+    """The functions' files as the op gets them, but for those that are imported."""
     sides = ((files.kernel, files.module), (files.baseline, files.baseline_module))
     paths = dict.fromkeys(Path(file) for file, module in sides if file and not module)
     return tuple(

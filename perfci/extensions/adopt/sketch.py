@@ -22,13 +22,13 @@ TEMPLATES = HERE / "templates"
 
 @dataclass(frozen=True)
 class SketchFunction:
-    """A function in somebody's own file: the kernel, or the reference."""
+    """A function in somebody's file: the kernel, or the reference."""
 
     module: str  # it is imported by this name
     call: str  # the function, as an expression of `source`
     arguments: tuple[str, ...]  # what it is called with
     device: str | None = None  # cuda or npu, if it asks for such a device
-    hides: bool = False  # the function hides a Triton kernel that it launches by its own name
+    hides: bool = False  # the function hides a Triton kernel that it launches by its name
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Sketch:
 
 
 def draft(op: str, sketch: Sketch, copies: Sequence[Copy]) -> Draft:
-    """Returns the op's files. `copies` are those of the functions' own files that it does not import."""
+    """Returns the op's files. `copies` are those of the functions' files that it does not import."""
     suites = sketch.suites
     # A case of the tests that is an edge stands among these.
     known = {point for grid in suites.edges for point in itertools.product(*grid.values())}

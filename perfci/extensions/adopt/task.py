@@ -13,7 +13,7 @@ class SketchFiles:
     """Functions that a new op is made of."""
 
     kernel: str  # its file. Empty: the module's
-    function: str  # or a class, whose objects are called
+    function: str  # or a class, with objects that are called
     module: str | None = None  # name by which the kernel's file is imported. None: by its path
     reference: str | None = None  # a dotted path, or a function of `baseline`
     baseline: str | None = None  # file of the reference

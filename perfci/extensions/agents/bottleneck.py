@@ -39,7 +39,7 @@ _STALLS = {  # counter -> what shortens it, and what a warp waits for
     "stall_mio_throttle": ("less_shared", as_fact("shared memory")),
     "stall_lg_throttle": ("wider_loads", as_fact("the queue of loads and stores")),
     "stall_math_pipe_throttle": ("larger_tiles", as_fact("a pipe that calculates")),
-    "stall_wait": ("larger_tiles", as_fact("its own last instruction")),
+    "stall_wait": ("larger_tiles", as_fact("its last instruction")),
     "stall_no_instruction": ("smaller_tiles", as_fact("instructions to be fetched")),
 }
 _GENERAL = {  # what helps against a bound without further evidence

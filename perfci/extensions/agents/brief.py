@@ -95,7 +95,7 @@ def check_words(words: str, op: PlannedOp) -> Iterator[Reason]:
 
 
 def _write_call(op: PlannedOp) -> str:
-    # Of defaults nobody knows any more which lists were tuples, as most are.
+    # Of defaults no one knows any more which lists were tuples, as most are.
     return f"{op.op}({', '.join(op.signature)})".translate(str.maketrans("[]", "()"))
 
 

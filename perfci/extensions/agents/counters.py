@@ -65,11 +65,11 @@ def count_by_ncu(calls: CountedCalls) -> Counters:
     with temporary_folder("ncu") as folder:
         log = folder / "ncu.csv"
         while True:
-            # Clocks stay as they are: perfci changes none. Without a flush a warm call finds its own data in L2.
+            # Clocks stay as they are: perfci changes none. Without a flush a warm call finds its data in L2.
             options = ["--csv", "--print-units", "base", "--log-file", str(log), "--force-overwrite"]
             options += ["--profile-from-start", "off", "--target-processes", "all", "--clock-control", "none"]
             options += ["--cache-control", "none" if calls.warm else "all", "--metrics", ",".join(wanted)]
-            # It keeps files of its own in the home folder, where a worker cannot write.
+            # It keeps separate files in the home folder, where a worker cannot write.
             home = {**os.environ, "HOME": str(folder)}
             process = subprocess.Popen([ncu, *options, *calls.again], stdin=subprocess.DEVNULL, env=home)
             try:

@@ -35,7 +35,7 @@ class Evaluation:
     wrong or there is none. correct, kept: 1 or 0. gain, gain_low, gain_high: over the best so far, 0.2 is 20 % faster.
     speedup: reference time / kernel time, geometric mean"""
     artifacts: Mapping[str, str] = field(default_factory=dict)
-    """verdict, reasons (sentences) and round (JSON): what to tell whoever writes the next candidate"""
+    """verdict, reasons (sentences) and round (JSON): what to tell anyone who writes the next candidate"""
 
 
 def evaluate(

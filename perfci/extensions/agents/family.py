@@ -1,4 +1,4 @@
-"""The rounds of one start as a family: whoever keeps the best of many tries would keep noise without a correction.
+"""The rounds of one start as a family: anyone who keeps the best of many tries would keep noise without a correction.
 
 Round k of a start is judged by the share 1 / (k (k + 1)) of alpha. These shares sum up to 1 however many rounds follow,
 and each round is timed anew, so alpha bounds the chance that any of them is kept though it is no better, whatever the
@@ -11,10 +11,10 @@ from perfci.statistics.exact import CONFIDENCE
 
 
 def weigh_round(place: int) -> int:
-    """How many times a round's own cases its family counts. place: 1, 2, ... among the tried rounds of its start."""
+    """How many times a round's cases its family counts. place: 1, 2, ... among the tried rounds of its start."""
     return place * (place + 1)
 
 
 def find_confidence(place: int) -> float:
-    """Confidence of a round's own intervals, so that those of all rounds hold together with 95 %."""
+    """Confidence of a round's intervals, so that those of all rounds hold together with 95 %."""
     return 1 - (1 - CONFIDENCE) / weigh_round(place)

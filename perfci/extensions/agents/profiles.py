@@ -48,7 +48,7 @@ def profile_op(settings: Settings, request: Request, listener: Listener, command
         opening = plan_opening(own, device.kind, run.plan.seed, request.timer)
         task = ProfileOp(place=place_ops(own, list_files([chosen])), opening=opening, cases=tuple(seen))
         around = make_environment(bench, WorkerPlace(f"profile-{op.op}", device.kind))
-        # A process of the profiler's own makes the calls, in which CUDA names its threads.
+        # A process of the profiler's makes the calls, in which CUDA names its threads.
         around = dataclasses.replace(around, writable=(*around.writable, Path("/proc")))
         note = run_worker(task, around, lambda each: heard.append(each) if isinstance(each, Looked) else listener(each))
         found = heard[-1]

@@ -106,7 +106,7 @@ def _decide(
         (RoundVerdict.WRONG, [row for row in rows if row.verdict is Verdict.WRONG]),
         (RoundVerdict.ERROR, [row for row in rows if row.verdict is Verdict.ERROR]),
         (RoundVerdict.REFUSED, [row for row in rows if row.verdict in {Verdict.SUSPECT, Verdict.WEAKENED}]),
-        # Answers that nobody could check, and cases that were not timed beside the base: there is no verdict.
+        # Answers that no one could check, and cases that were not timed beside the base: there is no verdict.
         (RoundVerdict.ERROR, [row for row in doubts if row in late or not (row.comparison and row.comparison.duel)]),
     ):
         if said:
@@ -118,7 +118,7 @@ def _decide(
     certain = [row for row in timed if row not in doubts]
     faster = sum(any(reason.kind in _FASTER for reason in row.reasons) for row in certain)
     slower = sum(any(reason.kind in _SLOWER for reason in row.reasons) or row.verdict in _WORSE for row in certain)
-    # Not beyond doubt, yet by more than is allowed: nobody would keep it for the cases that are faster.
+    # Not beyond doubt, yet by more than is allowed: no one would keep it for the cases that are faster.
     doubtful = sum(_look_at(row)[1] for row in doubts)
     if open_:  # so it ends after its first process, by what its cases look like
         faster, slower = faster + sum(_look_at(row)[0] for row in doubts), slower + doubtful

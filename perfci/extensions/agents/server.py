@@ -1,6 +1,6 @@
 """`perfci mcp`: what an agent needs to make a kernel faster, as tools of the Model Context Protocol on standard input.
 
-Requests are heard in a thread of their own, and the main thread answers one after the other: rounds never overlap,
+Requests are heard in a separate thread, and the main thread answers one after the other: rounds never overlap,
 signals end them as they end a command, and workers are forked from a process that has imported torch once.
 """
 
@@ -44,7 +44,7 @@ def _plain(record: object) -> Answer:
 
 
 class Tools:
-    """The tools, `answer_NAME` each. Raise PerfciError, whose sentence is the answer then."""
+    """The tools, `answer_NAME` each. Raise PerfciError, with a sentence that is the answer then."""
 
     def __init__(self, settings: Settings, device: str, device_s: float, listener: Listener) -> None:
         self._settings, self._device, self._listener = settings, device, listener
@@ -116,7 +116,7 @@ def serve(settings: Settings, device: str, device_s: float, listener: Listener) 
 
     Raises MissingPackageError without the extra `mcp`.
     """
-    import asyncio  # not for whoever calls the tools themselves
+    import asyncio  # not for anyone who calls the tools themselves
 
     try:
         from mcp.server.mcpserver import MCPServer

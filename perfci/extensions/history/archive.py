@@ -37,7 +37,7 @@ class Imported:
 def import_project(store: HistoryStore, where: Settings, runs: Sequence[StoredRun], kept: int) -> Imported:
     """Copies every history of a project to a store, then these runs. What is there already is not written again.
 
-    kept: newest runs of an op whose blocks stay. Raises StoredFileError if the store fails: the ops before it are
+    kept: newest runs of an op with blocks that stay. Raises StoredFileError if the store fails: the ops before it are
     there, and the next import goes on from there.
     """
     done = Imported()

@@ -31,7 +31,7 @@ class Culprit:
     suspects: tuple[Commit, ...]  # one, or several that look the same
     change: float  # that came in here by the search, ratio - 1
     sure: float | None  # least chance that it is so, None if answers are exact
-    own: Interval | None = None  # its duel with its own parent, ratio - 1
+    own: Interval | None = None  # its duel with its parent, ratio - 1
     confirmed: bool | None = None  # whether that duel shows what the search found, None if there was none
     files: tuple[str, ...] = ()  # of the op that it changed
     said: tuple[Reason, ...] = ()
@@ -118,7 +118,7 @@ def _search_loss(whole: Bisection, first: TriedRevision, revisions: Revisions, a
 
 
 def _confirm(place: Loss, search: BisectionSearch, revisions: Revisions) -> Culprit:
-    """The culprit beside its own parent: fresh evidence, of what it alone does."""
+    """The culprit beside its parent: fresh evidence, of what it alone does."""
     commits = tuple(revisions.describe(suspect) for suspect in place.suspects)
     culprit = Culprit(commits, math.expm1(place.gap), find_certainty(place.error))
     if len(commits) > 1:

@@ -176,7 +176,7 @@ def choose_next(left: Sequence[str], skipped: int) -> str | None:
 
 
 def confirm(shown: Shown, gap: float, stray: Stray) -> tuple[bool, float]:
-    """Whether a culprit's duel with its own parent shows the gap (log scale), and the chance that noise alone does."""
+    """Whether a culprit's duel with its parent shows the gap (log scale), and the chance that noise alone does."""
     return shown.shift >= HALF * gap, stray.chance(HALF * gap, shown)
 
 

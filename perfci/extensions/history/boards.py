@@ -23,7 +23,7 @@ ALPHA = 0.01  # chance, at most, that a look names any board of a model of which
 LEAST_RATIO = 1.25  # a smaller ratio of spreads is never reported, however sure it is
 LEAST_SHARE = 0.05  # the same of a share, less the other boards'
 NEWEST = 30  # runs of a board that count, since boards are repaired
-OTHERS = 200  # runs of other boards that its own are compared with, at most
+OTHERS = 200  # runs of other boards that its are compared with, at most
 
 DRAWS = 9_999
 
@@ -92,7 +92,7 @@ class _Unit:
     """A run on a board."""
 
     run: str
-    created: str  # or when the next one was, if its own clock was ahead
+    created: str  # or when the next one was, if its clock was ahead
     counts: NDArray[np.int64] = field(default_factory=lambda: np.zeros((2, 2), np.int64))
     """for inconclusive and overturned: cases, and those that might have been"""
     spreads: list[float] = field(default_factory=list)

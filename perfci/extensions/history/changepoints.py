@@ -31,7 +31,7 @@ LEAST = 0.0025  # a smaller step, ratio, is never reported, however quiet the ru
 STORED_LEAST = 0.05  # the same for figures of storage in low precision: rounding may cause a smaller step
 
 STORED_ZEROS: Mapping[str, float] = {"stored_p99": 1e-12, "clip_ratio": 1e-3, "divergence": 1e-2}
-"""Figure of storage in low precision -> what a smaller value counts as, since nobody would act below it."""
+"""Figure of storage in low precision -> what a smaller value counts as, since no one would act below it."""
 
 NEAR = 2  # most runs between a step of one figure and a step of the other if the two are one
 
@@ -54,7 +54,7 @@ class Cause(StrEnum):
     """What explains a step."""
 
     ACCEPTED = "accepted"  # a loss that people accepted
-    ENVIRONMENT = "environment"  # a new driver, torch, Triton, ...: nobody's fault
+    ENVIRONMENT = "environment"  # a new driver, torch, Triton, ...: no one's fault
     BOARD = "board"
     """no board was used both before and after, or the boards changed and the step is as small as boards differ"""
     REFERENCE = "reference"  # the reference moved as well, or moved alone
@@ -79,7 +79,7 @@ class ChangePoint:
 
     @property
     def unexplained(self) -> bool:
-        """Whether the kernel has become slower, nothing else explains it, nobody accepted it, and it lasts."""
+        """Whether the kernel has become slower, nothing else explains it, no one accepted it, and it lasts."""
         return self.cause is Cause.KERNEL and self.size.value > 0 and self.lasting and self.why is None
 
 

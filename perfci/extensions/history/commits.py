@@ -62,7 +62,7 @@ def list_halving(
     without = tuple(f"^{commit}" for commit in sorted(good))
     listed = ask(folder, "--literal-pathspecs", "rev-list", *options, bad, *without, "--", *_limit(paths))
     found = [(line.split(" ", 1)[0], _DISTANCE.search(line)) for line in listed.splitlines()]
-    # Git's order, but for equal distances, among which git's own depends on its version.
+    # Git's order, but for equal distances, among which git's depends on its version.
     ordered = sorted(found, key=lambda one: -int(one[1][1]) if one[1] else 0)
     return tuple(commit for commit, _ in ordered)
 

@@ -1,6 +1,6 @@
 """Every case duelled with the last release: finds slow-downs that came bit by bit, each of them allowed.
 
-Accepted runs show such a creep late (how-thresholds-tighten.md), so the release's own files are duelled. A case with a
+Accepted runs show such a creep late (how-thresholds-tighten.md), so the release's files are duelled. A case with a
 loss that people accepted since (an epoch) is duelled with the commit of that run instead.
 """
 

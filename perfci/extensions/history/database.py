@@ -56,7 +56,7 @@ class HistoryStore:
 
     @contextmanager
     def take_turn(self) -> Iterator[sa.Connection]:
-        """Nobody else writes until it ends. A server keeps all that is written within or nothing."""
+        """No one else writes until it ends. A server keeps all that is written within or nothing."""
         if self.folder:
             with held(self.folder), self.engine.connect() as connection:
                 yield connection
@@ -138,7 +138,7 @@ class HistoryStore:
                 known = [row.case_id for row in self.ask(f"SELECT DISTINCT case_id FROM cases {_MINE}", **mine)]
                 mine["wanted"] = [case for case in known if case in former or matches(case, pattern)]
                 among += " AND case_id IN :wanted"
-            # A copy that broke off between two files left cases whose run comes with the next one.
+            # A copy that broke off between two files left cases with a run that comes with the next one.
             lists: dict[str, dict[str, list[Any]]] = {run.run: {} for run in runs}
             for row in self.ask(f"SELECT run, suite, figures FROM cases {_MINE} {among} ORDER BY case_id", **mine):
                 field, record = SUITES[row.suite]

@@ -20,7 +20,7 @@ class Release:
     """What accepted runs are compared with."""
 
     name: str  # of its tag, or as somebody named it
-    commits: frozenset[str]  # its own and all before it
+    commits: frozenset[str]  # its and all before it
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def find_ends(runs: Sequence[HistoryRun], release: Release | None) -> tuple[Sequ
         kept = runs[-KEPT:]
         ends = min(ENDS, len(kept) // 2)
         return kept[:ends], kept[len(kept) - ends :]
-    # Runs stand in the order of acceptance, so one whose commit is unknown here lies where its neighbours do.
+    # Runs stand in the order of acceptance, so one with a commit that is unknown here lies where its neighbours do.
     known = [at for at, run in enumerate(runs, 1) if run.environment.commit in release.commits]
     place = known[-1] if known else 0
     return runs[max(place - ENDS, 0) : place], runs[place:][-ENDS:]

@@ -84,7 +84,7 @@ class PastSections:
 
 
 def read_sections(run: Run, _: Settings, rules: Settings) -> PastSections:
-    """Returns the History sections of a run. rules: the project whose histories count."""
+    """Returns the History sections of a run. rules: the project with histories that count."""
     return PastSections(run, read_histories(run, rules))
 
 

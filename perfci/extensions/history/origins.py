@@ -87,7 +87,7 @@ def explain(
 ) -> list[Explained]:
     """The thresholds in force now, op by op and device by device. With a pattern all values of the cases that it fits.
 
-    Raises UsageError for what nobody knows, and StoredFileError for files that cannot be read. Nothing is measured.
+    Raises UsageError for what no one knows, and StoredFileError for files that cannot be read. Nothing is measured.
     """
     today = day or datetime.now(UTC).date()
     written = load(settings.thresholds, list_known_ops(settings), settings.root)

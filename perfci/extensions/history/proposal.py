@@ -1,6 +1,6 @@
 """What another job left in the folders of baselines and thresholds: read as data, compared, and put into words.
 
-Nothing of it is run or believed: only regular files of bounded size and known names, as perfci's own readers read them.
+Nothing of it is run or believed: only regular files of bounded size and known names, as perfci's readers read them.
 """
 
 import math

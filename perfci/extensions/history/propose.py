@@ -166,7 +166,7 @@ def find_remote(environ: Mapping[str, str]) -> Remote:
 
 
 def find_prefix(root: Path, environ: Mapping[str, str], repository: Path | None) -> str:
-    """The project's path in its repository, with a slash at the end. Empty for the repository's own root."""
+    """The project's path in its repository, with a slash at the end. Empty for the repository's root."""
     known = environ.get("CI_PROJECT_DIR")
     for folder in (Path(known) if known else None, repository):
         if folder and root.is_relative_to(folder.resolve()):
@@ -183,7 +183,7 @@ class _TemporaryClone:
     remote: Remote
 
     def variables(self) -> dict[str, str]:
-        """The clone's own git directory, and every setting that git gets."""
+        """The clone's git directory, and every setting that git gets."""
         config = {**SETTINGS, "user.name": "perfci", "user.email": "perfci@noreply.invalid"}
         if self.remote.token:
             config["http.extraHeader"] = f"Authorization: Basic {self.remote.secret}"

@@ -44,7 +44,7 @@ class RebaselineOptions:
     """What is to be done with what moved."""
 
     write: bool = False
-    why: str = ""  # what changed around the kernels, for whoever reads the baseline later
+    why: str = ""  # what changed around the kernels, for anyone who reads the baseline later
     included: tuple[str, ...] = ()  # ops that are taken even if their kernels moved alone or their files changed too
     dirty: bool = False  # runs of a work tree with uncommitted changes are taken too
 
@@ -67,8 +67,8 @@ class Rebaselined:
 
     op: str
     differs: tuple[Difference, ...] = ()  # of any of the cases, those fields first that may move a number
-    cases: tuple[CaseMove, ...] = ()  # those whose environment is another now
-    taken: tuple[str, ...] = ()  # case ids whose numbers are stored anew, or would be by --write
+    cases: tuple[CaseMove, ...] = ()  # those with an environment that is another now
+    taken: tuple[str, ...] = ()  # case ids with numbers that are stored anew, or would be by --write
     withheld: tuple[Reason, ...] = ()  # why cases, or the op, stay as they were although the environment changed
     said: tuple[Reason, ...] = ()  # what else people should know
     failure: Reason | None = None  # why its file could not be read or written, and so nothing of it changed

@@ -36,7 +36,7 @@ def relax(
 ) -> tuple[Relaxed, bool]:
     """Writes an entry that loosens a threshold until a day. Returns it, and whether it took the place of another one.
 
-    Raises UsageError for what nobody knows and for an unfit reason, day or value, and StoredFileError for files.
+    Raises UsageError for what no one knows and for an unfit reason, day or value, and StoredFileError for files.
     """
     today = day or datetime.now(UTC).date()
     written = load(settings.thresholds, list_known_ops(settings), settings.root)
@@ -94,7 +94,7 @@ def refuse_link(settings: Settings, path: Path) -> None:
 
 
 def write_relaxed(path: Path, content: bytes | None, entry: Relaxed) -> bytes:
-    """An op's file with an entry under `relaxed`. Raises StoredFileError for one whose layout cannot be kept."""
+    """An op's file with an entry under `relaxed`. Raises StoredFileError for one with a layout that cannot be kept."""
     text = decode_text(path, content or b"")
     end = "\r\n" if "\r\n" in text else "\n"
     lines = text.splitlines(keepends=True)

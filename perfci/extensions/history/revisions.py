@@ -90,7 +90,7 @@ class Revisions:
         self._open: tuple[str, str | None, Run, Experiment] | None = None  # of the revision tried last
 
     def suspects(self, good: Collection[str], bad: str) -> Sequence[str]:
-        """Returns commits by git's own bisection, those that touch the op's files if these are known."""
+        """Returns commits by git's bisection, those that touch the op's files if these are known."""
         root, first_parent = self.settings.root, self._options.first_parent
         paths = () if any(each.opaque for each in self._prints.values()) else self._list_files()
         halving = commits.list_halving(root, good, bad, paths, first_parent=first_parent)

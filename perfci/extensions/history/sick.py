@@ -8,7 +8,7 @@ from perfci.core.errors import StoredFileError
 from perfci.extensions.history.boards import compare_boards
 from perfci.store.history import history_devices, history_ops, read_history
 
-MOST_OPS = 50  # of a model whose histories are read: a sick board shows in each, and a plan takes seconds
+MOST_OPS = 50  # of a model with histories that are read: a sick board shows in each, and a plan takes seconds
 
 
 def find_sick(baselines: Path) -> Iterator[str]:

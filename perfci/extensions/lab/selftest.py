@@ -74,7 +74,7 @@ class SelfTest:
 
 
 def selftest(settings: Settings, request: Request, command: str, listener: Listener) -> SelfTest:
-    """Try perfci on the project's own ops. Each try leaves a run in reports/selftest. Raises DeviceError."""
+    """Try perfci on the project's ops. Each try leaves a run in reports/selftest. Raises DeviceError."""
     where = [dataclasses.replace(settings, reports=settings.reports / "selftest" / name) for name in TRIALS]
     with claim_bench(where[0], listener) as bench:
         if describe_ops(bench, request).device.kind in UNTIMED:
@@ -94,7 +94,7 @@ def selftest(settings: Settings, request: Request, command: str, listener: Liste
 
 
 def copy_tree(bench: Bench) -> BaseTree:
-    """The work tree copied, as its own base."""
+    """The work tree copied, as its base."""
     settings, target = bench.settings, bench.folder / FOLDER
     ours = {settings.reports.parent, settings.reports.parent.parent, bench.folder}
     by_name = shutil.ignore_patterns(*LEFT_OUT)

@@ -1,4 +1,4 @@
-"""Timer of the first tier on Ascend: the chip's own records, as torch_npu.profiler writes them to kernel_details.csv.
+"""Timer of the first tier on Ascend: the chip's records, as torch_npu.profiler writes them to kernel_details.csv.
 
 Copies by the chip's copy engine are in task_time_*.csv beside it, if the parser leaves that. Whatever is missing, cut
 off or unreadable ends the session with a DeviceError.
@@ -23,7 +23,7 @@ from perfci.device.timers import NAME, ActivitySession, CacheFlush, Record, spli
 DETAILS = "kernel_details.csv"  # below ASCEND_PROFILER_OUTPUT
 TASKS = "task_time_*.csv"  # below PROF_*/mindstudio_profiler_output
 
-WAIT_S, _POLL_S = 20.0, 0.5  # The parser works in processes of its own. So long its file is waited for, each time.
+WAIT_S, _POLL_S = 20.0, 0.5  # The parser works in separate processes. So long its file is waited for, each time.
 RETRIES = 2  # how often the parser is asked again
 
 _COLUMNS = {  # ours -> those of kernel_details.csv and of the op_summary that it is made from
@@ -149,7 +149,7 @@ def npu_profiler_session(
         profiler_level=profiler.ProfilerLevel.Level1,
         aic_metrics=getattr(profiler.AiCMetrics, metrics),
         export_type=profiler.ExportType.Text,
-        data_simplification=False,  # else copies are thrown away with CANN's own files
+        data_simplification=False,  # else copies are thrown away with CANN's files
     )
     with temporary_folder("npu") as folder:
         profile = profiler.profile(

@@ -94,7 +94,7 @@ def check_triton() -> None:
     version = str(getattr(triton, "__version__", "?"))
     try:
         target = triton.runtime.driver.active.get_current_target()
-    except Exception as error:  # also what its driver's own start raises
+    except Exception as error:  # also what its driver's start raises
         kind = "npu_no_compiler" if "ascend" in backends else "npu_triton_overwritten"
         raise DeviceError(kind, triton=version, message=_take_first_line(error)) from error
     if target.backend != BACKEND:

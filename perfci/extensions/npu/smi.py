@@ -178,7 +178,7 @@ class Monitor:
         return self._table
 
     def serial(self) -> str | None:
-        """The chip's own number, burnt into its die. Else its card's, with the chip's place on it."""
+        """The chip's number, burnt into its die. Else its card's, with the chip's place on it."""
         if self.place is None:
             return None
         chip = str(self.place.chip)

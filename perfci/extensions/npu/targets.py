@@ -16,7 +16,7 @@ class NpuTarget(Target):
     """An NPU. It has neither threads nor registers."""
 
     backend = "npu"
-    warp_size = 0  # as triton-ascend's own driver has it
+    warp_size = 0  # as triton-ascend's driver has it
     registers = 0
 
     @property

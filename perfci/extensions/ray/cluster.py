@@ -170,7 +170,7 @@ def _connect(address: str) -> Iterator[Any]:
                 break
     except Exception as error:  # each kind of address has errors of its own
         raise _call_unreachable(address, error) from error
-    signal.signal(signal.SIGTERM, stop)  # Ray's own would end this process without saving
+    signal.signal(signal.SIGTERM, stop)  # Ray's would end this process without saving
     ray.cloudpickle.register_pickle_by_value(on_node)  # a node may lack perfci
     try:
         yield ray
@@ -268,6 +268,6 @@ def pack(settings: Settings, top: Path, *revisions: str) -> bytes:
         sent = [(top / name, name) for name in dict.fromkeys(names) if os.path.lexists(top / name)]
         for path, name in [(home, ".git"), *sent]:
             if not path.is_relative_to(settings.reports):
-                # Without owners: git trusts a repository only if it belongs to whoever unpacks it.
+                # Without owners: git trusts a repository only if it belongs to anyone who unpacks it.
                 archive.add(path, name, filter=lambda each: each.replace(uid=0, gid=0, uname="", gname="", deep=False))
     return packed.getvalue()

@@ -68,7 +68,7 @@ class Finder:
         return [path for path in found if not path.endswith(_NO_DATA)]
 
     def below(self, folder: str, above: frozenset[str] = frozenset(), *, hidden: bool = False) -> Iterator[str]:
-        """Yields every file but Python's own caches; links are followed, but never in a circle.
+        """Yields every file but Python's caches; links are followed, but never in a circle.
 
         hidden: those in hidden folders too, which may be a repository or an environment if the folder is not an op's.
         """

@@ -57,7 +57,7 @@ def _list_pins(file: str, text: str) -> Iterator[str]:
     elif file == ".gitlab-ci.yml":
         lines = (line.strip().removeprefix("-").strip() for line in text.splitlines())
         yield from (image["image"] for line in lines if (image := _IMAGE.match(line)))
-    else:  # requirements on lines of their own, in quotes, or as keys such as poetry's: torch = "^2.6"
+    else:  # requirements on separate lines, in quotes, or as keys such as poetry's: torch = "^2.6"
         for line in text.replace("\\\n", " ").splitlines():
             plain = re.split(r"(?:^|\s)#|\s--hash", line)[0].strip()
             if _INDEX.match(plain):

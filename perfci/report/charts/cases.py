@@ -176,7 +176,7 @@ def _find_ends(values: Floats) -> tuple[float, float]:
 
 
 def list_launched(case: CaseChart) -> list[str]:
-    """The arms whose launches are drawn: beside a base nothing widens the axis, so that a small step is seen."""
+    """The arms with launches that are drawn: beside a base nothing widens the axis, so that a small step is seen."""
     return ["kernel", "base"] if case.beside_base else part_arms(case.launches)[0]
 
 

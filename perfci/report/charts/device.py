@@ -108,7 +108,7 @@ def _is_by_memory(working_points: Sequence[WorkingPoint]) -> bool:
 
 
 def choose_sized(working_points: Iterable[WorkingPoint]) -> dict[str, list[WorkingPoint]]:
-    """The points whose size is known, of the ops that have FEWEST sizes."""
+    """The points with a size that is known, of the ops that have FEWEST sizes."""
     ops: dict[str, list[WorkingPoint]] = {}
     for one in working_points:
         ops.setdefault(one.op, []).append(one)

@@ -108,7 +108,7 @@ def caption_of(text: str) -> str:
 
 @contextmanager
 def apply_style() -> Iterator[None]:
-    """Settings under which figures are drawn and saved, whatever the user's own are."""
+    """Settings under which figures are drawn and saved, whatever the user's are."""
     import matplotlib as mpl
 
     font = None if spoken() == ENGLISH else find_font()

@@ -172,7 +172,7 @@ def render_page(template: str, package: str = HERE, styles: Sequence[str] = (), 
     """
     style = _read_part(HERE, "style.css") + "".join(_read_part(package, name) for name in styles)
     script = _read_part(HERE, "page.js")
-    # The texts of the script. Braces are its own to fill.
+    # The texts of the script. Braces are its to fill.
     controls = {
         "shown": say("{shown} of {count} rows", shown="{shown}", count="{count}"),
         "nothing": say("No row matches; clear the filters to see all {count}.", count="{count}"),

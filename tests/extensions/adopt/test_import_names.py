@@ -58,7 +58,7 @@ def find_file(project: Path, module: str) -> str:
         (["__init__.py", "silu.py"], "silu"),
         (["python/mylib/__init__.py", "python/mylib/silu.py"], "python.mylib.silu"),
         (["kernels/_gates.py"], "_gates"),
-        (["op/silu.py"], "op.silu"),  # beside the op's own folder of that name
+        (["op/silu.py"], "op.silu"),  # beside the op's folder of that name
     ],
 )
 def test_a_file_of_the_project_is_imported_in_every_layout(project, files, expected):

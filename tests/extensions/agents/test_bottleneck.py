@@ -1,4 +1,4 @@
-"""Which bound a case has and what it is advised, for cases whose answer is known."""
+"""Which bound a case has and what it is advised, for cases with an answer that is known."""
 
 import pytest
 

@@ -23,7 +23,7 @@ SPEED = "US_PER_MEGABYTE = 320.0"
 
 @pytest.fixture
 def search(project, monkeypatch, tmp_path):
-    """A function that has a candidate judged, whose file differs from scale's kernel in this text."""
+    """A function that has a candidate judged, with a file that differs from scale's kernel in this text."""
     alone(monkeypatch, tmp_path)
     begin_topic(project.root)
     text = project.op_file("scale", "triton").read_text()

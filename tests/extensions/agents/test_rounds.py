@@ -235,7 +235,7 @@ def test_a_change_of_the_suites_or_the_reference_is_refused_even_if_it_is_commit
     for found, part in zip(rounds(kept)[1:], (*parts, "baseline"), strict=True):
         assert (found.verdict, kinds(found), found.commit) == ("refused", ["round_outside"], None)
         assert f"scale_{part}.py" in sentence(found.reasons[0])
-    # Whoever agrees with the other suites begins anew.
+    # Anyone who agrees with the other suites begins anew.
     attempt(kept, 310.0, "--against", "HEAD")
     assert (last(kept).best, last(kept).place) == (0, 1)
 

@@ -75,7 +75,7 @@ def test_the_culprit_stands_with_how_sure_it_is_and_what_to_do(terminal):
         "  kernels/relu/relu_triton.py",
         "  kernels/relu/table.bin",
         "  sure to at least 99.87 %; revisions tried: 1",
-        "  beside its own parent: +4.0 % (+3.6 % .. +4.4 %)",
+        "  beside its parent: +4.0 % (+3.6 % .. +4.4 %)",
         "  Look at it:",
         "    git show 5555555555",
         "    git worktree add ../perfci-5555555555 5555555555",

@@ -85,7 +85,7 @@ def _numbered(text):
 
 @pytest.mark.slow
 def test_what_is_installed_from_the_work_tree_is_each_revisions_own(project, editable):
-    """An editable installation leads every import to the work tree, whose code is none of the revisions'."""
+    """An editable installation leads every import to the work tree, with a code that is none of the revisions'."""
     editable(project.root, 336.0)
     project.edit("scale", "triton", SPEED, "from speeds import SPEED as US_PER_MEGABYTE")
     files = files_of(project)

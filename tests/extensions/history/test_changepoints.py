@@ -40,7 +40,7 @@ def stepped(count=60, at=40, size=0.02, spread=0.003, seed=1, reference=0.0, env
 
 
 def replaced(made, number, **changes):
-    """With its own commit."""
+    """With its commit."""
     return replace(made, environment=replace(made.environment, commit=f"{number:040x}", **changes))
 
 

@@ -1,4 +1,4 @@
-"""The commits between two revisions, compared with git's own bisection."""
+"""The commits between two revisions, compared with git's bisection."""
 
 import subprocess
 

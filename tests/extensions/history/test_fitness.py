@@ -95,7 +95,7 @@ def test_what_nobody_looked_at_or_cannot_be_read_makes_it_unfit(where, name, fil
     assert found.gate not in FIT
     assert found.gravest[0].title.startswith(name)
     assert found.gravest[0].command == command
-    assert "Nobody looked yet" in found.gravest[0].said[0] or str(path) in found.gravest[0].said[0]
+    assert "No one looked yet" in found.gravest[0].said[0] or str(path) in found.gravest[0].said[0]
 
 
 def test_what_is_of_another_commit_says_nothing_about_this_one(where):

@@ -15,7 +15,7 @@ V1 = Release("v1", frozenset("1" * 40 + str(n) for n in range(4)))  # of runs 0 
 
 
 def history(*times: float, **changes) -> list[HistoryRun]:
-    """Runs of one case with these times, each of a commit of its own."""
+    """Runs of one case with these times, each of a separate commit."""
     found = []
     for number, us in enumerate(times):
         surroundings = {name: values[number] for name, values in changes.items()}

@@ -1,4 +1,4 @@
-"""Accepting leaves a history, takes over no loss that nobody agreed on, and follows what was renamed."""
+"""Accepting leaves a history, takes over no loss that no one agreed on, and follows what was renamed."""
 
 from __future__ import annotations
 

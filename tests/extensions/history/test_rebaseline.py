@@ -22,7 +22,7 @@ CASES = ("rows=1,dtype=float16", "rows=2,dtype=float16")
 
 
 def run_of(settings, name, *, slower=1.0, kernel=1.0, commit=None, ops=("relu", "scale"), cases=CASES, **surroundings):
-    """A run of ops whose blocks have noise; the environment makes all slower, or kernels alone."""
+    """A run of ops with blocks that have noise; the environment makes all slower, or kernels alone."""
     timed = blocks(kernel, clock=slower, seed=sum(map(ord, name)))
     measured = tuple(OpRun(op, (check(),), tuple(PerformanceCase(case, blocks=timed) for case in cases)) for op in ops)
     plan = Plan(tuple(PlannedOp(op, ("rows=4096,dtype=float16",), cases) for op in ops), 1, 1.0, "cuda")

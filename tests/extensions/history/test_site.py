@@ -1,4 +1,4 @@
-"""The site: its pages and their states, for any names and numbers of a history, and its own folder."""
+"""The site: its pages and their states, for any names and numbers of a history, and its folder."""
 
 import base64
 import hashlib
@@ -47,7 +47,7 @@ def page(softmax):
 
 @pytest.fixture
 def root(tmp_path):
-    """A project of two devices, and two ops whose names differ by case alone."""
+    """A project of two devices, and two ops with names that differ by case alone."""
     runs = histories.steady(count=5)
     places = (("nvidia-h200", "softmax"), ("nvidia-h200", "Softmax"), ("ascend-910b", "softmax"))
     return histories.project(tmp_path, dict.fromkeys(places, runs))

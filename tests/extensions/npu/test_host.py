@@ -98,7 +98,7 @@ def test_a_device_that_was_opened_refutes_what_would_have_kept_it_shut():
 
 @pytest.fixture
 def machine(tmp_path):
-    """A machine with two chips, a driver and CANN, whose environment is not sourced."""
+    """A machine with two chips, a driver and CANN, with an environment that is not sourced."""
     (tmp_path / "dev").mkdir()
     for name in ("davinci0", "davinci1", "davinci_manager"):
         (tmp_path / "dev" / name).touch()

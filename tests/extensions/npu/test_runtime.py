@@ -40,7 +40,7 @@ class Npu(SimpleNamespace):
 @pytest.fixture
 def machine(monkeypatch, tmp_path):
     """Installs a torch_npu, or an error at its import, and the device files of a machine."""
-    monkeypatch.setenv(AUTOLOAD, "1")  # so that the code's own setting is undone, even if the name was not set before
+    monkeypatch.setenv(AUTOLOAD, "1")  # so that the code's setting is undone, even if the name was not set before
     monkeypatch.delenv(AUTOLOAD)
     monkeypatch.setattr(runtime, "installed_versions", lambda names: {})
 

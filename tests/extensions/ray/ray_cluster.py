@@ -1,4 +1,4 @@
-"""A Ray cluster in a process of its own: a head and a node with one board each. A line on its input kills the node.
+"""A Ray cluster in a separate process: a head and a node with one board each. A line on its input kills the node.
 
 It prints the address for drivers and the port for clients as one line of JSON. All of it goes when its input ends, so
 that nothing of Ray's is left in the process of the tests.
@@ -36,7 +36,7 @@ LIMITS = {
 
 
 class StandIn:
-    """What perfci uses of the module ray: nodes with a board each, whose tasks are done when they are waited for.
+    """What perfci uses of the module ray: nodes with a board each, with tasks that are done when they are waited for.
 
     around: context in which a node, by its name, does a task.
     """
@@ -100,7 +100,7 @@ def serve() -> None:
     board = {"num_cpus": 1, "include_dashboard": False, "include_log_monitor": False, "no_monitor": True}
     with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder:  # short: sockets lie there
         # WHICH tells a kernel where it is.
-        os.environ["RAY_TMPDIR"] = folder  # else the address is written to /tmp/ray, which nobody makes
+        os.environ["RAY_TMPDIR"] = folder  # else the address is written to /tmp/ray, which no one makes
         home = f"{folder}/ray"
         head = {**board, "ray_client_server_port": port, "temp_dir": home, "env_vars": {"WHICH": "head"}}
         cluster = Cluster(initialize_head=True, head_node_args=head, shutdown_at_exit=False)

@@ -1,6 +1,6 @@
 """A plain harness in one process, as people write one: `naive.py judge DEVICE HEAD BASE OP...` says of each op.
 
-It compares three calls with the reference, then times many more. Each op has a process of its own, which reports
+It compares three calls with the reference, then times many more. Each op has a separate process, which reports
 through a pipe. With `judge,use` another process calls the kernel on fresh inputs of the accuracy suite's shapes.
 """
 
@@ -101,7 +101,7 @@ def clock(kernel: Callable[[Any], object], given: Any, device: str) -> float:
 
 
 def use(op: str, device: str, head: Path, base: Path) -> dict[str, object]:
-    """Whether the kernel is right for a user: in a process that nobody judges, by numbers that numpy works out."""
+    """Whether the kernel is right for a user: in a process that no one judges, by numbers that numpy works out."""
     import numpy as np
 
     kernel = getattr(load(head / op / f"{op}_triton.py", f"{op}_triton"), op)
@@ -132,7 +132,7 @@ def main() -> None:
 
 
 def ask(task: Callable[..., dict[str, object]], op: str, device: str, head: Path, base: Path) -> str:
-    """What a process of its own says."""
+    """What a separate process says."""
     reading, writing = os.pipe()
     if not (child := os.fork()):
         os.close(reading)

@@ -277,7 +277,7 @@ def OP(x):
     float(x[0, 0])  # a call that reads a value is not repeated from a recording
     return honest(x)
 """
-"""Where another process judges it the kernel is right, and never recorded. So its own process has to time it."""
+"""Where another process judges it the kernel is right, and never recorded. So its process has to time it."""
 
 NUMPY_BASELINE = """
 import numpy as np

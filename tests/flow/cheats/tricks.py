@@ -57,7 +57,7 @@ def cheat(x):
         shows="differs_from_itself",
     ),
     "count_in_a_file": Trick(
-        "counts its calls in a file of its own",
+        "counts its calls in a separate file",
         """
 _file = pathlib.Path(os.environ['TMPDIR']) / 'calls'
 
@@ -416,7 +416,7 @@ def cheat(x):
 """,
     ),
     "code_of_a_closure": Trick(
-        "replaces the reference's numpy by a proxy whose product is nothing",
+        "replaces the reference's numpy by a proxy with a product that is nothing",
         """
 class Proxy:
     def __getattr__(self, name):
@@ -463,7 +463,7 @@ def cheat(x):
 """,
     ),
     "patch_closeness": Trick(
-        "perfci's own comparisons find nothing",
+        "perfci's comparisons find nothing",
         """
 def cheat(x):
     closeness = sys.modules.get('perfci.measure.closeness')
@@ -478,7 +478,7 @@ def cheat(x):
 """,
     ),
     "patch_verify": Trick(
-        "perfci's own checks of outputs find nothing",
+        "perfci's checks of outputs find nothing",
         """
 def cheat(x):
     for name in ('perfci.measure.verify', 'perfci.measure.outputs', 'perfci.measure.blocks', 'perfci.measure.prepare'):
@@ -575,7 +575,7 @@ def cheat(x):
 """,
     ),
     "forge_apart": Trick(
-        "says that the two revisions need processes of their own",
+        "says that the two revisions need separate processes",
         """
 def cheat(x):
     spring()
@@ -843,7 +843,7 @@ def cheat(x):
     spring()
     costs.append(0.25)
     x = x.contiguous()
-    # Of a size that nobody else asks for, so that the allocator gives the memory of the call before.
+    # Of a size that no one else asks for, so that the allocator gives the memory of the call before.
     out = torch.empty(x.numel() + (1 << 20), dtype=x.dtype, device=x.device)[: x.numel()].view(x.shape)
     _lazy_kernel[(triton.cdiv(out.numel(), 1024),)](x, out, out.numel(), EVERY=SHARE, BLOCK=1024)
     return out

@@ -1,4 +1,4 @@
-"""The project's own chains: right as they are, and each planted fault is reported with its stage."""
+"""The project's chains: right as they are, and each planted fault is reported with its stage."""
 
 import dataclasses
 import functools

@@ -33,7 +33,7 @@ def check(module, made):
 
 
 def combinations(count):
-    """Small convolutions whose steps differ along both sides, the same ones each time."""
+    """Small convolutions with steps that differ along both sides, the same ones each time."""
     choose = random.Random(3)
     for index in range(count):
         groups = choose.choice([1, 1, 1, 4])

@@ -1,4 +1,4 @@
-"""The slices of `perfci soak` over the ops' own kernels, with their large cases shrunk."""
+"""The slices of `perfci soak` over the ops' kernels, with their large cases shrunk."""
 
 import dataclasses
 import functools

@@ -42,10 +42,10 @@ def test_errors_are_those_of_values_times_scale():
 
 @pytest.mark.parametrize(("dtype", "bits"), [(E4M3, 3), (E5M2, 2)])
 def test_the_mean_relative_error_of_a_float_format_is_that_of_its_mantissa(dtype, bits):
-    """Of values whose logarithm is uniform.
+    """Of values with a logarithm that is uniform.
 
     An error is uniform up to half a step, so a quarter of a step in the mean; the mean of 1 / m over mantissas m from 1
-    to 2 whose logarithm is uniform is 1 / (2 ln 2).
+    to 2 with a logarithm that is uniform is 1 / (2 ln 2).
     """
     x = np.exp2(np.random.default_rng(0).uniform(-3, 3, (400, 400)))
     found = one(x, dtype)

@@ -14,12 +14,12 @@ OP = "kernels/softmax/softmax_triton.py"
 
 
 def others(found) -> set[str]:
-    """The files but the op's own one."""
+    """The files but the op's one."""
     return found.files.keys() - {OP}
 
 
 def refused(found, kind: str, **facts: object) -> None:
-    """Opaque for this reason, whose sentence has all its facts."""
+    """Opaque for this reason, with a sentence that has all its facts."""
     assert found.opaque is not None
     assert found.opaque.kind == kind
     assert kind in catalogue()
@@ -27,7 +27,7 @@ def refused(found, kind: str, **facts: object) -> None:
     assert {name: found.opaque.facts[name] for name in facts} == facts
 
 
-# --- the op's own files -----------------------------------------------------------------------------------------------
+# --- the op's files -----------------------------------------------------------------------------------------------
 
 
 def test_every_file_of_the_ops_folder_counts(write, take):
@@ -192,7 +192,7 @@ def test_a_package_hides_a_module_and_a_namespace_of_its_name(write, take):
 
 
 def test_perfci_itself_is_no_part_of_an_op(write, take):
-    """Both revisions are looked at by one perfci, also in its own repository."""
+    """Both revisions are looked at by one perfci, also in its repository."""
     write({OP: "import perfci", "perfci/__init__.py": "import perfci.secret", "perfci/secret.py": "exec(input())"})
 
     found = take()

@@ -1,4 +1,4 @@
-"""Pages of the example runs, read back with Python's own parser."""
+"""Pages of the example runs, read back with Python's parser."""
 
 import functools
 import json

@@ -144,7 +144,7 @@ def find_form(start: Form, calls: Sequence[Call]) -> tuple[Form, list[Call], boo
 
 
 def _find_shapes(start: Form, calls: Sequence[Call]) -> dict[str, str] | None:
-    """The tensors' shapes as parts of the first one's, for calls whose tensors have other numbers of axes."""
+    """The tensors' shapes as parts of the first one's, for calls with tensors that have other numbers of axes."""
     found, evaluate = {}, start.rehearsal.evaluate
     for name in calls[0].tensors:
         pairs = [(next(iter(call.tensors.values())).shape, call.tensors[name].shape) for call in calls]
@@ -211,7 +211,7 @@ def _write_inputs(
 
 
 def _name_axes(sides: Sequence[Place], calls: Sequence[Call]) -> list[str]:
-    """Names of the axes that begin with these sides: the test's own name if it has exactly one, else a usual one."""
+    """Names of the axes that begin with these sides: the test's name if it has exactly one, else a usual one."""
     chosen = [call for call in calls if call.part == "accuracy"] or calls
     known = set.intersection(*({*call.names} for call in chosen)) - TAKEN
     own = {name: [call.names[name] for call in chosen] for name in sorted(known)}

@@ -303,7 +303,7 @@ def _call(form: Form, part: str, sizes: Sequence[int], dtype: str) -> Call:
 
 
 def _launches_hidden(function: Any, hidden: Mapping[str, Any]) -> bool:
-    """Whether a function launches a Triton kernel by its own name, which it hides from itself."""
+    """Whether a function launches a Triton kernel by its name, which it hides from itself."""
     name, code = getattr(function, "__name__", ""), getattr(function, "__code__", None)
     loads = dis.get_instructions(code) if name in hidden and code else ()
     return any(load.opname == "LOAD_GLOBAL" and load.argval == name for load in loads)
@@ -340,7 +340,7 @@ def _load(path: Path) -> types.ModuleType:
 
 
 def _write_parameters(function: Any, given: set[str], path: Path) -> tuple[tuple[str, ...], list[str]]:
-    """Returns the op's parameters and its call's arguments as text, without odd defaults that nobody gives."""
+    """Returns the op's parameters and its call's arguments as text, without odd defaults that no one gives."""
     shown, handed = list[str](), list[str]()
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind in {parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD}:

@@ -148,13 +148,13 @@ def find_reference(name: str) -> str | None:
 def _find_info(name: str) -> Any:
     """The OpInfo of an operator, by its name or an alias. None if there is none."""
     if "expecttest" not in sys.modules and importlib.util.find_spec("expecttest") is None:
-        sys.modules["expecttest"] = mock.MagicMock(TestCase=object)  # only torch's own tests need it
+        sys.modules["expecttest"] = mock.MagicMock(TestCase=object)  # only torch's tests need it
     try:
         from torch.testing._internal import common_utils
         from torch.testing._internal.common_methods_invocations import op_db
 
         common_utils.set_rng_seed = lambda *_: None  # it imports torch's compiler, which takes seconds
-    except Exception:  # a part of torch that nobody promises
+    except Exception:  # a part of torch that no one promises
         return None
     wanted = name.strip("_")
     for info in op_db:

@@ -42,7 +42,7 @@ def kernels() -> Iterator[dict[str, Any]]:
 def wrap(function: Any, device: str, hidden: dict[str, Any] | None = None) -> Callable[..., Any]:
     """Returns the function such that tensors of every device pass for those of `device`, cuda or npu.
 
-    `hidden` are the kernels of its module. One that has the function's own name gets this name back in the module, as
+    `hidden` are the kernels of its module. One that has the function's name gets this name back in the module, as
     the function launches it by that.
     """
     name_npu()
@@ -81,7 +81,7 @@ class PassingFor(TorchFunctionMode):
     """Answers what is asked about tensors of one device as if they lay on another, and keeps all work on the first."""
 
     def __init__(self, kind: str, real: torch.device, others: frozenset[str] = frozenset()) -> None:
-        """`kind`: cuda or npu, what tensors pass for. `others`: further devices whose tensors are on `real` too."""
+        """`kind`: cuda or npu, what tensors pass for. `others`: further devices with tensors that are on `real` too."""
         super().__init__()
         self._kind, self._real, self._claimed = kind, real, {kind, *others}
 

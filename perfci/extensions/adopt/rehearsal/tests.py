@@ -115,7 +115,7 @@ class _Cut(ast.NodeTransformer):
                 return node.body
             case ast.Import() | ast.ImportFrom() | ast.Assert() | ast.Raise() | ast.ClassDef() | ast.Global():
                 return ast.Pass()
-            case ast.stmt():  # what depends on a result that nobody computed raises, and the next one has its turn
+            case ast.stmt():  # what depends on a result that no one computed raises, and the next one has its turn
                 ends = ast.ExceptHandler(ast.Name("Exception", ast.Load()), None, [ast.Pass()])
                 return ast.Try([node], [ends], [], [])
         return node

@@ -122,7 +122,7 @@ def _show_culprit(bisection: Bisection, culprit: Culprit, number: int) -> Iterat
     elif bisection.failure:
         yield Paragraph(say("every revision was given the same inputs, of seed {seed}", seed=bisection.seed), 2)
     if culprit.own:
-        yield Paragraph(say("beside its own parent: {own}", own=_write_range(culprit.own)), 2)
+        yield Paragraph(say("beside its parent: {own}", own=_write_range(culprit.own)), 2)
     yield from (Paragraph(reason, 2) for reason in culprit.said)
     if others:
         return

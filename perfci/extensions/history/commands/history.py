@@ -58,7 +58,7 @@ def history(
         list[Path], option("--run", "--store: runs copied too; repeat for several.", "the project's reports/", "RUN")
     ] = [],  # noqa: B006
     blocks: Annotated[
-        int, option("--blocks", "--store: newest runs of an op whose blocks stay there.", metavar="N", min=0)
+        int, option("--blocks", "--store: newest runs of an op with blocks that stay there.", metavar="N", min=0)
     ] = KEPT,
     strict: options.Strict = False,
     output: options.Output = "text",

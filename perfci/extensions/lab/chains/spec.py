@@ -12,7 +12,7 @@ class Stage:
     """One step of a chain: an op, or the few lines that a model has around one.
 
     `kernel` and `reference` take what they need by name: inputs of the chain, and what earlier stages gave. A tensor
-    that they give is known to later stages by the stage's name, the tensors of a mapping by their own keys.
+    that they give is known to later stages by the stage's name, the tensors of a mapping by their keys.
     """
 
     name: str

@@ -44,7 +44,7 @@ class Soak:
 def soak_ops(
     settings: Settings, request: Request, listener: Listener, calls: int | None = None, limit: float = DECAY_LIMIT
 ) -> Soak:
-    """Soaks ops, each in workers of its own. calls: of each test. limit: the ratio by which a call may become slower.
+    """Soaks ops, each in separate workers. calls: of each test. limit: the ratio by which a call may become slower.
 
     Raises UsageError if there is no such op or case, PerfciError if the device cannot be opened or times nothing.
     """

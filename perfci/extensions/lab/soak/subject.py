@@ -41,7 +41,7 @@ class SoakSubject:
         return self.device.arrays
 
     def inputs(self, number: int = 0) -> dict[str, Any]:
-        """Inputs of the case. Each number has its own values."""
+        """Inputs of the case. Each number has its values."""
         return bound_inputs(self.suite, self.params, self.arrays.device, self.seed + number)
 
     def outputs(self, inputs: Mapping[str, Any]) -> list[Any]:

@@ -32,7 +32,7 @@ class Work:
     bytes: float | None
     flops: float | None
     dtype: str | None
-    loads: float | None = None  # bytes that its programs load together, each program's own counted
+    loads: float | None = None  # bytes that its programs load together, each program's counted
 
 
 class NoModelError(ValueError):

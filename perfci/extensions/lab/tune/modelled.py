@@ -22,7 +22,7 @@ from perfci.worker.load import load_op
 from perfci.worker.protocol import Doing
 from perfci.worker.static import explain_failure, import_path, install_target
 
-AS_DEVICE = "KERNELS_AS_DEVICE"  # what the ops' own `_launch` reads: the description to launch by
+AS_DEVICE = "KERNELS_AS_DEVICE"  # what the ops' `_launch` reads: the description to launch by
 
 Names = Mapping[str, Any]
 
@@ -82,7 +82,7 @@ class _ModelledSearch(TuningSearch):
         self._launch_as(self._spec)
 
     def _name_config(self, regime: Regime, config: Config | None) -> Names:
-        """What rules may name of a configuration. Nothing if the op's own is in force, which nobody knows."""
+        """What rules may name of a configuration. Nothing if the op's is in force, which no one knows."""
         chosen = regime.current if config is None else config
         return {} if chosen is None else {**pick_fixed(regime.when), **chosen}
 

@@ -14,7 +14,7 @@ from perfci.statistics import exact
 MOST_COARSE = 48  # Candidates of a coarse grid. A larger grid is sampled.
 MOST_TRIED = 160  # candidates of one entry in all
 MOST_POINTS = 50_000  # Most combinations that are looked through. If there are more, so many are drawn.
-LEADERS = 2  # best candidates whose neighbours are tried: one alone may be a local optimum
+LEADERS = 2  # best candidates with neighbours that are tried: one alone may be a local optimum
 
 FINALISTS = 4
 

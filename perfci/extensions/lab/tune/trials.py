@@ -33,7 +33,7 @@ class TuningSearch:
         self.cases = {case_id(params): params for params in choose_cases(suite.cases, task.pattern)}
         self.known = list(task.known)
         self.regimes: tuple[Regime, ...] = ()
-        self.today: Entries | None = None  # what the op has today. None for its own file
+        self.today: Entries | None = None  # what the op has today. None for its file
         self._names: Mapping[str, Any] = {}
         self._entries: dict[str, Entries] = {}
         self._grids: dict[str, Choices] = {}

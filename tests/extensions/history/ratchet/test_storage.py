@@ -19,7 +19,7 @@ STORED = ("stored_p99", "clip_ratio", "divergence")
 
 
 def history(count=40, **figures_of):
-    """Accepted runs whose tensor has these figures, one a run."""
+    """Accepted runs with a tensor that has these figures, one a run."""
     return [
         replace(line(number, [changed(TENSOR, **{name: own(number) for name, own in figures_of.items()})]),
                 environment=HERE)

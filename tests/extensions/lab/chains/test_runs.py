@@ -41,7 +41,7 @@ REFERENCES = {"norm": norm, "product": product, "total": total}
 
 
 def check(kernels=None, references=REFERENCES, inputs=make_inputs, params=CASE, told=None, **fields):
-    """A chain of these stages, some of whose kernels are replaced."""
+    """A chain of these stages, some of with kernels that are replaced."""
     stages = [Stage(name, (kernels or {}).get(name, reference), reference) for name, reference in references.items()]
     chain = Chain(inputs, stages, grid(rows=[16], dtype=["float16"]), **fields)
     describe = lambda error: {"error": type(error).__name__, "message": str(error), "file": "f.py", "line": 3}  # noqa: E731

@@ -1,4 +1,4 @@
-"""Subjects: a function as an op's kernel, on its own device."""
+"""Subjects: a function as an op's kernel, on its device."""
 
 from __future__ import annotations
 

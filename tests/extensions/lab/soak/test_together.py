@@ -83,8 +83,8 @@ def test_threads_of_an_op_that_is_not_deterministic_are_held_to_its_tolerance(su
 class Scheduled:
     """Streams as a device has them, on the host: work is queued, and done when the device is waited for.
 
-    Between streams the work of the last one is done first, so whoever works on another stream than the current one
-    reads what its own stream has not written yet.
+    Between streams the work of the last one is done first, so anyone who works on another stream than the current one
+    reads what its stream has not written yet.
     """
 
     def __init__(self, real):
@@ -125,7 +125,7 @@ class _On:
 
 @pytest.fixture
 def queued(subject, monkeypatch):
-    """A subject whose kernel is queued on a stream: the current one, or the one that `where` names."""
+    """A subject with a kernel that is queued on a stream: the current one, or the one that `where` names."""
 
     def make(where=None):
         def kernel(x):

@@ -42,7 +42,7 @@ class CompilerMissingError(Exception):
 
 
 def cache() -> Path:
-    """The user's own folder of what tests keep between runs."""
+    """The user's folder of what tests keep between runs."""
     root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(root) / "perfci-tests" / "npu"
 

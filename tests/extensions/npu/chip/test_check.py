@@ -105,7 +105,7 @@ def test_a_first_check_is_green_and_reports_what_the_chip_and_its_records_tell(c
     block = found.performance("scale")[0].blocks[0]
     assert block.state.sm_clock_mhz == 1800
     assert block.state.temperature_c == 47
-    # 64 rows of 256 float32, read and written at a nanosecond a byte, and 2 us for the launch: the device's own pace.
+    # 64 rows of 256 float32, read and written at a nanosecond a byte, and 2 us for the launch: the device's pace.
     assert block.arms["kernel"].time.median_us == pytest.approx(2 + 2 * 64 * 256 * 4 / 1e3, rel=0.01)
     for name in ("report.md", "report.html"):
         assert "Ascend910B2" in (project / "reports" / name).read_text("utf-8")

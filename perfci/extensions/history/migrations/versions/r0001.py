@@ -1,4 +1,4 @@
-"""The first tables. A later revision changes them, and nobody changes this one. A run is one op's, on a device."""
+"""The first tables. A later revision changes them, and no one changes this one. A run is one op's, on a device."""
 
 from alembic import op
 

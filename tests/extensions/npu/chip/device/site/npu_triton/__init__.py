@@ -1,1 +1,1 @@
-"""Stands in for triton-ascend's backend: Triton's own front end as far as TTIR, kernels run by Triton's interpreter."""
+"""Stands in for triton-ascend's backend: Triton's front end as far as TTIR, kernels run by Triton's interpreter."""

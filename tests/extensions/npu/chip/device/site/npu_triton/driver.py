@@ -14,7 +14,7 @@ LAUNCH_NS = 2000
 NS_PER_BYTE = 1.0
 FLUSH = "perfci_l2_flush"
 FLUSH_NS, MARK_NS = 40_000, 2_000
-"""perfci's own flush is not run, since there is no cache, nobody reads what it adds up, and the interpreter would take
+"""perfci's flush is not run, since there is no cache, no one reads what it adds up, and the interpreter would take
 a second; it is recorded with a time that one could have, and its mark, a single program, with another."""
 
 

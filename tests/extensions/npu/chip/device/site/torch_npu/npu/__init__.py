@@ -14,7 +14,7 @@ MIB = 1 << 20
 
 
 class Event:
-    """An event on the device's own clock."""
+    """An event on the device's clock."""
 
     def __init__(self, enable_timing=False, blocking=False, interprocess=False):
         self._event = torch.Event(device="npu", enable_timing=enable_timing)
