@@ -1,8 +1,8 @@
 """A new op: `perfci new`, with files to fill in, or around a function that exists.
 
 files place sketch     the functions' files, the op's folder, the files to write
-task perform           what a worker is asked to find out
-rehearsal              how it does: the functions are called without a device, by tests or by trial
+task                   what a worker is asked to find out
+rehearsal              how it does that: the functions are called without a device, by tests or by trial
 """
 
 from perfci.core.extensions import CommandLine, Extension

@@ -43,7 +43,10 @@ def draft_from_function(
     Raises UsageError for a file that cannot be imported.
     """
     files = find_files(source, reference, settings, tests, None if copy else op)
-    return sketch.draft(op, _rehearse_one(op, files, settings), _list_copies(files, settings.root))
+    ((_, found),) = _draft({op: files}, settings)
+    if isinstance(found, Reason):
+        raise UsageError(found.kind, **found.facts)
+    return found
 
 
 def draft_from_library(
@@ -61,23 +64,7 @@ def draft_from_library(
                 wanted[name] = find_files(str(path), None, settings, tests, None if copy else name)
         except UsageError as error:
             yield op, error.reason
-    while wanted:
-        told, failure = _rehearse(wanted, settings)
-        for each in told:
-            files = wanted.pop(each.op)
-            if each.sketch is not None:
-                yield each.op, sketch.draft(each.op, each.sketch, _list_copies(files, settings.root))
-            elif each.failure:
-                yield each.op, each.failure
-        if failure is None:
-            return
-        if failure.kind == "new_needs_torch":
-            raise PerfciError(failure.kind, **failure.facts)
-        # The process ended with the next one. The others get a new process.
-        if wanted:
-            lost = next(iter(wanted))
-            del wanted[lost]
-            yield lost, failure
+    yield from _draft(wanted, settings)
 
 
 def find_files(
@@ -163,14 +150,25 @@ def _read_text(path: Path) -> str:
         raise UsageError("source_unreadable", file=str(path), why=why) from error
 
 
-def _rehearse_one(op: str, files: SketchFiles, settings: Settings) -> sketch.Sketch:
-    found, failure = _rehearse({op: files}, settings)
-    if failure is not None:
-        raise PerfciError(failure.kind, **failure.facts)
-    if found[0].sketch is None:
-        assert found[0].failure is not None
-        raise UsageError(found[0].failure.kind, **found[0].failure.facts)
-    return found[0].sketch
+def _draft(wanted: dict[str, SketchFiles], settings: Settings) -> Iterator[tuple[str, Draft | Reason]]:
+    """Yields each op's files, or why there are none. Raises PerfciError if there is no torch."""
+    while wanted:
+        told, failure = _rehearse(wanted, settings)
+        for each in told:
+            files = wanted.pop(each.op)
+            if each.sketch is not None:
+                yield each.op, sketch.draft(each.op, each.sketch, _list_copies(files, settings.root))
+            elif each.failure:
+                yield each.op, each.failure
+        if failure is None:
+            return
+        if failure.kind == "new_needs_torch":
+            raise PerfciError(failure.kind, **failure.facts)
+        # The process ended with the next one. The others get a new process.
+        if wanted:
+            lost = next(iter(wanted))
+            del wanted[lost]
+            yield lost, failure
 
 
 def _rehearse(wanted: Mapping[str, SketchFiles], settings: Settings) -> tuple[list[Sketched], Reason | None]:

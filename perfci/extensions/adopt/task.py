@@ -3,8 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from perfci.core.errors import DeviceError, PerfciError
 from perfci.core.model import Reason
 from perfci.extensions.adopt.sketch import Sketch
+from perfci.worker.protocol import Doing, MessageChannel
 from perfci.worker.tasks import Task
 
 
@@ -34,8 +36,27 @@ class Sketched:
 class Rehearse(Task):
     """Import functions and rehearse them, to find out what an op of them takes."""
 
-    performer = "perfci.extensions.adopt.perform:run"
+    performer = "perfci.extensions.adopt.task:run"
     answers = (*Task.answers, Sketched)
     last = (Sketched,)
 
     sketches: Mapping[str, SketchFiles]  # by the new op's name, in the order of the ops
+
+
+def run(task: Rehearse, channel: MessageChannel) -> None:
+    """Report what was found out about each of the task's sketches."""
+    send = channel.send
+    send(Doing("import", task.op))
+    try:
+        from perfci.extensions.adopt.rehearsal import function
+    except ImportError as error:
+        raise DeviceError("new_needs_torch", error=str(error)) from error
+    for op, files in task.sketches.items():
+
+        def step(file: str, op: str = op) -> None:
+            send(Doing("rehearsal", op, file))
+
+        try:
+            send(Sketched(op, function.find(op, files, step)))
+        except PerfciError as error:
+            send(Sketched(op, failure=error.reason))

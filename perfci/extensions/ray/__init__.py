@@ -9,4 +9,4 @@ from perfci.core.extensions import Extension
 
 HERE = "perfci.extensions.ray"
 
-EXTENSION = Extension(provides={"cluster": (f"{HERE}.kind:RayKind",)})
+EXTENSION = Extension(provides={"cluster": (f"{HERE}.check:RayKind",)})

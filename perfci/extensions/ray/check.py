@@ -87,3 +87,10 @@ def measure_shards(
     except (Stopped, UsageError) as error:
         return error
     return None
+
+
+class RayKind:
+    """What the gate and other extensions ask of clusters."""
+
+    check = staticmethod(check_on_cluster)
+    open = staticmethod(open_cluster)
