@@ -15,6 +15,7 @@ import triton
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 
+from perfci.device.launches import bind_launch
 from perfci.device.pretender import META, VirtualGenerator
 from perfci.extensions.adopt.rehearsal.sketched import PassingFor, kernels, name_npu
 
@@ -181,17 +182,11 @@ class DryTorch:
         return decorate
 
     def _launch(self, kernel: Any, args: Sequence[Any], *, grid: Any, **kwargs: Any) -> None:
-        parameters = kernel.signature.parameters.values()
-        given = {
-            parameter.name: parameter.default for parameter in parameters if parameter.default is not parameter.empty
-        }
-        given |= dict(zip(kernel.arg_names, args, strict=False)) | kwargs
-        found = grid(given) if callable(grid) else grid
-        sizes = tuple(int(each) for each in (found if isinstance(found, Sequence) else (found,)))
+        given, sides = bind_launch(kernel.signature, args, kwargs, grid)
         constants = {
             param.name: given[param.name] for param in kernel.params if param.is_constexpr and param.name in given
         }
-        self.launches.append(SketchLaunch(sizes, constants, kernel.src))
+        self.launches.append(SketchLaunch(sides, constants, kernel.src))
 
 
 # --- tensors ----------------------------------------------------------------------------------------------------------
