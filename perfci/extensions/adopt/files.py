@@ -15,7 +15,8 @@ from perfci.core.model import Reason
 from perfci.core.settings import Settings
 from perfci.extensions.adopt import sketch
 from perfci.extensions.adopt.place import Copy, Draft
-from perfci.extensions.adopt.task import Rehearse, Sketched, SketchFiles
+from perfci.extensions.adopt.sketch import SketchFiles
+from perfci.extensions.adopt.task import Rehearse, Sketched
 from perfci.ops.discover import digest
 from perfci.ops.fingerprint.finder import PARTS, Finder
 from perfci.runs.bench import WorkerPlace, make_environment, open_bench, place_ops

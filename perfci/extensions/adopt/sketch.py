@@ -21,6 +21,19 @@ TEMPLATES = HERE / "templates"
 
 
 @dataclass(frozen=True)
+class SketchFiles:
+    """Functions that a new op is made of."""
+
+    kernel: str  # its file. Empty: the module's
+    function: str  # or a class, with objects that are called
+    module: str | None = None  # name by which the kernel's file is imported. None: by its path
+    reference: str | None = None  # a dotted path, or a function of `baseline`
+    baseline: str | None = None  # file of the reference
+    baseline_module: str | None = None  # name by which that file is imported. None: by its path
+    tests: tuple[str, ...] = ()  # files of the tests
+
+
+@dataclass(frozen=True)
 class SketchFunction:
     """A function in somebody's file: the kernel, or the reference."""
 

@@ -5,22 +5,9 @@ from dataclasses import dataclass
 
 from perfci.core.errors import DeviceError, PerfciError
 from perfci.core.model import Reason
-from perfci.extensions.adopt.sketch import Sketch
+from perfci.extensions.adopt.sketch import Sketch, SketchFiles
 from perfci.worker.protocol import Doing, MessageChannel
 from perfci.worker.tasks import Task
-
-
-@dataclass(frozen=True)
-class SketchFiles:
-    """Functions that a new op is made of."""
-
-    kernel: str  # its file. Empty: the module's
-    function: str  # or a class, with objects that are called
-    module: str | None = None  # name by which the kernel's file is imported. None: by its path
-    reference: str | None = None  # a dotted path, or a function of `baseline`
-    baseline: str | None = None  # file of the reference
-    baseline_module: str | None = None  # name by which that file is imported. None: by its path
-    tests: tuple[str, ...] = ()  # files of the tests
 
 
 @dataclass(frozen=True)

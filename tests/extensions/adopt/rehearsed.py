@@ -7,7 +7,7 @@ import sys
 from perfci.core.codec import decode, encode
 from perfci.core.errors import PerfciError
 from perfci.extensions.adopt.rehearsal import function
-from perfci.extensions.adopt.task import SketchFiles
+from perfci.extensions.adopt.sketch import SketchFiles
 
 answers = {}
 for name, (op, files) in json.load(sys.stdin).items():

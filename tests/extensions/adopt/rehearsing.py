@@ -12,8 +12,7 @@ from pathlib import Path
 from perfci.core import settings
 from perfci.core.codec import decode
 from perfci.extensions.adopt.files import find_files
-from perfci.extensions.adopt.sketch import Sketch
-from perfci.extensions.adopt.task import SketchFiles
+from perfci.extensions.adopt.sketch import Sketch, SketchFiles
 
 HERE = Path(__file__).parent
 

@@ -13,8 +13,7 @@ from perfci.core.errors import UsageError
 from perfci.core.wording import sentence
 from perfci.extensions.adopt.files import draft_from_function
 from perfci.extensions.adopt.place import Copy, place_op, write_draft
-from perfci.extensions.adopt.sketch import Sketch, draft
-from perfci.extensions.adopt.task import SketchFiles
+from perfci.extensions.adopt.sketch import Sketch, SketchFiles, draft
 from perfci.ops import discover
 from tests.extensions.adopt.rehearsing import interpreted, rehearse
 

@@ -28,8 +28,7 @@ from perfci.extensions.adopt.rehearsal.cases import MOST_PROGRAMS, make_suites
 from perfci.extensions.adopt.rehearsal.dry_torch import Argument, DryTorch
 from perfci.extensions.adopt.rehearsal.operators import Operator
 from perfci.extensions.adopt.rehearsal.tests import TestReader
-from perfci.extensions.adopt.sketch import Sketch, SketchFunction
-from perfci.extensions.adopt.task import SketchFiles
+from perfci.extensions.adopt.sketch import Sketch, SketchFiles, SketchFunction
 from perfci.worker.load import describe_exception
 
 _ASKS = re.compile(r"is_(?:cuda|npu)\b|[\"'](?:cuda|npu)[:\"']|torch\.(?:cuda|npu)\b|\.(?:cuda|npu)\(")
