@@ -9,9 +9,9 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
-from perfci import git, report, store
+from perfci import report, store
 from perfci.cli import language, options
 from perfci.cli.details import show_tables
 from perfci.cli.exits import Exit
@@ -28,24 +28,21 @@ from perfci.cli.output import (
 )
 from perfci.cli.progress import Progress
 from perfci.cli.watch import check_often
-from perfci.core import PACKAGE
 from perfci.core import deadline as deadlines
 from perfci.core.errors import UsageError
 from perfci.core.model import DEFAULT_BUDGET_S, DuelWhat, Gate, Reason, Suite
 from perfci.core.settings import ONE, Settings, are_devices
-from perfci.core.wording import say, sentence, spoken
+from perfci.core.wording import say, sentence
 from perfci.judge.notes import note_missing_peers
 from perfci.ops.discover import select
 from perfci.report import accuracy
 from perfci.report.timings import tabulate_seconds
 from perfci.runs import flow
-from perfci.runs import toolchain as toolchains
 from perfci.runs.decide import decide
 from perfci.runs.effective_thresholds import parse_options
 from perfci.runs.joined import check_on_devices
 from perfci.runs.nodes import choose_cluster, find_kind
 from perfci.runs.plan import Request
-from perfci.runs.retry import retry as retry_cases
 from perfci.runs.shards import FOLDER, ShardPart, check_shard, confirm_shards
 from perfci.store import signature
 
@@ -192,7 +189,7 @@ def check(
     if last_failed:
         ops = _list_failed(where, ops, static=static, strict=strict)
     if toolchain:
-        _check_in_toolchain(toolchain, where)
+        options.require_extension("toolchain", "lab", "--toolchain")(toolchain, where)
     if plan is not None:
         return _check_shard(plan, shard, confirm, device, limit, where, json=json)
     request = make_request(
@@ -219,6 +216,7 @@ def check(
                 raise UsageError("again_over_run", path=str(retry))
             request = dataclasses.replace(request, budget_s=budget or 0.0)  # 0: twice the earlier run's
             nothing = say("Nothing of run {run} is to be duelled again.", run=earlier.id)
+            retry_cases = options.require_extension("retry", "history", "--retry")
             run, judgements = retry_cases(where, earlier, request, get_command(), progress)
         elif against_release:
             where = _set_reports(where, "creep", out)
@@ -285,22 +283,6 @@ def _list_failed(where: Settings, names: list[str], *, static: bool, strict: boo
     else:
         print(say("There is no run in {folder} yet: all are checked.", folder=relative(reports)), file=sys.stderr)
     return failed or names
-
-
-def _check_in_toolchain(requirements: list[str], where: Settings) -> NoReturn:
-    """Become the same check, run by an interpreter with the other toolchain, with the installed one as its base."""
-    here = git.read(where.root)
-    if isinstance(here, git.Revision) and here.dirty:
-        raise UsageError("toolchain_uncommitted")
-
-    def tell(folder: Path) -> None:
-        print(say("Installing {what} in {folder} …", what=" ".join(requirements), folder=str(folder)), file=sys.stderr)
-
-    python = toolchains.prepare(requirements, where, tell)
-    words = ["check", *options.list_typed("toolchain"), "--against", "HEAD", "--base-python", sys.executable]
-    # -P: no package of the current folder, unless perfci itself is run from there.
-    safe = [] if PACKAGE.parent == Path.cwd() else ["-P"]
-    os.execv(python, [python, *safe, "-m", "perfci", *words, "--lang", spoken()])
 
 
 def _set_reports(where: Settings, folder: str, out: Path | None = None) -> Settings:

@@ -33,6 +33,8 @@ POINTS = {
     "answer": "an `AnswerKind` of perfci.report.data: what else is checked for a release",
     "task": "a class of perfci.worker.tasks: what a worker can be asked to do",
     "losses": "a function of an op's accepted losses that returns a `Rescaled` of perfci.runs.accept_runs",
+    "retry": "the function behind `perfci check --retry`",
+    "toolchain": "the function behind `perfci check --toolchain`",
     "creep": "the function behind `perfci check --against-release`",
     "environment": "the function behind `perfci accept --environment`",
     "selftest": "the function behind `perfci doctor --selftest`",

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from perfci.core import settings
 from perfci.core.codec import decode, encode
+from perfci.extensions.lab import toolchain
 from perfci.ops.recording import Recording
-from perfci.runs import toolchain
 from tests.static_ops import ROOT
 
 FILE = Path(__file__).with_name("recordings.json")

@@ -18,7 +18,7 @@ from pathlib import Path
 from perfci.core import settings
 from perfci.core.codec import decode, encode
 from perfci.core.model import KernelBinary, StaticOp
-from perfci.runs import toolchain
+from perfci.extensions.lab import toolchain
 from tests.static_ops import HEADER, ROOT, compiled, edited, run, write
 
 FIGURES = Path(__file__).with_name("figures.json")

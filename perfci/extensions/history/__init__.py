@@ -10,7 +10,7 @@ archive database migrations     copies in a store
 ratchet tightening              thresholds that tighten by what accepted runs have earned
 origins relaxing                where thresholds come from, and entries that loosen them for a time
 rebaseline                      baselines measured anew when what surrounds the kernels changed
-creep                           every case beside the last release
+groups retry creep              cases beside commits of their own: what a run left open, or all beside the last release
 proposal propose                baselines and thresholds proposed from a pipeline
 series                          the cases of a history in their order
 """
@@ -38,6 +38,7 @@ EXTENSION = Extension(
         "boards": (f"{HERE}.sick:find_sick",),
         "creep": (f"{HERE}.creep:compare_with_release",),
         "environment": (f"{HERE}.commands.environment:rebaseline",),
+        "retry": (f"{HERE}.retry:retry",),
         "losses": (f"{HERE}.tightening:rescale",),
         "propose": (f"{HERE}.commands.propose:propose_files",),
         "report": (f"{HERE}.commands.site:SiteFormat",),

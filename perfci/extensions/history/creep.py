@@ -17,11 +17,11 @@ from perfci.core.model.place import UNTIMED, Device
 from perfci.core.model.run import Again, AgainCase, Base, DuelWhat, PlannedOp, Run
 from perfci.core.settings import Settings
 from perfci.extensions.history.commits import LastRelease, count_between, find_last_release, is_ancestor
+from perfci.extensions.history.groups import SHOWN, Group, begin, group_cases, measure_groups, plan_groups
 from perfci.git.base import How, find_commit
 from perfci.runs.bench import Listener, claim_bench
 from perfci.runs.describe import Described
 from perfci.runs.experiment import Experiment
-from perfci.runs.groups import SHOWN, Group, begin, group_cases, measure_groups, plan_groups
 from perfci.runs.plan import Request
 from perfci.store.history import read_history, with_names_of_now
 

@@ -10,6 +10,7 @@ from perfci.core.errors import StoredFileError
 from perfci.core.model import UNTIMED, Gate, Judgements, Reason, Run
 from perfci.core.settings import Settings
 from perfci.core.wording import say, sentence
+from perfci.extensions.history.groups import EVERY
 from perfci.extensions.history.release import COMMIT, RUNS, Answer, Fitness, list_answers
 from perfci.ops.discover import ops
 from perfci.report.data import AnswerKind
@@ -17,7 +18,6 @@ from perfci.report.summary import make_head
 from perfci.report.text import list_some, plain
 from perfci.report.view import Table
 from perfci.runs.decide import decide
-from perfci.runs.groups import EVERY
 from perfci.store.files import decode
 
 Judged = tuple[Run, Judgements]

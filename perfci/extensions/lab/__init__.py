@@ -3,6 +3,7 @@
 tune        the search for an op's configurations
 soak        leaks, decay, answers that change, streams, threads and huge arrays
 chains      ops as a model calls them, stage by stage and as a whole
+toolchain   the same check by another Triton or torch
 selftest    perfci tried out on this machine
 answers     what soaking and chains leave for the page of a release
 """
@@ -34,6 +35,7 @@ EXTENSION = Extension(
     },
     provides={
         "answer": (f"{HERE}.answers:SOAK", f"{HERE}.answers:CHAINS"),
+        "toolchain": (f"{HERE}.commands.toolchain:check_in_toolchain",),
         "selftest": (f"{HERE}.commands.selftest:try_out",),
         "stages": (f"{HERE}.answers:describe_stages",),
         "suite": (f"{HERE}.chains.spec:Chain", f"{HERE}.chains.spec:Stage"),

@@ -18,7 +18,7 @@ from perfci.core.model import (
     Verdict,
 )
 from perfci.core.wording import sentence
-from perfci.runs import retry as retries
+from perfci.extensions.history import retry as retries
 from perfci.runs.decide import decide
 from perfci.runs.plan import Request
 from tests.git_repositories import commit, commit_all, git
@@ -159,7 +159,7 @@ def test_what_a_younger_base_answered_is_asked_again_where_files_changed(
         rows = tuple(replace(row, verdict=verdict) for row in found.rows)
         return replace(found, rows=rows) if given.id == run.id else found
 
-    monkeypatch.setattr(importlib.import_module("perfci.runs.retry"), "decide", decided)
+    monkeypatch.setattr(importlib.import_module("perfci.extensions.history.retry"), "decide", decided)
     found, _ = again(run)
 
     asked = {(each.op, each.commit) for each in found.plan.again.cases}

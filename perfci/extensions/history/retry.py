@@ -14,12 +14,12 @@ from perfci.core.model.basics import Gate, Reason, Suite, Verdict, because
 from perfci.core.model.decision import Judgements
 from perfci.core.model.run import Again, AgainCase, Base, DuelWhat, Run
 from perfci.core.settings import Settings
+from perfci.extensions.history.groups import SHOWN, begin, group_cases, measure_groups, plan_groups
 from perfci.git.base import How
 from perfci.git.command import parse_commit
 from perfci.runs.bench import Listener, claim_bench
 from perfci.runs.decide import decide, read_context
 from perfci.runs.experiment import Experiment
-from perfci.runs.groups import SHOWN, begin, group_cases, measure_groups, plan_groups
 from perfci.runs.plan import Request
 
 BUDGETS = 2  # times the earlier run's budget, which was too small, unless --budget names one
