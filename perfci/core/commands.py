@@ -22,7 +22,7 @@ _TAKES = {
     "accept": "runs project", "check": "device suite timer project", "ci merge": "project", "ci note": "run project",
     "ci plan": "device suite timer project", "compare": "run project", "doctor": "project",
     "doctor --selftest": "device timer project", "init": "project", "list": "project", "report": "runs project",
-    "show": "run project", "thresholds relax": "project", "thresholds show": "project",
+    "show": "run project",
 }  # fmt: skip
 """What is added to each command of the gate."""
 
