@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 import shlex
 from pathlib import Path
 
@@ -177,3 +178,17 @@ def test_commands_of_an_ops_page_are_about_its_op(page):
     asked = [words[2] for words in commands(page) if words[1] == "check" and not words[2].startswith("--")]
 
     assert set(asked) <= set(ops_of(page))
+
+
+@pytest.mark.parametrize("page", OPS, ids=named)
+def test_the_page_of_an_op_has_the_text_beside_its_kernel_in_the_place_of_another(page):
+    """In the repository it is a link, on the site the text itself."""
+    hooks = runpy.run_path(str(ROOT / "docs/_site/hooks.py"))
+    title, links, _ = text_of(page).split("\n\n", 2)
+
+    shown = hooks["show_ops"](text_of(page), ROOT)
+
+    for op in title.removeprefix("# ").split(" and "):
+        assert f"](../../kernels/{op}/{op}.md)" in links
+        assert text_of(ROOT / "kernels" / op / f"{op}.md").partition("\n")[2].strip() in shown
+    assert "../../kernels" not in shown

@@ -22,12 +22,24 @@ def on_post_build(config):
     publish(Path(config.site_dir) / "schemas")
 
 
-def on_page_markdown(markdown, page, **_):
-    """Render what perfci folds in a report: GitLab does so by itself. Nested lists have four spaces here."""
+def on_page_markdown(markdown, page, config, **_):
+    """Render what perfci folds in a report: GitLab does so by itself. Nested lists have four spaces here.
+
+    On the page of an op its text beside the kernel takes the place of the links to it, so that it is written once.
+    """
+    if page.file.src_uri.startswith("ops/"):
+        return show_ops(markdown, Path(config.docs_dir).parent)
     if page.file.name != "report":
         return markdown
     folded = markdown.replace("<details>", "<details markdown>")
     return re.sub(r"^( +)- ", lambda found: f"{found[1] * 2}- ", folded, flags=re.MULTILINE)
+
+
+def show_ops(markdown, root):
+    """The page of an op with the texts that its first paragraph links to, one below the other."""
+    title, links, rest = markdown.split("\n\n", 2)
+    texts = [(root / path).read_text(encoding="utf-8") for path in re.findall(r"\(\.\./\.\./(kernels/[^)]+)\)", links)]
+    return "\n\n".join([title, *(text.partition("\n")[2].strip() for text in texts), rest])
 
 
 def on_page_context(context, page, config, nav):
