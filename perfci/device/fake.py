@@ -378,6 +378,9 @@ class NumpyArrays(seam.Arrays):
     def facts(self, array: Array) -> seam.ArrayFacts:
         return seam.ArrayFacts(tuple(array.shape), str(array.dtype), self.device, bool(array.flags.c_contiguous))
 
+    def strides(self, array: Array) -> tuple[int, ...]:
+        return tuple(each // array.itemsize for each in array.strides)
+
     def dtype_facts(self, array: Array) -> seam.DtypeFacts | None:
         if not np.issubdtype(array.dtype, np.floating):
             return None

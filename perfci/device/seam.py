@@ -182,6 +182,10 @@ class Arrays(ABC):
         """Shape, dtype, device and density."""
 
     @abstractmethod
+    def strides(self, array: Any) -> tuple[int, ...]:
+        """Elements between neighbours along each axis."""
+
+    @abstractmethod
     def dtype_facts(self, array: Any) -> DtypeFacts | None:
         """Range of a floating-point array's type. None for any other type."""
 

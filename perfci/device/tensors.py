@@ -49,6 +49,9 @@ class TorchArrays(Arrays):
     def facts(self, array: torch.Tensor) -> ArrayFacts:
         return ArrayFacts(tuple(array.shape), _name(array.dtype), array.device.type, array.is_contiguous())
 
+    def strides(self, array: torch.Tensor) -> tuple[int, ...]:
+        return tuple(array.stride())
+
     def dtype_facts(self, array: torch.Tensor) -> DtypeFacts | None:
         if not array.dtype.is_floating_point:
             return None

@@ -38,6 +38,30 @@ class Kind:
         return self.proof.kind in {*_OTHER_ANSWERS, "answers_formed"}
 
 
+def have_one_interface(before: Sequence[str], after: Sequence[str]) -> bool:
+    """Returns whether callers of two signatures are served alike. An annotation that only one has changes nothing.
+
+    >>> have_one_interface(["x"], ["x: Tensor", "-> Tensor"]), have_one_interface(["x"], ["*", "x"])
+    (True, False)
+    >>> have_one_interface(["x: Tensor"], ["x: Array"]), have_one_interface(["x=1"], ["x=2"])
+    (False, False)
+    """
+    parts: list[dict[str, tuple[str, str]]] = []
+    for signature in (before, after):
+        found = {}
+        for each in signature:
+            name, _, rest = each.partition(": ") if not each.startswith("-> ") else ("->", "", each[3:])
+            annotation, equals, default = rest.partition("=")
+            bare, given, value = name.partition("=")
+            found[bare] = annotation, f"{given}{value}{equals}{default}"
+        parts.append(found)
+    names = [[name for name in found if name != "->"] for found in parts]
+    if names[0] != names[1]:
+        return False
+    pairs = [(parts[0][name], parts[1][name]) for name in parts[0] if name in parts[1]]
+    return all(was[1] == now[1] and (was[0] == now[0] or not (was[0] and now[0])) for was, now in pairs)
+
+
 def find_kind(op: PlannedOp, found: OpRun | None) -> Kind | None:
     """Returns the kind of a change. None if the op's files are the base's, or no one could compare them."""
     base, change = op.base, found.change if found else None
@@ -51,7 +75,7 @@ def find_kind(op: PlannedOp, found: OpRun | None) -> Kind | None:
             return Kind(as_fact("interface"), proof, missing)
         if proof.kind in _OTHER_ANSWERS and wrong:
             return Kind(as_fact("logic"), proof, missing)
-    if base.signature and base.signature != op.signature:
+    if base.signature and not have_one_interface(base.signature, op.signature):
         before, after = ", ".join(base.signature), ", ".join(op.signature)
         return Kind(as_fact("interface"), Reason("proof_signature", {"before": before, "after": after}), missing)
     checks = sum(not check.failure and not check.unchecked for check in found.accuracy)

@@ -3,6 +3,7 @@
 import fnmatch
 import inspect
 import itertools
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, get_args
@@ -62,6 +63,15 @@ def matches(case: str, pattern: str | None) -> bool:
         return True
     parts = case.split(",")
     return all(any(fnmatch.fnmatchcase(part, want) for part in parts) for want in pattern.split(","))
+
+
+def name_parameters(signature: Iterable[str]) -> tuple[str, ...]:
+    """A kernel's parameters, of its signature as a run has it: names, stars and defaults.
+
+    >>> name_parameters(["x: Tensor", "*", "factor: float=2", "-> Tensor"])
+    ('x', 'factor=2')
+    """
+    return tuple(re.sub(": [^=]*", "", each) for each in signature if each[:2] not in {"*", "/", "->"})
 
 
 @dataclass(frozen=True)

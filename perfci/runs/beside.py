@@ -8,6 +8,7 @@ from perfci.core.model import PlannedBase, PlannedOp, Reason, because
 from perfci.core.settings import Settings
 from perfci.ops.discover import select
 from perfci.ops.fingerprint.tree import Fingerprint, Tree
+from perfci.ops.spec import name_parameters
 from perfci.runs.base import BaseTree
 from perfci.runs.bench import Bench
 from perfci.runs.changed_lines import list_lines
@@ -122,11 +123,14 @@ def _planned_base(
 def can_be_called_alike(before: Sequence[str], after: Sequence[str]) -> bool:
     """Returns whether a call of the base's kernel can be one of the change's, by their parameters.
 
-    >>> can_be_called_alike(["x"], ["x", "factor=2"]), can_be_called_alike(["x"], ["x", "factor"])
+    Calls name every argument, so how else it may be given does not matter.
+
+    >>> can_be_called_alike(["x"], ["x: Tensor", "*", "factor=2"]), can_be_called_alike(["x"], ["x", "factor"])
     (True, False)
     """
-    names, now = ({name.partition("=")[0]: "=" not in name for name in signature} for signature in (before, after))
-    takes_all = any(name.startswith("**") for name in after)
+    parameters = map(name_parameters, (before, after))
+    names, now = ({name.partition("=")[0]: "=" not in name for name in signature} for signature in parameters)
+    takes_all = any(name.startswith("**") for name in now)
     needed = (name for name, plain in names.items() if plain and not name.startswith("*"))
     needed_now = (name for name, plain in now.items() if plain and not name.startswith("*"))
     return all(name in names for name in needed_now) and (takes_all or all(name in now for name in needed))

@@ -26,8 +26,8 @@ MOST = 10.0
 """Largest slow-down that an entry can allow, ratio: what takes eleven times as long is a fault, or another op."""
 
 WEAKER = (
-    "accelerator cases", "answers", "cases", "flags", "inputs", "large cases", "layouts", "numbers", "probed dtypes",
-    "reference", "rejects", "stored tensors", "tolerance", "values", WORK,
+    "accelerator cases", "answers", "cases", "flags", "inputs", "kernel", "large cases", "layouts", "numbers",
+    "probed dtypes", "probes", "reference", "rejects", "stored tensors", "tolerance", "values", WORK,
 )  # fmt: skip
 """What of an op's suites may ask for less since a change, and the work that its kernel leaves to others."""
 

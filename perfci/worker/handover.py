@@ -89,6 +89,7 @@ class KernelCall:
     """A call of a kernel that another process is asked to make."""
 
     suite: str  # accuracy or performance: whose kernel
+    wrapped: bool  # the kernel that the suite names. False: the function that users call
     inputs: Mapping[str, Any]  # values, arrays as {"array": {...}}
     memory: tuple[Lent, ...]
     free: int  # where in the arena the answer may begin

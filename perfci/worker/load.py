@@ -8,19 +8,20 @@ import importlib.util
 import inspect
 import itertools
 import os
+import re
 import sys
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from perfci.core import PACKAGE
 from perfci.core.errors import ContractError, PerfciError
 from perfci.core.model import Cache, Fact
-from perfci.device.source import stable
+from perfci.device.source import plain_function, source_text, stable
 from perfci.ops.fingerprint.tree import IMPORT_ROOTS
 from perfci.ops.spec import CACHES, Accuracy, Params, Performance, case_id, is_maker, matches
 
@@ -39,6 +40,9 @@ class LoadedOp:
 
     accuracy: Accuracy
     performance: Performance
+    function: Callable[..., Any] | None = None  # what users call: OP of OP_triton.py
+    wrappers: Mapping[str, str] = field(default_factory=dict)
+    """accuracy or performance, if its kernel is another function -> that function as a text"""
 
     def timed_suite(self, cache: Cache | None = None) -> Performance:
         """Returns the performance suite. What the accuracy suite allows holds for timed outputs too."""
@@ -52,11 +56,19 @@ class LoadedOp:
         )
 
     def judged_by(self, base: LoadedOp) -> LoadedOp:
-        """Returns this op's kernel in the base's suites. What it stores and its peers stay its own."""
+        """Returns this op's kernel in the base's suites. What it stores and its peers stay its own.
+
+        The kernel is the function that users call, unless the base's suites wrap it.
+        """
         own, timed = self.accuracy, self.performance
-        return LoadedOp(
-            dataclasses.replace(base.accuracy, kernel=own.kernel, quantised=own.quantised),
-            dataclasses.replace(base.performance, kernel=timed.kernel, peers=timed.peers),
+        kernels = {
+            name: self.function if self.function and name not in base.wrappers else suite.kernel
+            for name, suite in (("accuracy", own), ("performance", timed))
+        }
+        return dataclasses.replace(
+            self,
+            accuracy=dataclasses.replace(base.accuracy, kernel=kernels["accuracy"], quantised=own.quantised),
+            performance=dataclasses.replace(base.performance, kernel=kernels["performance"], peers=timed.peers),
         )
 
 
@@ -83,7 +95,30 @@ def load_op(op: str, folder: Path, shared: Path) -> LoadedOp:
             raise ContractError("cache_misfit", file=file, found=repr(performance.cache), known=" or ".join(CACHES))
         _check_earlier_names(op, accuracy, performance, file)
         _check_peers(performance, file)
-    return LoadedOp(accuracy, performance)
+    function = _find_function(op, folder)
+    suites = {"accuracy": accuracy, "performance": performance}
+    wrappers = {
+        name: _describe_wrapper(suite.kernel, folder / f"{op}_triton.py")
+        for name, suite in suites.items()
+        if suite.kernel is not function
+    }
+    return LoadedOp(accuracy, performance, function, wrappers)
+
+
+def _find_function(op: str, folder: Path) -> Callable[..., Any] | None:
+    """Returns the function that users of an op call. None if its suites did not import its file."""
+    file = str(folder / f"{op}_triton.py")
+    modules = [module for module in sys.modules.copy().values() if getattr(module, "__file__", None) == file]
+    return next((getattr(module, op, None) for module in modules), None)
+
+
+def _describe_wrapper(function: Callable[..., Any], file: Path) -> str:
+    """Returns a function's name and what it is bound to, and its text unless it stands in the kernel's file."""
+    plain = plain_function(function)
+    name = f"{getattr(plain, '__module__', '')}.{getattr(plain, '__qualname__', repr(function))}"
+    bound = stable([getattr(function, "args", ()), getattr(function, "keywords", {})])
+    is_wrapper = plain is not None and plain.__code__.co_filename != str(file)
+    return "\n".join([name, bound, source_text(plain) if is_wrapper and plain else ""])
 
 
 def import_roots(folder: Path, shared: Path) -> list[str]:
@@ -156,13 +191,37 @@ def parameters(function: Any) -> list[str]:
 
 
 def list_signature(function: Any) -> tuple[str, ...]:
-    """Returns a function's parameters in order, with their defaults and stars: `x`, `factor=2`, `**options`."""
-    signature = inspect.signature(function).parameters.values()
-    return tuple(
-        str(each.replace(annotation=each.empty, default=each.empty))
-        + ("" if each.default is each.empty else f"={stable(each.default)[:_LONGEST_DEFAULT]}")
-        for each in signature
-    )
+    """Returns a function's parameters in order, as they are written, and what it returns.
+
+    Such as `x: Tensor`, `/`, `*`, `factor=2`, `**options`, `-> Tensor`.
+    """
+    signature = inspect.signature(function)
+    parameters, parts = list(signature.parameters.values()), list[str]()
+    kinds = [one.kind for one in parameters]
+    for at, one in enumerate(parameters):
+        if one.kind is one.KEYWORD_ONLY and not {one.KEYWORD_ONLY, one.VAR_POSITIONAL}.intersection(kinds[:at]):
+            parts.append("*")
+        default = "" if one.default is one.empty else f"={stable(one.default)[:_LONGEST_DEFAULT]}"
+        parts.append(str(one.replace(annotation=_shorten(one.annotation), default=one.empty)) + default)
+        if one.kind is one.POSITIONAL_ONLY and one.kind not in kinds[at + 1 :]:
+            parts.append("/")
+    returned = _shorten(signature.return_annotation)
+    return (*parts, *([] if returned is inspect.Signature.empty else [f"-> {returned}"]))
+
+
+class _Text(str):
+    """An annotation that is shown as it is, without quotes."""
+
+    __slots__ = ()
+    __repr__ = str.__str__
+
+
+def _shorten(annotation: Any) -> Any:
+    """Returns an annotation as a text, without the modules of its names. One that is missing stays so."""
+    if annotation is inspect.Signature.empty:
+        return annotation
+    text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+    return _Text(re.sub(r"\b(?:\w+\.)+(?=\w)", "", text)[:_LONGEST_DEFAULT])
 
 
 @contextmanager

@@ -63,6 +63,7 @@ class RemoteOp:
         self.refused: Reason | None = None  # why a call of the performance suite is not repeated
         self._unheard: list[Called] = []
         self._answering = False  # it has sent an answer, at first that it is ready
+        self._wrapped = frozenset[str]()  # suites of the judge that wrap the function that users call
         self.living = True  # the process holds the device
 
     @property
@@ -81,11 +82,13 @@ class RemoteOp:
 
     def judge(self, suites: LoadedOp) -> LoadedOp:
         """Returns the judge's suites with this op's kernel."""
+        self._wrapped = frozenset(suites.wrappers)
         accuracy, performance = (self.kernel(suite) for suite in (Suite.ACCURACY, Suite.PERFORMANCE))
         return replace(
             suites,
             accuracy=replace(suites.accuracy, kernel=accuracy),
             performance=replace(suites.performance, kernel=performance),
+            function=None,  # the base's, which nobody judges
         )
 
     def can_repeat(self, inputs: Inputs) -> bool:
@@ -121,7 +124,8 @@ class RemoteOp:
         marks = self._arena.marks
         with self._awake():
             marks[:] = bytes(len(marks))
-            self._process.answer(KernelCall(Suite.PERFORMANCE, {}, (), 0, calls=calls))
+            wrapped = Suite.PERFORMANCE in self._wrapped
+            self._process.answer(KernelCall(Suite.PERFORMANCE, wrapped, {}, (), 0, calls=calls))
             self._await(READY)
             began = perf_counter()
             marks[GO] = 1
@@ -197,7 +201,8 @@ class RemoteOp:
         except UnspelledError as error:
             raise UnsharedError(Reason("not_handed_over", {"what": str(error)})) from None
         filler, races = self._layer.arrays.filler, self._layer.races is not None
-        call = KernelCall(suite, spelled, tuple(lender.lent), lender.free, filler, races, record, calls)
+        wrapped = suite in self._wrapped
+        call = KernelCall(suite, wrapped, spelled, tuple(lender.lent), lender.free, filler, races, record, calls)
         self._device.synchronize()
         self._process.answer(call)
         answer = self.hear()

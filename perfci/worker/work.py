@@ -33,7 +33,7 @@ from perfci.measure.inputs import bound_inputs, flat
 from perfci.measure.lowprec.declared import check_stored_tensors
 from perfci.measure.prepare import prepare, warm_up_peers
 from perfci.measure.search import plan_search, search
-from perfci.measure.suites import CALLS, describe_suite, find_other_answers, find_slower, find_weaker
+from perfci.measure.suites import CALLS, describe_suite, find_other_answers, find_slower, find_weaker, find_wrapped
 from perfci.measure.suspect import suspicions
 from perfci.ops.spec import Params, Performance, case_id
 from perfci.worker.apart import load_apart
@@ -187,7 +187,8 @@ class Worker:
         before, after = ((op.accuracy, op.performance) for op in (self._before, self._loaded))
         self._send(Doing("suites", self._op))
         try:
-            weaker = tuple(find_weaker(before, after, self._device))
+            wrapped = find_wrapped(self._op, self._before.wrappers, self._loaded.wrappers)
+            weaker = (*wrapped, *find_weaker(before, after, self._device))
             texts = [describe_suite(op.accuracy)["reference"] for op in (self._before, self._loaded)]
             other = None
             if texts[0] != texts[1] and self._judged is not self._loaded:
@@ -500,4 +501,5 @@ def spoil(loaded: LoadedOp, device: Accelerator) -> LoadedOp:
         device.arrays.spoil(flat(output)[0])
         return output
 
-    return LoadedOp(replace(loaded.accuracy, kernel=wrong), replace(loaded.performance, kernel=wrong))
+    suites = replace(loaded.accuracy, kernel=wrong), replace(loaded.performance, kernel=wrong)
+    return replace(loaded, accuracy=suites[0], performance=suites[1], function=None)

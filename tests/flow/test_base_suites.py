@@ -349,3 +349,58 @@ def test_on_a_machine_without_a_gpu_the_bases_suites_judge_as_well(tmp_path, mon
         "logic",
         ["answers_differ", "weaker_tolerance"],
     )
+
+
+def test_the_function_that_users_call_is_judged_whatever_the_suites_name(topic):
+    source = topic.root / "kernels" / "scale" / "scale_triton.py"
+    wrong = "\n\ndef scale(x, factor):\n    return 0 * scale_as_before(x, factor)\n"
+    source.write_text(source.read_text().replace("def scale(", "def scale_as_before(") + wrong)
+    for part in ("accuracy", "performance"):
+        topic.edit(
+            "scale",
+            part,
+            "from scale_triton import scale as kernel",
+            "from scale_triton import scale_as_before as kernel",
+        )
+
+    answer = check(topic)
+
+    assert answer.code == 2
+    assert answer.rows["scale", "accuracy", None]["verdict"] == "WRONG"
+    assert weaker(topic) == {"kernel"}
+
+
+def test_a_wrapper_in_a_suite_is_weaker_unless_the_base_has_it_too(topic):
+    topic.edit("scale", "accuracy", "    kernel=kernel,", "    kernel=lambda x, factor: kernel(x, factor),")
+
+    assert verdict_of_suites(check(topic)) == "WEAKENED"
+    assert weaker(topic) == {"kernel"}
+
+    git(topic.root, "checkout", "-q", "main")
+    git(topic.root, "merge", "-q", "topic")
+    git(topic.root, "checkout", "-q", "-b", "next")
+    topic.edit("scale", "triton", SPEED, "US_PER_MEGABYTE = 328.0")
+
+    assert verdict_of_suites(check(topic)) is None
+
+
+def verdict_of_suites(answer):
+    return next((row["verdict"] for (_, suite, _), row in answer.rows.items() if suite == "suites"), None)
+
+
+@pytest.mark.parametrize(
+    "signature", ["def scale(*, x, factor)", "def scale(x, factor=2.0)", "def scale(x, factor) -> list"]
+)
+def test_what_breaks_a_caller_is_a_change_of_the_interface(topic, signature):
+    base = {"def scale(x, factor) -> list": "def scale(x, factor) -> np.ndarray"}.get(signature)
+    if base:
+        git(topic.root, "checkout", "-q", "main")
+        topic.edit("scale", "triton", "def scale(x, factor)", base)
+        commit_all(topic.root)
+        git(topic.root, "checkout", "-q", "topic")
+        git(topic.root, "merge", "-q", "main")
+    topic.edit("scale", "triton", base or "def scale(x, factor)", signature)
+
+    answer = check(topic)
+
+    assert (answer.code, kinds(answer, "suites")[-1]) == (2, "proof_signature")

@@ -72,7 +72,14 @@ def found(accuracy=None, performance=None, **later):
         ({}, {"cache": "warm"}, ("flag", "flags")),
         ({}, {"flops": None}, ("flag", "numbers")),
         ({"reduces": lambda rows, dtype: 50}, {}, ("number", "numbers")),
+        ({"reduces": lambda rows, dtype: 2 if rows == 2**20 else 1}, {}, ("number", "numbers")),
         ({}, {"bytes_moved": lambda rows, dtype: rows * 1600}, ("number", "numbers")),
+        ({}, {"bytes_moved": lambda rows, dtype: rows * 200}, ("number", "numbers")),
+        ({}, {"flops": lambda rows, dtype: 1}, ("number", "numbers")),
+        ({"domain": (0.0, None)}, {}, ("flag", "flags")),
+        ({"mutates": ("x",)}, {}, ("flag", "flags")),
+        ({}, {"mutates": ("x",)}, ("flag", "flags")),
+        ({"probe_cases": CASES[:1]}, {}, ("fewer", "probes")),
     ],
 )
 def test_whatever_asks_for_less_is_named(accuracy, performance, expected):
@@ -84,7 +91,7 @@ def test_what_asks_for_more_or_says_the_same_otherwise_is_not_weaker():
         "cases": (*CASES, *grid(rows=[41], dtype=["float32", "float16"])),
         "tolerance": {"float32": (1e-5, 1e-6), "float16": (1e-3, 1e-5)},
         "rejects": (reject("whole numbers", 4), reject("nothing", 0), reject("one", 1)),
-        "probe_cases": CASES[:1],
+        "probe_cases": CASES,
     }
     names = {f"rows={rows},dtype=float32,layer=1": f"rows={rows},dtype=float32" for rows in (3, 40)}
 
@@ -93,7 +100,7 @@ def test_what_asks_for_more_or_says_the_same_otherwise_is_not_weaker():
 
     renamed = {"cases": grid(rows=[3, 40], dtype=["float32"], layer=[1]), "make_inputs": take}
     moved = {"bytes_moved": lambda rows, dtype, layer: rows * 400, "flops": lambda rows, dtype, layer: rows}
-    assert found() == found(stricter) == found(performance={"bytes_moved": lambda rows, dtype: rows * 200}) == []
+    assert found() == found(stricter) == []
     assert found(renamed, {**renamed, **moved, "renamed": names}) == []
 
 
@@ -103,12 +110,51 @@ INPUTS = {
     "few indices": lambda given: {**given, "at": given["at"] // 9},
     "a narrow range": lambda given: {**given, "x": given["x"] / 10},
     "a factor without effect": lambda given: {**given, "factor": 0},
+    "another factor": lambda given: {**given, "factor": 0.25},
+    "one row": lambda given: {**given, "x": given["x"][:1]},
+    "another dtype": lambda given: {**given, "x": given["x"].astype(np.float16)},
+    "other strides": lambda given: {**given, "x": np.asfortranarray(given["x"])},
+    "sorted": lambda given: {**given, "x": np.sort(given["x"].ravel()).reshape(given["x"].shape)},
+    "a wider range": lambda given: {**given, "x": given["x"] * 4},
+    "an input less": lambda given: {name: value for name, value in given.items() if name != "factor"},
+    "an input more": lambda given: {**given, "flag": True},
 }
 
 
 @pytest.mark.parametrize("change", INPUTS.values(), ids=INPUTS)
-def test_inputs_of_the_same_seed_that_are_poorer_are_weaker(change):
-    assert found({"make_inputs": lambda **case: change(make_inputs(**case))}) == [("inputs", "inputs")]
+def test_other_inputs_of_the_same_seed_are_weaker(change):
+    def reference(x, at, factor=0.5, flag=False):
+        return x
+
+    changed = {"make_inputs": lambda **case: change(make_inputs(**case)), "reference": reference}
+    assert found(changed) == [("inputs", "inputs")]
+
+
+def test_inputs_without_the_nan_of_the_base_are_weaker():
+    def with_nan(**case):
+        given = make_inputs(**case)
+        given["x"][:, ::7] = np.nan
+        return given
+
+    before = replace(ACCURACY, make_inputs=with_nan)
+    reasons = list(find_weaker((before, PERFORMANCE), (ACCURACY, PERFORMANCE), DEVICE))
+
+    assert [(each.facts["name"], each.facts["before"]) for each in reasons] == [("x", "24 NaN")]
+
+
+def test_inputs_that_are_the_same_for_every_seed_are_weaker():
+    assert (
+        found({"make_inputs": lambda rows, dtype, device, seed: make_inputs(rows, dtype, device, 5)})
+        == [("inputs", "inputs")] * 2
+    )  # x and at
+
+
+def test_a_new_argument_with_the_value_that_it_has_by_itself_is_not_weaker():
+    def reference(x, at, factor, flag=False):
+        return x
+
+    changed = {"make_inputs": lambda **case: {**make_inputs(**case), "flag": False}, "reference": reference}
+    assert found(changed) == []
 
 
 def test_other_random_inputs_are_as_good():

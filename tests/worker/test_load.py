@@ -9,7 +9,7 @@ import pytest
 
 from perfci.core.errors import ContractError
 from perfci.core.wording import sentence
-from perfci.worker.load import check_calls, check_cases, load_op
+from perfci.worker.load import check_calls, check_cases, list_signature, load_op
 
 FILES = {
     "triton": "def {op}(x):\n    return x\n",
@@ -234,3 +234,14 @@ def test_a_hundred_thousand_cases_are_counted_once_each():
         check_cases([*cases, {"rows": 99_999}], "x_performance.py")
 
     assert caught.value.reason.facts["case"] == "rows=99999"
+
+
+def _given(x: Path | None, /, y: int = 2, *, flag=False, **others) -> dict[str, Path]:
+    return {}
+
+
+def test_a_signature_has_all_that_callers_see():
+    assert list_signature(_given) == (
+        *("x: Path | None", "/", "y: int=2", "*", "flag=False", "**others"),
+        "-> dict[str, Path]",
+    )

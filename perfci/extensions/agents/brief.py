@@ -15,7 +15,7 @@ from perfci.extensions.agents.rounds import may_change
 from perfci.judge.compare import find_speedup
 from perfci.ops.discover import OpFolder, select_one
 from perfci.ops.fingerprint.tree import Tree
-from perfci.ops.spec import matches
+from perfci.ops.spec import matches, name_parameters
 from perfci.report.speed import find_rates
 from perfci.runs import flow
 from perfci.runs.bench import Listener
@@ -69,8 +69,8 @@ def _list_files(settings: Settings, op: OpFolder) -> dict[str, tuple[str, ...]]:
     needed = Tree(settings.root, settings.kernels).list_code(op.op, op.files[0])
     code = [settings.root / name for name in needed if may_change(settings, op, settings.root / name)]
     tuning = [*code, *sorted((op.folder / "tuned").glob("*.json"))]
-    files = {"tuning": tuning, "logic": code, "interface": [*op.files, op.folder / f"{op.op}.md"]}
-    return {kind: tuple(path.relative_to(settings.root).as_posix() for path in paths) for kind, paths in files.items()}
+    found = {"tuning": tuning, "logic": code, "interface": [*op.files, op.folder / f"{op.op}.md"]}
+    return {kind: tuple(path.relative_to(settings.root).as_posix() for path in paths) for kind, paths in found.items()}
 
 
 def check_words(words: str, op: PlannedOp) -> Iterator[Reason]:
@@ -96,7 +96,7 @@ def check_words(words: str, op: PlannedOp) -> Iterator[Reason]:
 
 def _write_call(op: PlannedOp) -> str:
     # Of defaults no one knows any more which lists were tuples, as most are.
-    return f"{op.op}({', '.join(op.signature)})".translate(str.maketrans("[]", "()"))
+    return f"{op.op}({', '.join(name_parameters(op.signature))})".translate(str.maketrans("[]", "()"))
 
 
 def _place_cases(

@@ -12,6 +12,7 @@ from perfci.core.model.run import Run
 from perfci.extensions.agents.family import find_confidence
 from perfci.extensions.agents.round_records import Round, RoundCase, RoundVerdict
 from perfci.judge.cause import list_changes
+from perfci.judge.change import have_one_interface
 from perfci.statistics import exact
 from perfci.statistics.strays import SAME, Shown, estimate_noise
 from perfci.store.lines import DUEL, by_process
@@ -47,7 +48,11 @@ def judge_round(blank: Round, run: Run, judgements: Judgements) -> Round:
     changed = list_changes(found.performance)
     tuned = any(change.name not in COMPILED for change in changed)
     known = planned.base.signature if planned.base else ()
-    has = {"tuning": tuned, "interface": bool(known) and known != planned.signature, "logic": False}
+    has = {
+        "tuning": tuned,
+        "interface": bool(known) and not have_one_interface(known, planned.signature),
+        "logic": False,
+    }
     kinds = tuple(kind for kind in has if has[kind] or kind in blank.kinds) or ("tuning",)
     gain = average_gains([case.best for case in cases], confidence)
     device, total = run.environment.device.key, None if blank.best else gain
