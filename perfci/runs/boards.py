@@ -17,10 +17,17 @@ def find_sick(rules: Settings) -> tuple[str, ...]:
     return tuple(sorted(board for board in sick if board_key(board) not in cleared))
 
 
-def avoid_sick(bench: Bench, described: Described, sick: Sequence[str]) -> None:
-    """Give the workers of a run the host's healthy boards, if it has any beside sick ones (UUIDs) of their model."""
-    aside, names = set(map(board_key, sick)), name_devices(os.environ, described.device.kind, described.visible)
-    boards = list(zip(names, described.uuids, strict=False))
-    healthy = [name for name, uuid in boards if board_key(uuid) not in aside]
-    if described.devices > 1 and healthy and len(healthy) < len(boards):
-        bench.boards[:] = healthy
+def put_sick_aside(bench: Bench, described: Described, rules: Settings) -> tuple[str, ...]:
+    """Keep the workers of a run from sick boards. Returns the UUIDs of those of any model."""
+    sick = find_sick(rules)
+    avoid_boards(bench, described, sick)
+    return sick
+
+
+def avoid_boards(bench: Bench, described: Described, boards: Sequence[str]) -> None:
+    """Give the workers of a run the host's other boards, if it has any beside these (UUIDs) of their model."""
+    aside, names = set(map(board_key, boards)), name_devices(os.environ, described.device.kind, described.visible)
+    here = list(zip(names, described.uuids, strict=False))
+    others = [name for name, uuid in here if board_key(uuid) not in aside]
+    if described.devices > 1 and others and len(others) < len(here):
+        bench.boards[:] = others

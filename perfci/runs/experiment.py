@@ -26,7 +26,7 @@ from perfci.runs import base as base_stage
 from perfci.runs.base import BaseTree, FoundBase
 from perfci.runs.bench import LOGS, Bench
 from perfci.runs.beside import describe_against
-from perfci.runs.boards import avoid_sick, find_sick
+from perfci.runs.boards import put_sick_aside
 from perfci.runs.decide import decide
 from perfci.runs.describe import Described
 from perfci.runs.effective_thresholds import alpha_of, refuse_looser
@@ -111,8 +111,8 @@ class Experiment:
 
     def plan(self, described: Described) -> Plan:
         """Fix what is measured and duelled, on boards that are not sick. Raises UsageError as `make_plan` does."""
-        alpha, sick = alpha_of(self.base.rules, self.request.thresholds), find_sick(self.base.rules)
-        avoid_sick(self.bench, described, sick)
+        alpha = alpha_of(self.base.rules, self.request.thresholds)
+        sick = put_sick_aside(self.bench, described, self.base.rules)
         plan = make_plan(
             self.request, described.ops, described.device.kind, self.base.against, alpha, described.devices
         )

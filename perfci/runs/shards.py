@@ -32,7 +32,7 @@ from perfci.git.command import parse_commit
 from perfci.judge.quarantine import TIMED, boards_of
 from perfci.runs import base as base_stage
 from perfci.runs.bench import Bench, Listener, claim_bench, open_bench
-from perfci.runs.boards import avoid_sick
+from perfci.runs.boards import avoid_boards
 from perfci.runs.decide import decide
 from perfci.runs.experiment import Experiment, begin_run
 from perfci.runs.merge import DIGITS, merge, refuse_mixed
@@ -172,7 +172,7 @@ def _measure_shard(
     # The plan has what the base has of each op: it need not be described again.
     described = dataclasses.replace(experiment, base=dataclasses.replace(experiment.base, tree=None)).describe()
     used = [earlier.environment.device.uuid or ""] if earlier else []
-    avoid_sick(bench, described, (*plan.put_aside, *used))
+    avoid_boards(bench, described, (*plan.put_aside, *used))
     refuse_difference(as_fact("device"), described.device.kind, plan.device)
     here, planned = {op.op: op for op in described.ops}, []
     for op in plan.ops:

@@ -35,7 +35,7 @@ from perfci.runs.bench import (
     place_ops,
     plan_opening,
 )
-from perfci.runs.boards import avoid_sick, find_sick
+from perfci.runs.boards import put_sick_aside
 from perfci.runs.describe import describe_ops, find_violation
 from perfci.runs.nodes import HERE, NodeAnswer, NodeCommand, find_kind, unpack
 from perfci.runs.plan import Request, draw_seed
@@ -153,7 +153,7 @@ class _Tuner:
             if not planned.performance:
                 raise UsageError("no_case_fits", ops=planned.op, pattern=request.pattern)
             self._kind, self._key = ops.device.kind, ops.device.key
-            avoid_sick(bench, ops, sick := find_sick(settings))
+            sick = put_sick_aside(bench, ops, settings)
             if not bench.boards and board_key(ops.device.uuid or "") in set(map(board_key, sick)):
                 raise DeviceError("tune_sick", board=ops.device.uuid)
         packages = environment.installed_versions(environment.PACKAGES)
