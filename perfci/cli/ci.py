@@ -190,6 +190,8 @@ def _describe_plan(plan: ShardPlan) -> Iterator[str]:
         yield sentence(Reason("boards_put_aside", {"boards": ", ".join(plan.plan.put_aside)}))
     for number in range(1, plan.shards + 1):
         mine = [each for each in run if each.shard == number]
-        names = [each.op for each in mine[:SHOWN]] + ([f"... (+{len(mine) - SHOWN})"] if len(mine) > SHOWN else [])
-        share = {"number": number, "count": plan.shards, "seconds": sum(each.seconds for each in mine)}
+        names = [planned.op for planned in mine[:SHOWN]] + (
+            [f"... (+{len(mine) - SHOWN})"] if len(mine) > SHOWN else []
+        )
+        share = {"number": number, "count": plan.shards, "seconds": sum(planned.seconds for planned in mine)}
         yield say("Shard {number}/{count}: about {seconds:n} s: {ops}", ops=", ".join(names) or "-", **share)

@@ -178,9 +178,9 @@ def watch_races_inside() -> Iterator[list[Race]]:
 def _join_accesses(accesses: list[tuple[Array, Array, int]]) -> tuple[Array, Array, Array]:
     """Addresses, bits and programs of all accesses, sorted by address."""
     none = np.empty(0, np.uint64)
-    addresses = np.concatenate([none, *(each.astype(np.uint64) for each, _, _ in accesses)])
-    bits = np.concatenate([none, *(each for _, each, _ in accesses)])
-    programs = np.concatenate([none.astype(int), *(np.full(each.size, program) for each, _, program in accesses)])
+    addresses = np.concatenate([none, *(access.astype(np.uint64) for access, _, _ in accesses)])
+    bits = np.concatenate([none, *(access for _, access, _ in accesses)])
+    programs = np.concatenate([none.astype(int), *(np.full(access.size, program) for access, _, program in accesses)])
     order = np.argsort(addresses, kind="stable")
     return addresses[order], bits[order], programs[order]
 

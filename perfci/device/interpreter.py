@@ -335,5 +335,5 @@ def _libdevice_functions() -> dict[str, Any]:
 
 
 def _public(module: ModuleType) -> dict[str, Any]:
-    functions = (each for each in vars(module).items() if inspect.isfunction(each[1]))
+    functions = (item for item in vars(module).items() if inspect.isfunction(item[1]))
     return {name: value for name, value in functions if value.__module__ == module.__name__}

@@ -73,7 +73,7 @@ class Tape:
         for value in leaves(inputs):
             if isinstance(value, torch.Tensor):
                 self._attempt(functools.partial(self._number, value, new=True))
-        self._inputs = tuple(self._attempt(functools.partial(self._encode, each)) for each in inputs.values())
+        self._inputs = tuple(self._attempt(functools.partial(self._encode, array)) for array in inputs.values())
 
     def take_operation(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> None:
         """Take down one operation of torch and its result."""

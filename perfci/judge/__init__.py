@@ -35,9 +35,9 @@ def judge(run: Run, baselines: Mapping[str, Baseline], thresholds: Thresholds) -
 
     found = {op.op: op for op in run.ops}
     stored: dict[str, list[str]] = {}
-    for each in compared.values():
-        if each.known:
-            stored.setdefault(each.op, []).append(each.case)
+    for comparison in compared.values():
+        if comparison.known:
+            stored.setdefault(comparison.op, []).append(comparison.case)
     judges = [
         _OpJudge(run, op, found.get(op.op), evidence[0], evidence[1:], stored.get(op.op, ())) for op in run.plan.ops
     ]

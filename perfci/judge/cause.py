@@ -113,21 +113,21 @@ def _name_cause(
     shared: Mapping[KernelChange, set[KernelChange]], quiet: Sequence[Collection[KernelChange]]
 ) -> Reason | None:
     """Since: no case that kept its time has it, and there are such cases. With: it may be a coincidence."""
-    roots = [each for each in shared if each.name not in COMPILED]
+    roots = [change for change in shared if change.name not in COMPILED]
     roots = [root for root in roots if root.name != "grid"] or roots  # which follows from the tiles
-    spilled = [each for each, parts in shared.items()
-               if each.name == "spills" and all(int(part.now) > int(part.was) for part in parts)]  # fmt: skip
+    spilled = [change for change, parts in shared.items()
+               if change.name == "spills" and all(int(part.now) > int(part.was) for part in parts)]  # fmt: skip
     candidates = roots or spilled
     certain = [
         candidate
         for candidate in candidates
         if quiet and all(shared[candidate].isdisjoint(changes) for changes in quiet)
     ]
-    named = certain or candidates or [each for each in shared if each.name in COMPILED]
+    named = certain or candidates or [change for change in shared if change.name in COMPILED]
     if not named:
         return None
-    first, *others = [(_NAMES.get(each.name, each.name), *map(_write_value, (each, each), (each.was, each.now)))
-                      for each in {each.name: each for each in reversed(named)}.values()][::-1][:NAMED]  # fmt: skip
+    first, *others = [(_NAMES.get(one.name, one.name), *map(_write_value, (one, one), (one.was, one.now)))
+                      for one in {one.name: one for one in reversed(named)}.values()][::-1][:NAMED]  # fmt: skip
     more = "".join(f", {name} {was} -> {now}" for name, was, now in others)
     facts: dict[str, Fact] = {"name": first[0], "before": first[1], "after": first[2], "more": more}
     return Reason("cause_since" if certain else "cause_with", facts)

@@ -99,7 +99,7 @@ def list_weaker(op: PlannedOp, found: OpRun | None) -> tuple[Reason, ...]:
         return ()
     other = [differ for differ in found.change.differs if differ.kind in _OTHER_ANSWERS] if kind.name != "logic" else []
     answers = [because("weaker_answers", each, op=op.op, what="answers") for each in other]
-    return (*(Reason(each.kind, {**each.facts, "op": op.op}) for each in found.change.weaker), *answers)
+    return (*(Reason(weakness.kind, {**weakness.facts, "op": op.op}) for weakness in found.change.weaker), *answers)
 
 
 def judge_change(run: Run, op: PlannedOp, found: OpRun | None) -> Judgement | None:
@@ -108,8 +108,8 @@ def judge_change(run: Run, op: PlannedOp, found: OpRun | None) -> Judgement | No
     if kind is None or run.plan.base is None or not run.plan.base.suites:
         return None
     entries = {entry.weaker: entry for entry in _list_entries(run, op.op)}
-    open_ = [each for each in weaker if each.facts.get("what") not in entries]
-    told = tuple(declare(entries[str(each.facts["what"])]) for each in weaker if each not in open_)
+    open_ = [weakness for weakness in weaker if weakness.facts.get("what") not in entries]
+    told = tuple(declare(entries[str(weakness.facts["what"])]) for weakness in weaker if weakness not in open_)
     facts: dict[str, Fact] = {"op": op.op, "kind": kind.name}
     if kind.missing and kind.name in {"interface", "logic"}:
         lacks = Reason("change_lacks_files", {**facts, "files": ", ".join(kind.missing)})
@@ -130,7 +130,7 @@ def _list_entries(run: Run, op: str) -> Sequence[Expected]:
     """The change's declarations that hold on the day of the run. Those of its base were about other changes."""
     entries, day = run.plan.base.expected if run.plan.base else (), day_of(run)
     mine = [entry for entry in entries if entry.op == op and entry.weaker and entry.added]
-    return [each for each in mine if stage(each, day) is Standing.HOLDS]
+    return [entry for entry in mine if stage(entry, day) is Standing.HOLDS]
 
 
 def declare(entry: Expected) -> Reason:

@@ -83,7 +83,7 @@ def excuse(found: Answers, allowed: Sequence[tuple[Expected, Answers]], day: dat
     if not slow or not allowed:
         return Excused(found)
     ranked = sorted(allowed, key=lambda each: (stage(each[0], day), -each[0].up_to))
-    standing = [each for each in ranked if stage(each[0], day) is not Standing.ENDED]
+    standing = [candidate for candidate in ranked if stage(candidate[0], day) is not Standing.ENDED]
     if not standing:
         entry = ranked[0][0]
         why = Reason("expected_ended", _facts(entry))
@@ -93,7 +93,7 @@ def excuse(found: Answers, allowed: Sequence[tuple[Expected, Answers]], day: dat
         (entry, {question: _answer(found[question], wide.get(question), entry, day) for question in slow})
         for entry, wide in standing
     ]
-    covering = (each for each in tried if not any(map(_fails, each[1].values())))
+    covering = (attempt for attempt in tried if not any(map(_fails, attempt[1].values())))
     entry, answers = next(covering, None) or max(tried, key=lambda each: each[0].up_to)
     excuses = any(finding.verdict is Verdict.EXPECTED for finding in answers.values())
     return Excused({**found, **answers}, entry, excuses and stage(entry, day) is Standing.OVERDUE)

@@ -24,15 +24,17 @@ def adjust(compared: Mapping[Key, Comparison], family: int, duels: int) -> Mappi
     """
     changes: dict[Key, dict[str, Any]] = {key: {} for key in compared}
     for name in ("screens", "spans"):
-        screens = {key: found for key, each in compared.items() if (found := getattr(each, name))}
+        screens = {key: found for key, comparison in compared.items() if (found := getattr(comparison, name))}
         first = {key: found[0] for key, found in screens.items() if found[0].process == 0}
         for key, seen in _apply_holm(first, family):
             changes[key][name] = (seen, *screens[key][1:])
     for name in ("duel", "duel_span", "duel_sustained", "duel_host"):
-        looks = {key: look for key, each in compared.items() if (look := getattr(each, name))}
+        looks = {key: look for key, comparison in compared.items() if (look := getattr(comparison, name))}
         for key, seen in _apply_holm(looks, duels):
             changes[key][name] = seen
-    return {key: replace(each, **changes[key]) if changes[key] else each for key, each in compared.items()}
+    return {
+        key: replace(comparison, **changes[key]) if changes[key] else comparison for key, comparison in compared.items()
+    }
 
 
 def _apply_holm(tested: Mapping[Key, Any], family: int) -> Iterator[tuple[Key, Any]]:

@@ -36,7 +36,9 @@ def judge_case(
     excused = expected.excuse(answers, wide, day)
     found = sorted(excused.found.values(), key=lambda each: (GRAVITY.index(each.verdict), not each.exact))
     states = [(block, block.state) for block in case.blocks]
-    hindered = 2 * sum(bool(_throttled(block) or each.foreign_processes or each.ecc_errors) for block, each in states)
+    hindered = 2 * sum(
+        bool(_throttled(block) or state.foreign_processes or state.ecc_errors) for block, state in states
+    )
     mostly_hindered = hindered > len(case.blocks)
     verdict, reasons = _decide(found, case, mostly_hindered)
     proven = any(reason.kind in PROOFS for reason in case.suspicion)

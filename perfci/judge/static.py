@@ -241,7 +241,7 @@ def _is_meant(name: str, was: float | None, kernel: str, case: StaticCase, base:
         return True
     # Constants and other numbers. Tensors have a # before their storage.
     shared = now.arguments.keys() & before.arguments.keys()
-    return any(now.arguments[each] != before.arguments[each] for each in shared if "#" not in now.arguments[each])
+    return any(now.arguments[name] != before.arguments[name] for name in shared if "#" not in now.arguments[name])
 
 
 def _pair(now: Sequence[KernelBinary], before: Sequence[KernelBinary]) -> Iterator[tuple[KernelBinary, KernelBinary]]:

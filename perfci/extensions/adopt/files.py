@@ -97,7 +97,7 @@ def find_files(
     if not named:
         name = name or _choose_function(path, name_op(path.name))
         given = given or _find_tests(path)
-    files = [each for each in given if name.strip("_") in _read_text(Path(each))]
+    files = [value for value in given if name.strip("_") in _read_text(Path(value))]
     if named and op is None:
         raise UsageError("copy_of_module", module=place)
     file, module = ("", place) if named else (str(path), op and find_import_name(path, settings, op))
@@ -120,10 +120,10 @@ def _choose_function(path: Path, name: str) -> str:
         why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise UsageError("source_unreadable", file=str(path), why=why) from error
     known = [
-        each.name
-        for each in body
-        if isinstance(each, ast.FunctionDef | ast.ClassDef)
-        and not any("jit" in ast.unparse(mark) for mark in each.decorator_list)
+        node.name
+        for node in body
+        if isinstance(node, ast.FunctionDef | ast.ClassDef)
+        and not any("jit" in ast.unparse(mark) for mark in node.decorator_list)
     ]
     names = (path.stem, f"{path.stem}_Tensor", path.stem.removesuffix("_triton"), name)
     alone = [each for each in known if not each.startswith(("_", "get_"))]

@@ -129,7 +129,7 @@ def _place_cases(
 def _read_newest_baseline(settings: Settings, op: str) -> Baseline | None:
     """What was accepted last of an op, on whatever device."""
     stored = [store.read_baseline(path) for path in settings.baselines.glob(f"*/{op}.json")]
-    return max((each for each in stored if each.runs), key=lambda each: each.runs[-1].created, default=None)
+    return max((tensor for tensor in stored if tensor.runs), key=lambda tensor: tensor.runs[-1].created, default=None)
 
 
 def _describe_stored(op: str, case: BaselineCase) -> Comparison:

@@ -68,7 +68,7 @@ def evaluate(
             there, request, why, lambda _: None, "perfci.extensions.agents.evaluator.evaluate", start=start, most=MOST
         )
         append_round(folder.folder, found)
-    score, gain = _score(found, {each.number: each for each in rounds}), found.gain
+    score, gain = _score(found, {round_.number: round_ for round_ in rounds}), found.gain
     metrics = {"combined_score": score, "correct": float(score > 0), "kept": float(found.verdict is RoundVerdict.KEPT)}
     metrics |= {"gain": gain.value, "gain_low": gain.low, "gain_high": gain.high} if gain else {}
     metrics |= {"speedup": found.speedup} if found.speedup else {}

@@ -36,11 +36,11 @@ class Logbook:
     @property
     def next_number(self) -> int:
         """A number that no line has, not even one that cannot be read."""
-        return max((each.number for each in self.rounds), default=0) + len(self.problems) + 1
+        return max((round_.number for round_ in self.rounds), default=0) + len(self.problems) + 1
 
     def list_of(self, start: str) -> tuple[Round, ...]:
         """The rounds of one start that were judged."""
-        return tuple(each for each in self.rounds if each.start == start and each.verdict.counts)
+        return tuple(round_ for round_ in self.rounds if round_.start == start and round_.verdict.counts)
 
 
 def read_logbook(folder: Path) -> Logbook:
@@ -66,10 +66,10 @@ def read_logbook(folder: Path) -> Logbook:
 
 def _number(rounds: Sequence[Round]) -> tuple[Round, ...]:
     taken: dict[int, Round] = {}
-    for each in sorted(rounds, key=lambda one: (one.time, one.number)):
-        number = each.number if each.number not in taken else max(*taken, *(one.number for one in rounds)) + 1
-        taken[number] = replace(each, number=number)
-    known = {each.commit: number for number, each in taken.items()}
+    for round_ in sorted(rounds, key=lambda one: (one.time, one.number)):
+        number = round_.number if round_.number not in taken else max(*taken, *(one.number for one in rounds)) + 1
+        taken[number] = replace(round_, number=number)
+    known = {one.commit: number for number, one in taken.items()}
     ordered = (taken[number] for number in sorted(taken))
     return tuple(replace(each, best=each.best and known.get(each.against, each.best)) for each in ordered)
 

@@ -83,7 +83,7 @@ def _read_case(case: PerformanceCase, looked: Looked, limits: Limits) -> CasePro
 
 def list_patterns(settings: Settings) -> tuple[Pattern, ...]:
     """Returns what the logbooks of all ops show of kinds of change and of advice."""
-    return count_patterns(each for op in ops(settings) for each in read_logbook(op.folder).rounds)
+    return count_patterns(round_ for op in ops(settings) for round_ in read_logbook(op.folder).rounds)
 
 
 def find_path(settings: Settings, op: str) -> Path:

@@ -69,31 +69,31 @@ def tabulate_cases(found: Round) -> Table:
 
 def tabulate_rounds(rounds: Sequence[Round]) -> Table:
     """Returns a row for each round: the parameters that rounds changed most often, the gains, and the verdict."""
-    changes = [_list_changes(each) for each in rounds]
+    changes = [_list_changes(round_) for round_ in rounds]
     every = [name for change in changes for name in change]
     names = sorted(dict.fromkeys(every), key=lambda name: -every.count(name))[:SHOWN]
     headings = "expected: | gain: | since the start: | speedup: | why"
     return make_table(" | ".join(["round | verdict", *(f"{name}:" for name in names), headings]), (
         (
-            str(each.number), str(each.verdict), *(changed.get(name, "-") for name in names),
-            units.percent(each.expected, signed=True), write_gain(each.gain), write_gain(each.total),
-            f"{each.speedup:.2f}x" if each.speedup else "-", plain(each.why, NAME_LIMIT),
+            str(round_.number), str(round_.verdict), *(changed.get(name, "-") for name in names),
+            units.percent(round_.expected, signed=True), write_gain(round_.gain), write_gain(round_.total),
+            f"{round_.speedup:.2f}x" if round_.speedup else "-", plain(round_.why, NAME_LIMIT),
         )
-        for each, changed in zip(rounds, changes, strict=True)
+        for round_, changed in zip(rounds, changes, strict=True)
     ))  # fmt: skip
 
 
 def write_record(op: str, rounds: Sequence[Round], patterns: Iterable[Pattern]) -> tuple[str, bytes | None]:
     """Returns the record of the last start's rounds, and its picture if any was timed. patterns: of all ops."""
-    mine = [each for each in rounds if each.start == rounds[-1].start]
-    start, kept = mine[-1].start[:10], [each for each in mine if each.verdict is RoundVerdict.KEPT]
+    mine = [round_ for round_ in rounds if round_.start == rounds[-1].start]
+    start, kept = mine[-1].start[:10], [round_ for round_ in mine if round_.verdict is RoundVerdict.KEPT]
     said = say("{kept} of {count:round|rounds} from {start} kept", kept=len(kept), count=len(mine), start=start)
     if kept:
         said = say("{said}: {gain} since the start", said=said, gain=write_gain(kept[-1].total))
-    drawn = [each for each in mine if each.gain and each.verdict in MARKS]
+    drawn = [round_ for round_ in mine if round_.gain and round_.verdict in MARKS]
     parts = [f"## {write(say('{op}, round by round', op=op))}", write(f"{said}.")]
     parts += [f"![{write(op)}]({file_name(op)}.png)"] if drawn else []
-    parts += [write_table(tabulate_rounds(mine)), "\n".join(line for each in mine for line in write_round(each))]
+    parts += [write_table(tabulate_rounds(mine)), "\n".join(line for round_ in mine for line in write_round(round_))]
     if counted := "\n".join(f"- {write(_write_pattern(one))}" for one in patterns):
         parts += [write(say("Counted over all ops:")), counted]
     return "\n\n".join(parts) + "\n", _draw(op, drawn) if drawn else None

@@ -73,7 +73,7 @@ def try_round(
         if reason:
             tried = replace(tried, reasons=(reason,))
         else:
-            place = 1 + sum(each.start == origin and each.commit is not None for each in logbook.rounds)
+            place = 1 + sum(round_.start == origin and round_.commit is not None for round_ in logbook.rounds)
             tried = replace(tried, place=place, verdict=RoundVerdict.ERROR)
             tried = _measure(bench, request, command, base, tried, elsewhere)
         # Cases that do the same work as in the best round were not timed, and have its times.

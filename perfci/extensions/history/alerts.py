@@ -78,7 +78,7 @@ def sort_alerts(alerts: Sequence[Alert], steps: Sequence[Alert]) -> list[Alert]:
     every = [replace(alert, why=join_sentences([alert.why, more.get(alert.key, "")])) for alert in alerts]
     every += [step for step in steps if step.key not in known]
     alike: dict[tuple[str, ...], list[Alert]] = {}
-    for each in sorted(every, key=lambda each: (each.gate != Gate.FAILS, -(each.change or 0.0), each.key)):
-        alike.setdefault((each.device, each.op, each.state, each.gate, each.kind, each.commits), []).append(each)
+    for one in sorted(every, key=lambda one: (one.gate != Gate.FAILS, -(one.change or 0.0), one.key)):
+        alike.setdefault((one.device, one.op, one.state, one.gate, one.kind, one.commits), []).append(one)
     # One about the whole op is about all its cases.
     return [replace(first, others=tuple(each.case for each in rest if first.case)) for first, *rest in alike.values()]

@@ -266,7 +266,7 @@ def compare_spreads(spreads: Mapping[str, Sequence[float]]) -> dict[str, SpreadT
     tests: dict[str, SpreadTest | None] = {}
     for board, values in spreads.items():
         own = list(values)[-NEWEST:]
-        others = [value for other, each in spreads.items() if other != board for value in each[-NEWEST:]][-OTHERS:]
+        others = [value for other, spread in spreads.items() if other != board for value in spread[-NEWEST:]][-OTHERS:]
         tests[board] = None
         # If the smallest p is too large for Holm's first step, no run of the board could ever be enough.
         if own and others and exact.smallest_p(len(own), len(others)) * FIGURES * len(spreads) <= ALPHA:

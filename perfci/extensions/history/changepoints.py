@@ -218,7 +218,7 @@ def find_changes(known: Known) -> tuple[ChangePoint, ...]:
 
 def find_stored_changes(history: Sequence[HistoryRun], case: str) -> tuple[ChangePoint, ...]:
     """Returns a stored tensor's lasting steps for the worse, over all environments, as its seed is fixed."""
-    known = [(run, each) for run in history for each in run.stored if each.case == case]
+    known = [(run, tensor) for run in history for tensor in run.stored if tensor.case == case]
     stored_changes = []
     for figure, least in STORED_ZEROS.items():
         values = [each.errors.p99_abs if figure == "stored_p99" else getattr(each, figure) for _, each in known]
@@ -327,7 +327,7 @@ class _Series:
     def _find_moved(self, at: int) -> tuple[Difference, ...]:
         """What changed but the board: runs may change between boards of a model every night."""
         moved = differences([self.runs[at - 1].environment], self.runs[at].environment)
-        return tuple(each for each in moved if each.moves and each.bearing is not Bearing.BOARD)
+        return tuple(move for move in moved if move.moves and move.bearing is not Bearing.BOARD)
 
     def _may_be_boards(self, size: float, low: int, at: int, high: int) -> bool:
         """Whether boards explain the step: none in common, or other ones after it and no more than boards differ."""

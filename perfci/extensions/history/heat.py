@@ -87,7 +87,7 @@ def measure_heat(runs: Sequence[HistoryRun], release: Release | None) -> Heat:
     moved = differences([run.environment for run in before], after[-1].environment)
     between = runs[runs.index(before[-1]) + 1 :]
     notes = []
-    if any(each.moves and each.bearing is not Bearing.BOARD for each in moved):
+    if any(move.moves and move.bearing is not Bearing.BOARD for move in moved):
         notes.append(say("new environment"))
     if any(run.epoch and not changes.keys().isdisjoint(run.epoch.cases) for run in between):
         notes.append(say("accepted loss"))

@@ -202,7 +202,7 @@ def _list_values(
         now, written = in_force.limits.for_case(op, case), in_force.written.for_case(op, case)
         earned = replace(in_force.limits, loosened={}).for_case(op, case)
     mine = in_force.earned[op].values if op in in_force.earned else ()
-    records = {each.key: each for each in mine if each.case == case}
+    records = {record.key: record for record in mine if record.case == case}
     # The time of the kernel in the newest accepted run that has the case.
     lengths = (known.kernel_us.median_us for run in reversed(history) for known in run.cases if known.case == case)
     length = next(lengths, None)

@@ -51,7 +51,7 @@ def relax(
         check_device(settings, device)
     if case is not None:
         known_cases = list_cases(settings, op, device)
-        fits = not known_cases or any(matches(each, case) for each in known_cases)
+        fits = not known_cases or any(matches(id_, case) for id_ in known_cases)
         if not is_pattern(case) or not fits:
             raise UsageError("relax_case", pattern=case, op=op)
     why = " ".join(why.split())

@@ -92,13 +92,13 @@ class Revisions:
     def suspects(self, good: Collection[str], bad: str) -> Sequence[str]:
         """Returns commits by git's bisection, those that touch the op's files if these are known."""
         root, first_parent = self.settings.root, self._options.first_parent
-        paths = () if any(each.opaque for each in self._prints.values()) else self._list_files()
+        paths = () if any(fingerprint.opaque for fingerprint in self._prints.values()) else self._list_files()
         halving = commits.list_halving(root, good, bad, paths, first_parent=first_parent)
         return halving or commits.list_halving(root, good, bad, first_parent=first_parent)
 
     def _list_files(self) -> tuple[str, ...]:
         """Files of the op in every revision that is known by now."""
-        return tuple(sorted({name for each in self._prints.values() for name in each.files}))
+        return tuple(sorted({name for fingerprint in self._prints.values() for name in fingerprint.files}))
 
     def describe(self, commit: str) -> Commit:
         """Returns a commit's author, date and title."""
@@ -198,7 +198,7 @@ class Revisions:
     def _find_first_alike(self, commit: str) -> str:
         """The first revision with the same files of the op, the ends before all others. Else the revision itself."""
         mine = self._prints.get(commit)
-        return next((each for each, own in self._prints.items() if mine and mine.same_as(own)), commit)
+        return next((fingerprint for fingerprint, own in self._prints.items() if mine and mine.same_as(own)), commit)
 
     def _measure(
         self, commit: str, tree: Settings, against: str | None, cases: tuple[str, ...] | None, processes: int

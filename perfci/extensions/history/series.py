@@ -23,7 +23,7 @@ class HistoryPoint:
     @property
     def steps(self) -> tuple[Difference, ...]:
         """What moved besides the board: runs may change between boards of a model every night."""
-        return tuple(each for each in self.moved if each.bearing is not Bearing.BOARD)
+        return tuple(move for move in self.moved if move.bearing is not Bearing.BOARD)
 
     @property
     def why(self) -> str | None:

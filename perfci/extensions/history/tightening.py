@@ -127,7 +127,7 @@ def _work_out(
     apart = unmixable(file.environment, where) if file.environment and named else ()
     anew, kept = (named, ()) if apart else ((), named)
     earned = dataclasses.replace(file, values=kept).by_case()
-    known = {(each.case, each.key): each for each in kept}
+    known = {(one.case, one.key): one for one in kept}
     limits = dataclasses.replace(written, earned={file.op: earned})
     # A change to a kernel duels all cases of its op at the same time.
     family = len(figures.list_cases(history[-1], Suite.PERFORMANCE))

@@ -97,13 +97,13 @@ class Tree:
                 unreadable = Reason("source_unreadable", {"file": None, "why": error.strerror or str(error)})
                 self._sources[path] = Source(opaque=unreadable)
         source, folder = self._sources[path], posixpath.dirname(path)
-        imports = [(each, self._import_files(each, folder, roots)) for each in source.imports]
+        imports = [(entry, self._import_files(entry, folder, roots)) for entry in source.imports]
         beside = () if folder in roots else self._finder.data(folder)
         opaque = source.opaque
         return _Needs(
             code={file for _, files in imports for file in files},
             data={*beside, *self._named_files(source, folder)},
-            late={f"{self._name(path)}:{each.line} {each}" for each, files in imports if files and each.late},
+            late={f"{self._name(path)}:{entry.line} {entry}" for entry, files in imports if files and entry.late},
             opaque=Reason(opaque.kind, {**opaque.facts, "file": self._name(path)}) if opaque else None,
         )
 

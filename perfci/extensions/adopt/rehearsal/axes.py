@@ -38,7 +38,7 @@ class Call:
     @property
     def key(self) -> str:
         """Equal for calls of one case."""
-        return repr({**self.given, **{name: (each.shape, each.dtype) for name, each in self.tensors.items()}})
+        return repr({**self.given, **{name: (tensor.shape, tensor.dtype) for name, tensor in self.tensors.items()}})
 
     @property
     def dtype(self) -> str:
@@ -96,7 +96,7 @@ class Form:
 
     def count_programs(self, call: Call) -> int | None:
         """Returns the programs that a call launches. None if kernel or reference refuse it, or make other shapes."""
-        shapes = {name: repr(each.shape) for name, each in call.tensors.items()}
+        shapes = {name: repr(tensor.shape) for name, tensor in call.tensors.items()}
         done = _write_inputs(self, (), shapes, {}, [call]).try_case({})
         return done.programs if done and done.kernel == done.reference else None
 
@@ -182,7 +182,7 @@ def _list_ways(group: Sequence[Place]) -> Iterator[tuple[list[Place], list[Place
 
 def _fill(start: Form, groups: Groups, calls: Sequence[Call]) -> Form:
     """The form in which each group that has a side is an axis."""
-    ranks = {name: len(each.shape) for name, each in calls[0].tensors.items()}
+    ranks = {name: len(tensor.shape) for name, tensor in calls[0].tensors.items()}
     sides: list[Place] = [(name, axis) for name, rank in ranks.items() for axis in range(-rank, 0)]
     own = sorted((group for group in groups if group[0] in sides), key=lambda group: sides.index(group[0]))
     names = _name_axes([group[0] for group in own], calls)

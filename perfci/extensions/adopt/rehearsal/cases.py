@@ -55,7 +55,7 @@ def make_suites(
     grids += _find_timed(form, timed, [*_list_points(grids), *([probe] if probe else [])])
     fixed = {name: (form.inputs[name],) for name in varying}
     kinds = {name: {type(call.given[name]).__name__: 1 for call in calls} for name in varying}
-    annotations = {name: " | ".join(each).replace("NoneType", "None") for name, each in kinds.items()}
+    annotations = {name: " | ".join(kind).replace("NoneType", "None") for name, kind in kinds.items()}
     dot = "tl.dot(" in source
     summed = _find_summed(form, done.reference[0], dot=dot) if done and done.reference else []
     reduces = f"reduces=lambda {', '.join([*form.axes, *varying, 'dtype'])}: {' * '.join(summed)},"
@@ -138,8 +138,8 @@ def _find_edges(form: Form, source: str) -> tuple[list[dict[str, tuple[str, ...]
         others = 1 if flat and not number else _LITTLE
         rest = dict.fromkeys(form.axes, others)
         tried = {value: form.try_case(rest | {axis: value}) for value in values}
-        taken = [each for each, done in tried.items() if done and done.programs <= MOST_PROGRAMS]
-        values = [each for each, done in tried.items() if not done or each in taken]
+        taken = [value for value, done in tried.items() if done and done.programs <= MOST_PROGRAMS]
+        values = [value for value, done in tried.items() if not done or value in taken]
         missing = [value for value in values if value not in {*taken, 0, (0,)}]
         refused = refused or (f"{axis}={missing[0]}" if missing else None)
         if taken:

@@ -206,13 +206,13 @@ def _fit_operator(
         for argument in operator.arguments
         if argument.kwarg_only and (any_keyword or argument.name in keywords)
     ]
-    needed = [each for each in plain if not each.has_default_value()]
+    needed = [parameter for parameter in plain if not parameter.has_default_value()]
     for own, given in itertools.product(samples, dict.fromkeys((tuple(plain), tuple(needed)))):
         if len(given) > room:
             continue
         used = {each.name for each in (*given, *named)}
         calls = [replace(call, given={key: value for key, value in call.given.items() if key in used}) for call in own]
-        handed = [each.name for each in given] + [f"{each.name}={each.name}" for each in named]
+        handed = [one.name for one in given] + [f"{one.name}={one.name}" for one in named]
         shown = [each.name + (": torch.Tensor" if "Tensor" in str(each.type) else "") for each in (*given, *named)]
         form = Form(make_call(function, handed, {}), make_call(reference, handed, {}), going)
         costs = [(form.count_programs(call), call) for call in {call.key: call for call in calls}.values()]
@@ -250,7 +250,7 @@ def _find_form(
     """
     takes = inspect.signature(function).parameters
     needed = [take for take in takes.values() if take.default is take.empty]
-    kinds = {each.name: getattr(each.annotation, "__name__", "") for each in needed}
+    kinds = {parameter.name: getattr(parameter.annotation, "__name__", "") for parameter in needed}
     scalars = {name: _VALUES[kind] for name, kind in kinds.items() if kind in _VALUES}
     tensors = [*calls[0].tensors] if calls else [name for name in kinds if name not in scalars]
     named = [name for text in handed if (name := text.split("=")[0]) not in tensors and name not in scalars]

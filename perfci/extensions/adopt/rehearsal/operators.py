@@ -45,7 +45,9 @@ class Operator:
         kinds = [(named if argument.kwarg_only else plain, argument) for argument in self.arguments]
         defaults = [argument.default_value if argument.has_default_value() else empty for argument in self.arguments]
         pairs = zip(kinds, defaults, strict=True)
-        return inspect.Signature([inspect.Parameter(each.name, kind, default=value) for (kind, each), value in pairs])
+        return inspect.Signature(
+            [inspect.Parameter(parameter.name, kind, default=value) for (kind, parameter), value in pairs]
+        )
 
     @property
     def pointwise(self) -> bool:
@@ -94,7 +96,9 @@ class Operator:
         for shape in ((5, 5), (2, 5, 5), (2, 3, 5, 5), (2, 2, 3, 5, 5), (5,)) if dtype is torch.float32 else ():
             # A list of as many numbers as its type says, such as a padding, or else a shape.
             known = {"Tensor": torch.zeros(shape), "List[int]": [*shape], **_GENERIC}
-            values: list[Any] = [[1] * each.N if each.N else known.get(str(each.type)) for each in needed]
+            values: list[Any] = [
+                [1] * parameter.N if parameter.N else known.get(str(parameter.type)) for parameter in needed
+            ]
             with contextlib.suppress(Exception):  # an operator that refuses them
                 pkgutil.resolve_name(self.path)(
                     *(value.clone() if torch.is_tensor(value) else value for value in values)
@@ -131,7 +135,9 @@ def find_operator(name: str) -> Operator | None:
     }
     takes = {each: [one for one in schema.arguments if one.name not in LEFT_OUT] for each, schema in schemas.items()}
     # Some, such as add, have a default for numbers alone.
-    first = next((each for each, own in takes.items() if any("Tensor" in str(one.type) for one in own)), None)
+    first = next(
+        (overload_name for overload_name, own in takes.items() if any("Tensor" in str(one.type) for one in own)), None
+    )
     if first is None:
         return None
     arguments = takes[first]
@@ -142,7 +148,7 @@ def find_reference(name: str) -> str | None:
     """Returns the path of a function of torch.nn.functional with this name, underscores aside: rmsnorm, rms_norm."""
     wanted = name.replace("_", "").lower()
     named = (each for each in dir(torch.nn.functional) if each.replace("_", "").lower() == wanted)
-    return next((f"torch.nn.functional.{each}" for each in named if not each.startswith("_")), None)
+    return next((f"torch.nn.functional.{name}" for name in named if not name.startswith("_")), None)
 
 
 def _find_info(name: str) -> Any:

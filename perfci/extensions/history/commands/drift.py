@@ -40,7 +40,7 @@ def read_histories(
     Raises UsageError for a device or an op that none has.
     """
     folder = where.baselines
-    there = store.list_ops() if store else {each: history_ops(folder, each) for each in history_devices(folder)}
+    there = store.list_ops() if store else {key: history_ops(folder, key) for key in history_devices(folder)}
     devices = list(there)
     if device is not None:
         if device not in devices:
@@ -104,7 +104,7 @@ def show_drift(histories: Sequence[History], pattern: str | None, where: Setting
 
 def _find_drift(history: History, pattern: str | None, where: Settings) -> _Drift:
     drift = {case: runs for case, runs in changepoints.index_cases(history.runs).items() if matches(case, pattern)}
-    tensors = tuple(each.case for run in history.runs[-1:] for each in run.stored if matches(each.case, pattern))
+    tensors = tuple(tensor.case for run in history.runs[-1:] for tensor in run.stored if matches(tensor.case, pattern))
     why = {
         run: step.why for step in read_steps(where.baselines, history.device, history.op) for run in step.after.run_ids
     }

@@ -61,10 +61,10 @@ def show_moves(found: Sequence[Rebaselined], *, wrote: bool) -> Iterator[Rendera
 
 def _show_differences(differs: Sequence[Difference]) -> Iterator[Paragraph]:
     yield Paragraph(say("Changed since the baselines:"))
-    for each in differs:
-        before, after = ("-" if value is None else value for value in (each.before, each.after))
-        aside = "" if each.moves else " " + say("(no matter for times)")
-        yield Paragraph(f"{each.field}: {before} -> {after}{aside}", 2, "" if each.moves else "dim")
+    for field in differs:
+        before, after = ("-" if value is None else value for value in (field.before, field.after))
+        aside = "" if field.moves else " " + say("(no matter for times)")
+        yield Paragraph(f"{field.field}: {before} -> {after}{aside}", 2, "" if field.moves else "dim")
 
 
 def _write_changes(changes: Sequence[float]) -> str:
@@ -89,7 +89,7 @@ def describe_for_programs(one: Rebaselined) -> Mapping[str, Any]:
     names = "case kernel reference before_us after_us unexplained"
     return {
         **pick(one, "op withheld said failure"),
-        "differs": [pick(each, "field before after moves bearing") for each in one.differs],
+        "differs": [pick(field, "field before after moves bearing") for field in one.differs],
         "cases": [pick(move, names, taken=move.case in one.taken) for move in one.cases],
         "written": str(one.path) if one.path else None,
     }

@@ -46,7 +46,7 @@ def propose_files(
         answer = pick(done, "state branch commit merge_request url problems")
         answer["files"] = found.files if found else ()
         answer["cases"] = [{**asdict(case), "change": case.change} for case in found.cases] if found else ()
-        answer["thresholds"] = [asdict(each) for each in found.thresholds] if found else ()
+        answer["thresholds"] = [asdict(threshold) for threshold in found.thresholds] if found else ()
         print_json(answer)
     else:
         print_lines(*map(plain, _describe_proposed(done)))

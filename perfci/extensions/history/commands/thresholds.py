@@ -171,14 +171,14 @@ def _show_op(one: Tightened) -> Iterator[RenderableType]:
         yield Paragraph(case, 2)
         lines = [
             (
-                each.key,
-                *(show_number(each.key, value) for value in (each.before, each.after, each.bound)),
-                write_chance(each.predicted),
-                f"{each.runs}: {shorten(each.first or '-', _RUN)} .. {shorten(each.last or '-', _RUN)}",
+                change.key,
+                *(show_number(change.key, value) for value in (change.before, change.after, change.bound)),
+                write_chance(change.predicted),
+                f"{change.runs}: {shorten(change.first or '-', _RUN)} .. {shorten(change.last or '-', _RUN)}",
             )
-            for each, _ in changes
+            for change, _ in changes
         ]
-        below = [[Paragraph(each.why or why, 6, "dim")] for each, why in changes]
+        below = [[Paragraph(change.why or why, 6, "dim")] for change, why in changes]
         yield Grid(make_table("key | now | becomes | ends at | false alarms: | runs", lines), below=below, indent=4)
     if one.failure:
         yield Paragraph(one.failure, 2, STYLES[Gate.FAILS])

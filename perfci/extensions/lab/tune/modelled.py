@@ -161,7 +161,7 @@ class _ModelledSearch(TuningSearch):
     def _find_work(self, params: Params, names: Names, device: Description) -> Work:
         suite, dtype, loads = self.suite, params.get("dtype"), None
         if self.space.loads and names:
-            plain = {each: value for each, value in params.items() if isinstance(value, int | float | str)}
+            plain = {name: value for name, value in params.items() if isinstance(value, int | float | str)}
             known = {**device.numbers, **plain, "itemsize": getattr(dtype, "itemsize", 4), **names}
             loads = float(self.space.loads(known))
         return Work(

@@ -168,12 +168,12 @@ def decide(grid: Choices, regime: Regime, attempts: Sequence[Attempt], *, needed
     """
     failures = {attempt.key for attempt in attempts if attempt.failure}
     mine = [attempt for attempt in attempts if attempt.config is not None]
-    finals = {each.key: each for each in mine if each.stage == FINAL and each.key not in failures}
-    tried = len({each.key for each in mine if each.stage == SEARCH})
-    failed = len({each.key for each in mine if each.failure})
+    finals = {attempt.key: attempt for attempt in mine if attempt.stage == FINAL and attempt.key not in failures}
+    tried = len({attempt.key for attempt in mine if attempt.stage == SEARCH})
+    failed = len({attempt.key for attempt in mine if attempt.failure})
     if not finals:
         return Choice(regime, None, None, tried, failed)
-    spans = {name: exact.location(average_shifts(each)) for name, each in finals.items()}
+    spans = {name: exact.location(average_shifts(final)) for name, final in finals.items()}
     best = min(spans.values(), key=lambda span: span.value)
     level = [name for name, span in spans.items() if span.value <= best.value + TIE]
     taken = min(level, key=lambda name: grid.simplicity(finals[name].config or {}))
