@@ -117,6 +117,7 @@ def test_on_a_cluster_without_the_extension_for_it_the_missing_one_is_named(tmp_
     [
         ("history", ["check", "--against-release"]),
         ("history", ["accept", "RUN", "--environment"]),
+        ("history", ["accept", "--propose"]),
         ("history", ["check", "--retry=RUN"]),
         ("lab", ["check", "--toolchain=triton==3.7.0"]),
         ("lab", ["doctor", "--selftest"]),
