@@ -7,7 +7,7 @@ A series is 100 accepted runs of a case: each draws a recorded process and 12 of
 medians. Steps are planted exactly, at a place between the 15th and the 85th run. perfci's method is compared
 with ruptures, asv and Apache Otava, if Python finds them (PYTHONPATH may name their folders). A line names the missing
 ones. The tables are Markdown. With --out they replace the part between the two marks of
-that page. --thresholds makes the table in perfci/statistics/changepoints.py. All seeds are fixed.
+that page. --thresholds makes the table in perfci/extensions/history/changepoints.py. All seeds are fixed.
 """
 
 from __future__ import annotations
@@ -336,7 +336,7 @@ def greatest(scores: changepoints.Floats) -> changepoints.Floats:
 
 
 def thresholds() -> None:
-    """The table of perfci/statistics/changepoints.py."""
+    """The table of perfci/extensions/history/changepoints.py."""
     for length in LENGTHS:
         rng, scores = np.random.default_rng((7, length)), changepoints.normal_scores(length)
         batches = [np.broadcast_to(scores, (2000, length)) for _ in range(ORDERS // 2000)]

@@ -117,7 +117,7 @@ def compare(op: str, before: Path, after: Path, cases: int) -> dict[str, object]
     from perfci.measure.verify import checks, verify
     from perfci.ops.fingerprint.tree import Tree
     from perfci.ops.spec import Accuracy, case_id
-    from perfci.runs.base import can_be_called_alike
+    from perfci.runs.beside import can_be_called_alike
     from perfci.worker.apart import load_apart
     from perfci.worker.load import import_roots, list_signature, load_op
 

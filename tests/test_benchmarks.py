@@ -1,8 +1,12 @@
 """The benchmark of perfci's verdicts judges like perfci, plants what it claims, and runs as a whole."""
 
+import ast
+import importlib
+import importlib.util
 import math
 import sys
 from dataclasses import replace
+from pathlib import Path
 from unittest import mock
 
 import numpy as np
@@ -16,6 +20,7 @@ from perfci.thresholds.limits import Thresholds
 from tests import decision_examples
 from tests.benchmark_modules import imported
 
+ROOT = Path(__file__).parents[1]
 MODULES = ("cells", "duels", "peers", "resampling", "screen_on_traces", "side_by_side", "simulation", "tables")
 
 
@@ -351,3 +356,16 @@ def test_the_benchmark_of_sick_boards_finds_the_slow_ones(pytestconfig):
 
     assert not any(board.sick for each in healthy for board in each)
     assert all([board.sick for board in each] == [True, False, False, False] for each in slow)
+
+
+def test_what_scripts_import_of_perfci_exists():
+    """Most import inside their functions, which types are not checked in."""
+    missing = []
+    for script in sorted([*(ROOT / "benchmarks").rglob("*.py"), *(ROOT / "examples").rglob("*.py")]):
+        for node in ast.walk(ast.parse(script.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("perfci"):
+                module = importlib.import_module(str(node.module))
+                names = [alias.name for alias in node.names if not hasattr(module, alias.name)]
+                parts = [name for name in names if not importlib.util.find_spec(f"{node.module}.{name}")]
+                missing += [f"{script.name}: {node.module}.{name}" for name in parts]
+    assert not missing
