@@ -11,7 +11,6 @@ from perfci.core import VERSION
 
 if TYPE_CHECKING:
     from perfci.ops.spec import LAYOUTS, VALUES, Accuracy, Performance, Quantised, Stored, case_id, grid
-    from perfci.runs.results import StoredRun
 
 __version__ = VERSION
 
@@ -36,7 +35,7 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-def load(run: str | os.PathLike[str], project: str | os.PathLike[str] | None = None) -> StoredRun:
+def load(run: str | os.PathLike[str], project: str | os.PathLike[str] | None = None) -> Any:
     """A stored run: a run.json, or the folder that holds one.
 
     >>> perfci.load("reports").frame().groupby(["op", "case", "arm"])["median_us"].median()  # doctest: +SKIP
@@ -44,9 +43,12 @@ def load(run: str | os.PathLike[str], project: str | os.PathLike[str] | None = N
     `project` is a folder of the project by whose thresholds and baselines `judgements` judges; without it the one
     around the run. Raises `perfci.core.errors.PerfciError`, with a text that has the remedy.
     """
-    from perfci.runs.results import read
+    from perfci.core import extensions
+    from perfci.core.errors import UsageError
 
-    return read(Path(run), None if project is None else Path(project))
+    for read in extensions.provided("load"):
+        return read(Path(run), None if project is None else Path(project))
+    raise UsageError("extension_missing", name="history", option="perfci.load")
 
 
 def main(suite: object) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from perfci.report import export
+from perfci.extensions.history import tables
 from tests.closed_schemas import published
 from tests.schemas import SCHEMAS, schema
 
-TYPES = {export.TEXT: "text", export.WHOLE: "whole number", export.NUMBER: "number", export.TRUTH: "true or false"}
+TYPES = {tables.TEXT: "text", tables.WHOLE: "whole number", tables.NUMBER: "number", tables.TRUTH: "true or false"}
 PLAIN = {"string": "text", "integer": "whole number", "number": "number", "boolean": "true or false"}
 
 
@@ -27,7 +27,7 @@ def fields(*names: str) -> str:
 
 
 def columns(
-    always: Mapping[str, export.Column] = export.COLUMNS, judged: Mapping[str, export.Column] = export.VERDICTS
+    always: Mapping[str, tables.Column] = tables.COLUMNS, judged: Mapping[str, tables.Column] = tables.VERDICTS
 ) -> str:
     """The columns of an export, in order."""
     rows = [(f"`{name}`", TYPES[column.type], column.holds) for name, column in always.items()]

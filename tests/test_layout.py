@@ -33,8 +33,8 @@ HOMES = {
     # Messages between processes, and files, whose faults need their places; bounds mark the records' fields.
     "msgspec": ("core.codec", "core.settings", "store", "core.model.basics", "extensions.agents.logbook"),
     "mcp": ("extensions.agents.server",),
-    "pandas": ("report.export",),
-    "pyarrow": ("report.export",),
+    "pandas": ("extensions.history.tables",),
+    "pyarrow": ("extensions.history.tables",),
     "pynvml": ("device.nvml",),
     "scipy": ("statistics.exact", "extensions.lab.soak.trend", "extensions.history.ratchet.prediction"),
     "ray": ("extensions.ray.cluster",),

@@ -2,7 +2,6 @@
 
 import dataclasses
 import shlex
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Protocol
@@ -14,16 +13,25 @@ from perfci.cli.options import argument, flag, option
 from perfci.cli.output import print_json, print_lines, print_parts, print_verdicts, tell_of, write_report
 from perfci.core import extensions
 from perfci.core.errors import UsageError
-from perfci.core.model import Judgements, OpRun
-from perfci.core.settings import Settings
+from perfci.core.model import OpRun
 from perfci.core.wording import say
-from perfci.report import data, export
-from perfci.runs import results
+from perfci.report import data
 from perfci.runs.decide import decide, narrow
 from perfci.store import RUN_FILE, read_run
-from perfci.store.files import write_atomically
 
-TABLES = ("csv", "parquet")
+
+@dataclasses.dataclass(frozen=True)
+class ReportAsked:
+    """What the options of `perfci report` ask of a format of an extension."""
+
+    runs: Sequence[Path]
+    out: Path | None
+    store: str | None  # URL of the history's
+    against: str | None
+    ops: Sequence[str]
+    case: str | None
+    verdicts: bool
+    project: Path | None
 
 
 class ReportFormat(Protocol):
@@ -31,8 +39,7 @@ class ReportFormat(Protocol):
 
     name: str
 
-    @staticmethod
-    def build(where: Settings, runs: Sequence[Path], out: Path | None, store: str | None, against: str | None) -> int:
+    def build(self, asked: ReportAsked) -> int:
         """Build it, print where it is, and return the exit code."""
 
 
@@ -90,7 +97,10 @@ def show(
 
 @options.takes(
     "runs to against ops case out",
-    {**{f"to={name}": "runs verdicts ops case out" for name in TABLES}, "to=site": "runs store against out"},
+    {
+        **{f"to={name}": "runs verdicts ops case out" for name in ("csv", "parquet")},
+        "to=site": "runs store against out",
+    },
 )
 def report(
     runs: Annotated[
@@ -129,23 +139,11 @@ def report(
     """Write runs as Markdown and pictures, a page, JUnit, metrics or a table, or the kept history as a site."""
     builders: dict[str, ReportFormat] = {builder.name: builder for builder in extensions.provided("report")}
     if to in builders:
-        return builders[to].build(language.load(project or options.HERE), runs, out, store, against)
-    if to in TABLES:
-        paths = runs or [language.load(project or options.HERE).reports]
-        read = [results.read(path, project) for path in paths]
-        kept = [narrow(one.run, one.judgements if verdicts else Judgements(()), ops, case) for one in read]
-        judged = [(run, judgements if verdicts else None) for run, judgements in kept]
-        table = export.tabulate(judged)
-        text = export.to_parquet(table) if to == "parquet" else export.to_csv(table)
-        if out:
-            write_atomically(out, text)
-        else:
-            sys.stdout.buffer.write(text)
-        return Exit.OK
+        return builders[to].build(ReportAsked(runs, out, store, against, ops, case, verdicts, project))
     formats = tuple(name.strip() for name in to.split(","))
     for name in formats:
         if name not in reports.FORMATS:
-            raise UsageError("report_format", name=name, known=", ".join((*reports.FORMATS, *TABLES, *builders)))
+            raise UsageError("report_format", name=name, known=", ".join((*reports.FORMATS, *builders)))
     if len(runs) > 1:
         raise UsageError("report_one_run", path=str(runs[1]))
     where = language.load(project or options.HERE)

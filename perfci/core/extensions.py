@@ -25,6 +25,7 @@ POINTS = {
     "device": "a `DeviceKind` of perfci.device: hardware beside GPUs and the CPU",
     "target": "several `Target`s of perfci.device.targets: what --static compiles for",
     "report": "a `ReportFormat` of perfci.cli.results: what else `perfci report --to` writes",
+    "load": "the function behind `perfci.load`",
     "sections": "a function of a run, its settings and its rules' that returns an `OpExtra` of perfci.report.sections",
     "boards": "a function of the folder of baselines that yields UUIDs of boards that are sick",
     "note": "a function of settings and names of ops that yields a title and a table of the note in a merge request",

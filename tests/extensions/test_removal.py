@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import perfci
+from perfci.core.errors import UsageError
 from perfci.core.extensions import NAMES, POINTS, Extension, read_extensions
 from tests.runs.stand_ins import write_ops
 from tests.thresholds.earned_examples import earned, kept
@@ -132,3 +133,10 @@ def test_an_option_of_an_extension_that_was_removed_names_what_is_missing(extens
 
     assert done.returncode == 1
     assert f"This perfci lacks the extension {extension}, which {words[-1].partition('=')[0]} needs:" in done.stderr
+
+
+def test_a_run_cannot_be_loaded_without_the_extension_that_does_it_and_a_sentence_says_so(monkeypatch, tmp_path):
+    monkeypatch.setattr("perfci.core.extensions.provided", lambda point: iter(()))
+
+    with pytest.raises(UsageError, match=r"perfci\.load"):
+        perfci.load(tmp_path)

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from perfci import store
-from perfci.runs import results
+from perfci.extensions.history import results
 from perfci.store.launches import read_launches
 from tests.closed_schemas import faults
 from tests.git_repositories import alone, commit_all, git

@@ -7,6 +7,7 @@ past histories charts           the History section of a report
 boards sick                     boards that stand out from others of their model
 site heat alerts fitness release    pages over all kept runs
 archive database migrations     copies in a store
+tables results                  runs as flat tables, and what `perfci.load` gives
 ratchet tightening              thresholds that tighten by what accepted runs have earned
 origins relaxing                where thresholds come from, and entries that loosen them for a time
 rebaseline                      baselines measured anew when what surrounds the kernels changed
@@ -38,10 +39,15 @@ EXTENSION = Extension(
         "boards": (f"{HERE}.sick:find_sick",),
         "creep": (f"{HERE}.creep:compare_with_release",),
         "environment": (f"{HERE}.commands.environment:rebaseline",),
+        "load": (f"{HERE}.results:read",),
         "retry": (f"{HERE}.retry:retry",),
         "losses": (f"{HERE}.tightening:rescale",),
         "propose": (f"{HERE}.commands.propose:propose_files",),
-        "report": (f"{HERE}.commands.site:SiteFormat",),
+        "report": (
+            f"{HERE}.commands.export:CsvFormat",
+            f"{HERE}.commands.export:ParquetFormat",
+            f"{HERE}.commands.site:SiteFormat",
+        ),
         "sections": (f"{HERE}.histories:read_sections",),
     },
 )

@@ -10,9 +10,10 @@ from perfci.core import codec
 from perfci.core.model import HistoryAccuracy, HistoryCase, HistoryRun, HistoryStored, Reason, Run
 from perfci.core.settings import Settings
 from perfci.core.wording import sentence
+from perfci.extensions.history import tables
 from perfci.extensions.history.database import SUITES, HistoryStore
-from perfci.report import export, rows
-from perfci.runs.results import StoredRun
+from perfci.extensions.history.results import StoredRun
+from perfci.report import rows
 from perfci.store.history import History, history_devices, history_ops, read_history
 
 ASTRAY = timedelta(days=1)  # how far a run's time may be ahead of now, or behind the runs accepted before it
@@ -87,7 +88,7 @@ def _add_run(store: HistoryStore, stored_run: StoredRun, kept: int, done: Import
         rows_of_op = verdicts.setdefault(row.op, {})
         rows_of_op.setdefault(tuple(key.values()), {**key, **about, "verdict": str(row.verdict), "gate": str(row.gate)})
     blocks: dict[str, list[Mapping[str, Any]]] = {}
-    for block in export.list_blocks(run):
+    for block in tables.list_blocks(run):
         names = {"device": device, "op": block["op"], "case_id": block["case"], "run": run.id}
         blocks.setdefault(str(block["op"]), []).append({name: block[name] for name in _BLOCK.split()} | names)
     for op in verdicts.keys() | blocks.keys():

@@ -16,12 +16,12 @@ from perfci.core.errors import MissingPackageError, UsageError
 from perfci.core.model import Gate, HistoryStored
 from perfci.core.settings import Settings
 from perfci.core.wording import say
+from perfci.extensions.history import results
 from perfci.extensions.history.commands import drift as drifts
 from perfci.extensions.history.series import HistoryPoint, list_points
 from perfci.ops.spec import STORED, matches
 from perfci.report.data import pick
 from perfci.report.view import make_table
-from perfci.runs import results
 from perfci.store import RUN_FILE
 from perfci.store.history import KEPT, History
 

@@ -4,8 +4,10 @@ import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 
+from perfci.cli import language, options
 from perfci.cli.exits import Exit
 from perfci.cli.output import print_lines, relative
+from perfci.cli.results import ReportAsked
 from perfci.core.errors import GitError
 from perfci.core.settings import Settings
 from perfci.core.wording import say, sentence
@@ -24,9 +26,10 @@ class SiteFormat:
     name = "site"
 
     @staticmethod
-    def build(where: Settings, runs: Sequence[Path], out: Path | None, store: str | None, against: str | None) -> int:
-        """Build the site. store: URL of a store. against: the release, None for the newest tag before HEAD."""
-        return build_site(where, runs, out, store, against)
+    def build(asked: ReportAsked) -> int:
+        """Build the site. What it is compared with is the release, None for the newest tag before HEAD."""
+        where = language.load(asked.project or options.HERE)
+        return build_site(where, asked.runs, asked.out, asked.store, asked.against)
 
 
 def build_site(where: Settings, runs: Sequence[Path], out: Path | None, url: str | None, release: str | None) -> int:

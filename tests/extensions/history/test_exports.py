@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from perfci.cli.main import run
-from perfci.report import export
+from perfci.extensions.history import tables
 
-STORED = Path(__file__).parents[1] / "stored" / "format-1"
+STORED = Path(__file__).parents[2] / "stored" / "format-1"
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def test_a_run_goes_to_standard_output_as_csv(capfdbinary, reports):
     assert code == 0
     assert err == ""
     assert len(rows) == 144
-    assert set(export.COLUMNS) < set(rows[0])
+    assert set(tables.COLUMNS) < set(rows[0])
     assert {row["arm"] for row in rows} == {"kernel", "reference", "base"}
     assert {row["param.dtype"] for row in rows} == {"float32"}
 

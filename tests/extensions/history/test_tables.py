@@ -7,7 +7,7 @@ import pytest
 
 from perfci.core.errors import MissingPackageError
 from perfci.core.model import ArmBlock
-from perfci.report import export
+from perfci.extensions.history import tables
 
 
 def with_case(run, case: str, **changes):
@@ -18,22 +18,22 @@ def with_case(run, case: str, **changes):
 
 
 def read(found) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(export.to_csv(found).decode())))
+    return list(csv.DictReader(io.StringIO(tables.to_csv(found).decode())))
 
 
 def test_a_row_is_a_block_and_arm_with_every_column_in_order_and_of_its_type(examples):
     run, _ = examples.duelled()
 
-    found = export.tabulate([(run, None)])
+    found = tables.tabulate([(run, None)])
 
     blocks = [block for op in run.ops for case in op.performance for block in case.blocks]
     assert len(found) == sum(len(block.arms) for block in blocks)
-    own = [name for name in found.columns if name.startswith(export.PARAMETER)]
-    assert [name for name in found.columns if name not in own] == list(export.COLUMNS)
+    own = [name for name in found.columns if name.startswith(tables.PARAMETER)]
+    assert [name for name in found.columns if name not in own] == list(tables.COLUMNS)
     place = list(found.columns).index("case") + 1
     assert list(found.columns)[place : place + len(own)] == own
-    assert {name: str(found[name].dtype) for name in export.COLUMNS} == {
-        name: column.type for name, column in export.COLUMNS.items()
+    assert {name: str(found[name].dtype) for name in tables.COLUMNS} == {
+        name: column.type for name, column in tables.COLUMNS.items()
     }
 
 
@@ -42,7 +42,7 @@ def test_a_row_holds_the_numbers_of_its_block_and_names_its_run(examples):
     op = next(op for op in run.ops if op.op == "softmax")
     case, block = op.performance[0], op.performance[0].blocks[2]
 
-    found = export.tabulate([(run, None)])
+    found = tables.tabulate([(run, None)])
     row = found[(found["op"] == "softmax") & (found["case"] == case.case) & (found["block"] == block.index)]
     row = row[row["process"] == block.process].set_index("arm")
 
@@ -64,7 +64,7 @@ def test_each_blocks_change_against_the_base_is_in_the_kernels_rows(examples):
     run, _ = examples.duelled()
     case = next(case for op in run.ops if op.op == "softmax" for case in op.performance if len(case.blocks) == 24)
 
-    table = export.tabulate([(run, None)])
+    table = tables.tabulate([(run, None)])
     mine = table[(table["op"] == "softmax") & (table["case"] == case.case)].set_index("arm")
 
     changes = [math.expm1(block.shifts["kernel/base"]) for block in case.blocks]
@@ -91,7 +91,7 @@ def test_each_blocks_change_against_the_base_is_in_the_kernels_rows(examples):
 def test_a_parameter_has_a_column_of_the_type_that_all_its_values_fit(examples, value, type_, read_as):
     run, _ = examples.small()
 
-    found = export.tabulate([(with_case(run, f"weird={value},rows=1"), None)])
+    found = tables.tabulate([(with_case(run, f"weird={value},rows=1"), None)])
 
     assert str(found["param.weird"].dtype) == type_
     assert list(found["param.weird"].dropna().unique()) == [read_as]
@@ -101,12 +101,12 @@ def test_a_parameter_has_a_column_of_the_type_that_all_its_values_fit(examples, 
 @pytest.mark.parametrize("case", ["=cmd|' /C calc'!A0", "+1+1", "-2+3", "@SUM(A1)", "\tx"])
 def test_a_name_that_a_spreadsheet_takes_for_a_formula_is_disarmed_in_csv_alone(examples, case):
     run, _ = examples.small()
-    found = export.tabulate([(with_case(run, case), None)])
+    found = tables.tabulate([(with_case(run, case), None)])
 
     written = read(found)
 
     assert {row["case"] for row in written if row["case"][:1] == "'"} == {f"'{case}"}
-    assert not [cell for row in written for cell in row.values() if cell.startswith(export.FORMULA) and "." not in cell]
+    assert not [cell for row in written for cell in row.values() if cell.startswith(tables.FORMULA) and "." not in cell]
     assert case in set(found["case"])
 
 
@@ -114,7 +114,7 @@ def test_csv_is_utf_8_with_plain_line_ends_and_reads_back_whatever_a_case_holds(
     run, _ = examples.small()
     hostile = 'name=Zürich "数"\nline,rows=3'
 
-    data = export.to_csv(export.tabulate([(with_case(run, hostile), None)]))
+    data = tables.to_csv(tables.tabulate([(with_case(run, hostile), None)]))
 
     assert b"\r" not in data
     rows = list(csv.DictReader(io.StringIO(data.decode(), newline="")))
@@ -127,7 +127,7 @@ def test_without_pyarrow_parquet_is_refused_with_what_to_install(examples, monke
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
 
     with pytest.raises(MissingPackageError, match=r"pip install 'perfci\[parquet\]'"):
-        export.to_parquet(export.tabulate([(run, None)]))
+        tables.to_parquet(tables.tabulate([(run, None)]))
 
 
 def test_parquet_holds_the_table_with_its_types(examples):
@@ -136,9 +136,9 @@ def test_parquet_holds_the_table_with_its_types(examples):
 
     run, judgements = examples.duelled()
     run = with_case(run, "=cmd=1,rows=3")
-    found = export.tabulate([(run, judgements), (replace(examples.small()[0], id="other"), None)])
+    found = tables.tabulate([(run, judgements), (replace(examples.small()[0], id="other"), None)])
 
-    back = pd.read_parquet(io.BytesIO(export.to_parquet(found)), dtype_backend="numpy_nullable")
+    back = pd.read_parquet(io.BytesIO(tables.to_parquet(found)), dtype_backend="numpy_nullable")
 
     assert list(back.columns) == list(found.columns)
     assert len(back) == len(found)
@@ -154,7 +154,7 @@ def test_the_99th_percentile_is_of_each_arms_launches_in_all_blocks_of_the_case(
     blocks = tuple(replace(block, arms=block.arms | {"kernel": ArmBlock(time)}) for block in case.blocks)
     op = replace(run.ops[0], performance=(replace(case, blocks=blocks),))
 
-    rows = read(export.tabulate([(replace(run, ops=(op,)), None)]))
+    rows = read(tables.tabulate([(replace(run, ops=(op,)), None)]))
 
     p99s = {arm: {row["p99_us"] for row in rows if row["arm"] == arm} for arm in ("kernel", "reference")}
     assert len(p99s["kernel"]) == 1

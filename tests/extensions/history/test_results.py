@@ -9,7 +9,7 @@ from perfci.core import errors
 from perfci.core.errors import PerfciError, StoredFileError
 from perfci.core.model import Gate, Verdict
 
-STORED = Path(__file__).parents[1] / "stored" / "format-1"
+STORED = Path(__file__).parents[2] / "stored" / "format-1"
 
 
 @pytest.fixture

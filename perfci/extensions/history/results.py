@@ -37,18 +37,18 @@ class StoredRun:
 
     def frame(self, *, verdicts: bool = False) -> pd.DataFrame:
         """One row a block and arm (docs/stored-files.md), times in us. verdicts: adds verdict, reason and change."""
-        from perfci.report import export
+        from perfci.extensions.history import tables
 
-        return export.tabulate([(self.run, self.judgements if verdicts else None)])
+        return tables.tabulate([(self.run, self.judgements if verdicts else None)])
 
     def launches(self) -> pd.DataFrame:
         """One row a launch, in time order: op, case, process, block, arm, us. Warns if the file is torn."""
-        from perfci.report import export
+        from perfci.extensions.history import tables
 
         kept = read_launches(self.folder)
         if kept.note:
             warnings.warn(sentence(kept.note), stacklevel=2)
-        return export.tabulate_launches(kept.rows)
+        return tables.tabulate_launches(kept.rows)
 
 
 def read(path: Path, project: Path | None = None) -> StoredRun:
