@@ -94,15 +94,20 @@ def find_font() -> str | None:
     return next((name for name in FONTS if name in listed), None)
 
 
+def _find_language() -> str:
+    """The language of pictures. Fonts are looked for only where they matter, since that reads every font there is."""
+    return spoken() if spoken() != ENGLISH and find_font() else ENGLISH
+
+
 def caption(english: str, **facts: Fact) -> str:
     """A text of a picture: `say` of it, in English if no font here has the reader's letters."""
-    with speaking(spoken() if find_font() else ENGLISH):
+    with speaking(_find_language()):
         return fill(translate(english), facts)
 
 
 def caption_of(text: str) -> str:
     """A text for a picture that was given by `as_fact`, such as an arm's name."""
-    with speaking(spoken() if find_font() else ENGLISH):
+    with speaking(_find_language()):
         return translate(text)
 
 
@@ -111,7 +116,7 @@ def apply_style() -> Iterator[None]:
     """Settings under which figures are drawn and saved, whatever the user's are."""
     import matplotlib as mpl
 
-    font = None if spoken() == ENGLISH else find_font()
+    font = find_font() if _find_language() != ENGLISH else None
     fonts = {"font.family": [font, "DejaVu Sans"]} if font else {}
     logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # few of these fonts have a bold one
     with mpl.rc_context({**mpl.rcParamsDefault, **STYLE, **fonts, "backend": mpl.rcParams._get("backend")}):  # type: ignore[dict-item]
@@ -120,7 +125,7 @@ def apply_style() -> Iterator[None]:
 
 def fit(name: str, limit: int) -> str:
     """A foreign name in one line of at most `limit` letters. A letter that no font here has becomes its code point."""
-    drawn = _CHINESE if spoken() != ENGLISH and find_font() else None
+    drawn = _CHINESE if _find_language() != ENGLISH else None
     return glyphs(name, limit, drawn)
 
 
