@@ -145,14 +145,25 @@ def scratch(project, monkeypatch, tmp_path):
 
 @pytest.mark.torch
 @pytest.mark.slow
+def test_a_command_of_each_kind_works_in_its_project(scratch, project, capsys):
+    type_all(find_kind, scratch, project, capsys)
+
+
+@pytest.mark.torch
+@pytest.mark.nightly
 def test_every_command_of_a_verdict_works_in_its_project(scratch, project, capsys):
+    type_all(str, scratch, project, capsys)
+
+
+def type_all(tell_apart, scratch, project, capsys):
+    """Types the commands of all examples, one of those that `tell_apart` gives one name."""
     found: dict[object, str] = {}
     for run, stored in list_examples(scratch):
         told = judged(run, stored)
         with reading(Reader(reports=project.root / "reports").asked_for(run)):
             for command in (*find_commands(text_of(list_verdicts(told, run))), *advise(run)):
                 parse(command)
-                found[find_kind(command)] = command
+                found[tell_apart(command)] = command
 
     assert len(found) > 12
     # A check after what accept has written would be of a tree with uncommitted changes.
