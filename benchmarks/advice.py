@@ -94,7 +94,7 @@ class Story:
     @property
     def factor(self) -> float:
         """How many times as fast as the start the best round is."""
-        kept = [each for each in self.rounds if each.verdict is RoundVerdict.KEPT]
+        kept = [round_ for round_ in self.rounds if round_.verdict is RoundVerdict.KEPT]
         return 1 + kept[-1].total.value if kept and kept[-1].total else 1.0
 
 
@@ -112,7 +112,7 @@ def main() -> None:
     print(f"Advice against chance, {asked.rounds} rounds each: {machine()}", flush=True)
     scenes = FAKE_SCENES if asked.device == "fake" else SCENES
     stories: list[tuple[str, int, Story]] = []
-    for scene in [each for each in scenes if asked.op is None or each.op in asked.op]:
+    for scene in [scene for scene in scenes if asked.op is None or scene.op in asked.op]:
         for number in range(asked.starts):
             drawn = random.Random(f"{asked.seed}/{scene.op}/{number}")
             for story in compare(scene, drawn, asked):
@@ -223,7 +223,7 @@ class Bench:
                     yield changed
 
     def _guess(self, best: Config, tried: set[str], drawn: random.Random) -> Config | None:
-        near = [each for each in self.points if sum(each[name] != best[name] for name in best) == 1]
+        near = [point for point in self.points if sum(point[name] != best[name] for name in best) == 1]
         left = [each for each in near if key(each) not in tried]
         return drawn.choice(left) if left else None
 
@@ -248,8 +248,8 @@ def list_valid(space: Space, lists: Mapping[str, Sequence[Any]], names: Mapping[
 def read_names(root: Path, device: str) -> dict[str, Any]:
     """What rules may name of the device."""
     path = root / "kernels" / "_devices" / f"{device}.json"
-    found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    return {name: each["value"] for name, each in found.items()}
+    names = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return {name: each["value"] for name, each in names.items()}
 
 
 def write_project(root: Path, op: str, *, fake: bool) -> None:
@@ -278,37 +278,41 @@ def describe(found: Round) -> dict[str, Any]:
         **{name: getattr(found, name) for name in ("number", "why", "advice", "seconds")},
         "verdict": str(found.verdict), "gain": gain, "total": total,
         "changed": [dataclasses.asdict(each) for each in found.changed],
-        "reasons": [sentence(each) for each in found.reasons],
+        "reasons": [sentence(reason) for reason in found.reasons],
     }  # fmt: skip
 
 
 def show(op: str, number: int, story: Story) -> None:
     """A line a round, and what came of all."""
-    for each in story.rounds:
-        gain = "-" if each.gain is None else f"{each.gain.value:+.1%}"
-        print(f"  {story.policy:8} {each.number}: {each.verdict:8} {gain:>8}  {each.seconds or 0:5.1f} s  {each.why}")
+    for turn in story.rounds:
+        gain = "-" if turn.gain is None else f"{turn.gain.value:+.1%}"
+        print(f"  {story.policy:8} {turn.number}: {turn.verdict:8} {gain:>8}  {turn.seconds or 0:5.1f} s  {turn.why}")
     print(f"{op}, start {number}, {story.policy}: {story.factor:.3f} times as fast as the start", flush=True)
 
 
 def summarise(stories: Sequence[Story]) -> Iterator[str]:
     """Both policies side by side."""
     for policy in POLICIES:
-        mine = [each for each in stories if each.policy == policy]
-        rounds = [each for story in mine for each in story.rounds]
+        mine = [story for story in stories if story.policy == policy]
+        rounds = [round_ for story in mine for round_ in story.rounds]
         mean = math.exp(sum(math.log(each.factor) for each in mine) / max(len(mine), 1))
-        kept = sum(each.verdict is RoundVerdict.KEPT for each in rounds)
+        kept = sum(round_.verdict is RoundVerdict.KEPT for round_ in rounds)
         guessed = sum(each.guessed for each in mine)
         more = f", {guessed} of them without advice" if guessed else ""
         yield f"{policy}: {mean:.3f} times as fast as {len(mine)} starts, {kept} of {len(rounds)} rounds kept{more}"
-    pairs = list(zip(*([each.factor for each in stories if each.policy == policy] for policy in POLICIES), strict=True))
+    pairs = list(
+        zip(*([story.factor for story in stories if story.policy == policy] for policy in POLICIES), strict=True)
+    )
     better, worse = (
         sum(first > 1.01 * second for first, second in each) for each in (pairs, [pair[::-1] for pair in pairs])
     )
     yield f"advised is over 1 % better from {better} starts, worse from {worse}, of {len(pairs)}"
-    tried = Counter(each.advice for story in stories for each in story.rounds if each.advice)
+    tried = Counter(round_.advice for story in stories for round_ in story.rounds if round_.advice)
     for kind, count in tried.most_common():
         kept = sum(
-            each.advice == kind and each.verdict is RoundVerdict.KEPT for story in stories for each in story.rounds
+            round_.advice == kind and round_.verdict is RoundVerdict.KEPT
+            for story in stories
+            for round_ in story.rounds
         )
         yield f"  {kind}: kept {kept} of {count}"
 

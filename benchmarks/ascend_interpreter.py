@@ -95,7 +95,7 @@ def made(done: subprocess.CompletedProcess[str]) -> str:
         rows = json.loads(done.stdout)["verdicts"]
     except ValueError:
         return (done.stderr.strip().splitlines() or ["no answer"])[-1]
-    passed = [each["reason"]["facts"] for each in rows if each["verdict"] == "PASS" and each["case"] is None]
+    passed = [row["reason"]["facts"] for row in rows if row["verdict"] == "PASS" and row["case"] is None]
     if passed:
         return "{cases} cases, {kernels} kernels".format_map(passed[0])
     return next((each["sentence"] for row in rows for each in [*row["also"], row["reason"]] if each), "-")

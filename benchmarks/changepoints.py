@@ -216,8 +216,11 @@ def compared(size: Size) -> str:
     rows, alone = [], []
     for name, way in found.items():
         own = way is changepoints.find_cuts
-        nulls = [without_a_step(way, each, size.own if own else size.others) for each in recordings()]
-        steps = {effect: [with_a_step(way, each, effect, size.steps) for each in recordings()] for effect in EFFECTS}
+        nulls = [without_a_step(way, recording, size.own if own else size.others) for recording in recordings()]
+        steps = {
+            effect: [with_a_step(way, recording, effect, size.steps) for recording in recordings()]
+            for effect in EFFECTS
+        }
         rows.append(_row(name, nulls, steps))
         if own:
             alone = [
@@ -245,7 +248,7 @@ def compared(size: Size) -> str:
 
 
 def _row(name: str, nulls: Sequence[Tally], steps: dict[float, Sequence[Tally]]) -> list[str]:
-    series, alarmed = sum(each.series for each in nulls), sum(each.alarmed for each in nulls)
+    series, alarmed = sum(null.series for null in nulls), sum(null.alarmed for null in nulls)
     every = [tally for found in steps.values() for tally in found]
     return [
         name,
@@ -263,7 +266,7 @@ def _case(recording: Recording, null: Tally, steps: Sequence[Tally], size: Size)
         f"{recording.case}, {recording.kernel_us:.0f} us",
         percent(spread),
         f"{null.alarmed} of {null.series}",
-        *(percent(each.found / each.series) for each in steps),
+        *(percent(step.found / step.series) for step in steps),
         *(_waits(needed(recording, effect, max(size.steps // 4, 5))) for effect in (0.02, 0.05)),
     ]
 
@@ -313,11 +316,11 @@ def _named(rng: np.random.Generator, count: int, runs: int, times: float) -> boo
         ]
         for board in range(count)
     }
-    found = boards.compare_spreads(spreads)
-    adjusted = exact.holm([each.p if each else 1.0 for each in found.values()], 3 * count)
+    named = boards.compare_spreads(spreads)
+    adjusted = exact.holm([each.p if each else 1.0 for each in named.values()], 3 * count)
     return any(
         each is not None and p <= boards.ALPHA and each.ratio.value >= boards.LEAST_RATIO
-        for each, p in zip(found.values(), adjusted, strict=True)
+        for each, p in zip(named.values(), adjusted, strict=True)
     )
 
 
@@ -328,11 +331,11 @@ def greatest(scores: changepoints.Floats) -> changepoints.Floats:
     """
     count = scores.shape[1]
     sums = np.concatenate([np.zeros((len(scores), 1)), np.cumsum(scores, axis=1)], axis=1)
-    found = np.zeros(len(scores))
+    zeros = np.zeros(len(scores))
     for size in range(changepoints.SHORTEST, count - changepoints.SHORTEST + 1):
         apart = np.abs(sums[:, size:] - sums[:, :-size]).max(axis=1) / math.sqrt(size * (count - size) / count)
-        np.maximum(found, apart, out=found)
-    return found
+        np.maximum(zeros, apart, out=zeros)
+    return zeros
 
 
 def thresholds() -> None:

@@ -237,7 +237,7 @@ class Play:
         for op, found in self.found.items():
             verdicts = ", ".join(found.verdicts) or "not judged"
             verdicts = f"**{verdicts}**" if op in better else verdicts
-            times = ", ".join(f"{each:.2f}" for each in found.times) or "-"
+            times = ", ".join(f"{time_:.2f}" for time_ in found.times) or "-"
             kinds = ", ".join(f"`{kind}`" for kind in found.kinds if kind not in {"not_timed", "duel_cleared"}) or "-"
             harness = "-" if found.right is None else f"{'yes' if found.right else 'no'}, {found.ratio:.2f}"
             lines.append(f"| {op} | {found.what} | {verdicts} | {kinds} | {times} | {harness} |")

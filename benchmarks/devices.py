@@ -150,10 +150,10 @@ def tried(devices: str, project: Path, seed: int, fixed: list[str]) -> tuple[Run
     return store.read_run(project / "reports"), (alarms, len(duelled))
 
 
-def note(found: dict[str, Seen], run: Run) -> None:
+def note(seens: dict[str, Seen], run: Run) -> None:
     for op in run.ops:
         for case in op.performance:
-            seen = found[f"{op.op} {case.case}"]
+            seen = seens[f"{op.op} {case.case}"]
             for blocks in by_process(case.blocks):
                 shifts = [block.shifts[DUEL] for block in blocks]
                 seen.medians.append(statistics.median(shifts))

@@ -54,7 +54,9 @@ class Found:
         for case, blocks in self.blocks.items():
             us = {arm: middle([block.arms[arm].host_us for block in blocks]) for arm in ("base", "kernel")}
             processes = {block.process for block in blocks}
-            shifts = [middle([block.shift or 0.0 for block in blocks if block.process == each]) for each in processes]
+            shifts = [
+                middle([block.shift or 0.0 for block in blocks if block.process == process]) for process in processes
+            ]
             farthest = max(shifts, key=abs)
             loop = middle([block.arms["kernel"].loop_us for block in blocks])
             texts.append(

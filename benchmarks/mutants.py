@@ -93,9 +93,9 @@ def users(folder: Path) -> dict[str, list[str]]:
                 continue
             seen.add(file)
             for node in ast.walk(ast.parse((folder / file).read_text(encoding="utf-8"))):
-                names = [each.name for each in node.names] if isinstance(node, ast.Import) else []
+                names = [name.name for name in node.names] if isinstance(node, ast.Import) else []
                 if isinstance(node, ast.ImportFrom) and node.module:
-                    names += [node.module, *(f"{node.module}.{each.name}" for each in node.names)]
+                    names += [node.module, *(f"{node.module}.{name.name}" for name in node.names)]
                 paths = [f"{name.replace('.', '/')}.py" for name in names]
                 todo += [each for path in paths for each in (path, f"{op}/{path}") if (folder / each).is_file()]
         for file in sorted(seen):
@@ -107,7 +107,7 @@ def every_mutant(folder: Path) -> list[Mutant]:
     """All edits of the kernels that ops launch, in the order of files and lines. Some leave a file no longer Python."""
     known = users(folder)
     functions = (each for each in jitted(folder) if each[0] in known)
-    return sorted({each for path, text, node in functions for each in _Function(path, text, node).mutants()})
+    return sorted({mutant for path, text, node in functions for mutant in _Function(path, text, node).mutants()})
 
 
 def draw(mutants: Iterable[Mutant], folder: Path, number: int, seed: int) -> list[Mutant]:
@@ -143,13 +143,13 @@ class _Function:
         body = self._node.body
         if isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
             body = body[1:]
-        for statement in (each for top in body for each in ast.walk(top) if isinstance(each, ast.stmt)):
+        for statement in (node for top in body for node in ast.walk(top) if isinstance(node, ast.stmt)):
             inner = [each for name in ("body", "orelse") for each in getattr(statement, name, [])]
             last = max(statement.lineno, min((each.lineno for each in inner), default=1 << 30) - 1)
             span = statement.lineno, min(last, statement.end_lineno or last)
             for rule, number, *columns, after in self._edits(statement):
                 line = self._lines[number - 1]
-                start, stop = (len(line.encode()[:each].decode()) for each in columns)
+                start, stop = (len(line.encode()[:column].decode()) for column in columns)
                 if line[start:stop] != after:
                     yield Mutant(self._path, self._node.name, number, start, stop, after, rule, span)
 
@@ -160,7 +160,7 @@ class _Function:
             yield from self._between(statement.target, statement.value, f"{before}=", f"{after}=", "operator")
         if isinstance(statement, ast.If | ast.While) and ast.unparse(statement.test) not in SPEED:
             yield from self._replace(statement.test, f"not ({ast.unparse(statement.test)})", "condition")
-        nodes = [each for each in ast.iter_child_nodes(statement) if not isinstance(each, ast.stmt)]
+        nodes = [node for node in ast.iter_child_nodes(statement) if not isinstance(node, ast.stmt)]
         while nodes:
             node = nodes.pop()
             if isinstance(node, ast.keyword) and node.arg in HINTS:
@@ -217,9 +217,13 @@ class _Function:
     def _swaps(self, node: ast.Name) -> Iterator[tuple[str, int, int, int, str]]:
         """A parameter in another's place: the next of the same kind, by the last part of its name."""
         kind = node.id.split("_")[-1]
-        alike = [each for each in self._parameters if each.split("_")[-1] == kind]
+        alike = [parameter for parameter in self._parameters if parameter.split("_")[-1] == kind]
         if kind not in {"stride", "ptr"} and not kind.isdigit():
-            alike = [each for each in self._parameters if each.isupper() == node.id.isupper() and each[-3:] != "ptr"]
+            alike = [
+                parameter
+                for parameter in self._parameters
+                if parameter.isupper() == node.id.isupper() and parameter[-3:] != "ptr"
+            ]
             alike = [each for each in alike if ("stride" in each) == ("stride" in node.id)]
         if len(alike) > 1:
             other = alike[(alike.index(node.id) + 1) % len(alike)]
@@ -241,7 +245,7 @@ class _Function:
                 yield from self._replace(node, f"({ast.unparse(kept)})", "term")
         places = {"load": {1: "mask", 2: "other"}, "store": {2: "mask"}}.get(name, {})
         for place, rule in places.items():
-            given = node.args[place : place + 1] + [each.value for each in node.keywords if each.arg == rule]
+            given = node.args[place : place + 1] + [keyword.value for keyword in node.keywords if keyword.arg == rule]
             for value in given:
                 yield from self._replace(value, "None", rule)
 

@@ -125,8 +125,8 @@ def merged(parts: Sequence[Profile]) -> Profile:
 
     return Profile(
         parts[0].way,
-        next(filter(None, (each.failing for each in parts)), None),
-        *(turns(getattr(each, name) for each in parts) for name in ("names", "stages", "seconds", "lines")),
+        next(filter(None, (part.failing for part in parts)), None),
+        *(turns(getattr(part, name) for part in parts) for name in ("names", "stages", "seconds", "lines")),
     )
 
 
@@ -156,7 +156,7 @@ def loaded(project: Path, op: str, way: str | None) -> Iterator[Any]:
     names = {path.stem for path in kernels.rglob("*.py")} | {path.name for path in kernels.iterdir()}
 
     def forget() -> None:
-        for module in [each for each in sys.modules if each.split(".")[0] in names]:
+        for module in [module for module in sys.modules if module.split(".")[0] in names]:
             del sys.modules[module]
 
     forget()
@@ -198,16 +198,16 @@ def failure_of(suite: Accuracy, device: Accelerator, check: Check, folder: Path)
         if check.values == LARGE:
             with (folder.parents[2] / f"large{os.environ.get(VISIBLE, '')}.lock").open("w") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
-                found = failure_of_large(suite, device, check, describe)
+                failure = failure_of_large(suite, device, check, describe)
         else:
-            found = verify(suite, device, check, describe).failure
+            failure = verify(suite, device, check, describe).failure
             if device.info.kind != "cpu":
                 open_endurance(device).trim()  # what this process holds unused is missing elsewhere
-        said = f"{found.kind} {found.facts}".replace("_", " ").lower() if found else ""
+        said = f"{failure.kind} {failure.facts}".replace("_", " ").lower() if failure else ""
         if "out of memory" not in said and "soak no room" not in said:
             break
         time.sleep(1.0)
-    return found.kind if found else None
+    return failure.kind if failure else None
 
 
 def failure_of_large(suite: Accuracy, device: Accelerator, check: Check, describe: Describe) -> Reason | None:
@@ -220,13 +220,13 @@ def failure_of_large(suite: Accuracy, device: Accelerator, check: Check, describ
     timed, endurance = as_performance(suite, [check.params]), open_endurance(device)
     subject = SoakSubject("", timed, check.params, device, endurance, 1, suite.deterministic, lambda *_: None, describe)
     try:
-        found = check_large(subject, suite).reason
+        failure = check_large(subject, suite).reason
     except Exception as error:
-        found = Reason("kernel_raised", {"case": check.case, **describe(error)})
+        failure = Reason("kernel_raised", {"case": check.case, **describe(error)})
     del subject
     gc.collect()
     endurance.trim()
-    return found
+    return failure
 
 
 def named(check: Check, way: str = "") -> str:
@@ -364,7 +364,7 @@ class Compiled:
     lines: dict[str, frozenset[Line]] = field(default_factory=dict)
 
 
-def find_equivalent(op: str, found: Sequence[Mutant]) -> list[bool]:
+def find_equivalent(op: str, mutants: Sequence[Mutant]) -> list[bool]:
     """Returns for each mutant whether the op's kernels compiled for an H200 are the same with it and without.
 
     In a separate process, which is useless for anything else. What cannot be told is no equivalence.
@@ -377,7 +377,7 @@ def find_equivalent(op: str, found: Sequence[Mutant]) -> list[bool]:
         install_target(target_named("sm_90"))
         plain: dict[str, Compiled] = {}
         answers = []
-        for number, mutant in enumerate(found):
+        for number, mutant in enumerate(mutants):
             same, reached = True, False
             for way in COMPILED:
                 if not same or (reached and way == COMPILED[-1]):
@@ -395,7 +395,7 @@ def find_equivalent(op: str, found: Sequence[Mutant]) -> list[bool]:
                     same = compile_op(project, op, way, plain[way], wanted) is not None
                     shutil.rmtree(project)
             answers.append(same and reached)
-            print(f"{op}: compiled {number + 1} of {len(found)}", file=sys.stderr, flush=True)
+            print(f"{op}: compiled {number + 1} of {len(mutants)}", file=sys.stderr, flush=True)
         return answers
 
 
@@ -411,7 +411,7 @@ def compile_op(
     with loaded(project, op, way) as found, compiled_lines(root) as seen:
         accuracy, performance = found.accuracy, found.performance
         checks = list_checks(accuracy, "cuda")
-        calls = {(each.case, each.layout): (accuracy, each.params, each.layout) for each in checks}
+        calls = {(check.case, check.layout): (accuracy, check.params, check.layout) for check in checks}
         every = [*calls.values(), *((performance, params, "contiguous") for params in performance.cases)]
         for place, (suite, params, layout) in enumerate(every):
             if wanted is not None and place not in wanted:
@@ -495,7 +495,7 @@ class Runner:
             if len(own) < PARTS[self._device]:
                 continue
             made = merged([own[part] for part in sorted(own)])
-            profiles[op] = sorted([*profiles.get(op, ()), made], key=lambda each: each.way)
+            profiles[op] = sorted([*profiles.get(op, ()), made], key=lambda profile: profile.way)
             if made.failing:
                 failing[op] = f"{op}, {made.failing}"
             print(f"{op} {way}: {len(made.names)} checks, {sum(made.seconds):.0f} s", file=sys.stderr, flush=True)
@@ -534,11 +534,11 @@ class Runner:
                 child.kill()
             child.join()
             shutil.rmtree(project, ignore_errors=True)
-        found = Caught(tried, kind, place if kind else None, time.perf_counter() - began)
-        print(f"{fault.path}: {_how(found)}, {found.seconds:.1f} s", file=sys.stderr, flush=True)
-        if isinstance(fault, Mutant) and not found.anything:
+        caught = Caught(tried, kind, place if kind else None, time.perf_counter() - began)
+        print(f"{fault.path}: {_how(caught)}, {caught.seconds:.1f} s", file=sys.stderr, flush=True)
+        if isinstance(fault, Mutant) and not caught.anything:
             print(fault.diff((KERNELS / fault.path).read_text(encoding="utf-8")), file=sys.stderr, flush=True)
-        return found
+        return caught
 
     def _ask(self, function: Callable[..., None], args: Sequence[Any], limit: float) -> Any:
         here, child = self._started(function, args)
@@ -563,12 +563,12 @@ def plan(op: str, profiles: Sequence[Profile], wanted: Callable[[Profile, int], 
     """Returns the checks that are wanted, those first that take little and find much: each way's cases once, probes."""
     turns = []
     for stage in range(4):
-        for each in profiles:
-            places = [i for i, own in enumerate(each.stages) if own == stage and wanted(each, i)]
-            places.sort(key=each.seconds.__getitem__)
+        for profile in profiles:
+            places = [i for i, own in enumerate(profile.stages) if own == stage and wanted(profile, i)]
+            places.sort(key=profile.seconds.__getitem__)
             if places:
-                limits = tuple(SLOWER * each.seconds[i] for i in places)
-                turns.append(Turn(op, each.way, tuple(places), limits))
+                limits = tuple(SLOWER * profile.seconds[i] for i in places)
+                turns.append(Turn(op, profile.way, tuple(places), limits))
     return turns
 
 
@@ -591,8 +591,8 @@ def planted_tables(rows: Sequence[tuple[Fault, Caught]], device: str) -> str:
     return f"{head}\n\n{by_kind}\n\n{each}"
 
 
-def _how(found: Caught) -> str:
-    return found.kind or "**not caught**"
+def _how(caught: Caught) -> str:
+    return caught.kind or "**not caught**"
 
 
 RAISED = frozenset({"kernel_raised", "out_of_memory", "process_died"})

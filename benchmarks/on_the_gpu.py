@@ -126,7 +126,7 @@ def known(folder: Path) -> dict[str, Outcome]:
     path = folder / "outcomes.json"
     if not path.exists():
         return {}
-    return {each["name"]: Outcome(**each) for each in json.loads(path.read_text(encoding="utf-8"))}
+    return {load["name"]: Outcome(**load) for load in json.loads(path.read_text(encoding="utf-8"))}
 
 
 def _told(outcome: Outcome) -> str:
@@ -141,10 +141,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     options.out.mkdir(parents=True, exist_ok=True)
     chosen = [
-        each for each in steps() if not options.only or any(fnmatch.fnmatch(each.name, one) for one in options.only)
+        step for step in steps() if not options.only or any(fnmatch.fnmatch(step.name, one) for one in options.only)
     ]
     if not chosen:
-        parser.error(f"no step has such a name; there are {', '.join(each.name for each in steps())}")
+        parser.error(f"no step has such a name; there are {', '.join(step.name for step in steps())}")
     done = known(options.out)
     for step in chosen:
         if step.name in done and done[step.name].code == 0 and not options.again:

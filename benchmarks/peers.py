@@ -185,8 +185,8 @@ def _compared(program: Path, pairs: Sequence[Pair]) -> list[Verdict]:
         subprocess.run(command, capture_output=True, text=True, check=True)
         rows = _rows(files[2].read_text(encoding="utf-8"))
     known = {"SLOW": "slower", "FAST": "faster"}
-    found = {row["state_key"]: known.get(row["status"], "same") for row in rows}
-    return [found[f"Check={number}"] for number in range(len(pairs))]
+    compared = {row["state_key"]: known.get(row["status"], "same") for row in rows}
+    return [compared[f"Check={number}"] for number in range(len(pairs))]
 
 
 def _rows(python: str) -> list[dict[str, Any]]:

@@ -134,13 +134,13 @@ class World:
 
     def duels(self, rng: np.random.Generator, count: int, processes: int, blocks: int) -> Floats:
         """Draws d of so many duels. The arms change places from process to process, as in the product."""
-        found = np.empty((count, processes, blocks))
+        empty = np.empty((count, processes, blocks))
         which = rng.integers(len(self.processes), size=(count, processes))
         for number, own in enumerate(self.processes):
             mine = which == number
-            found[mine] = own[rng.integers(len(own), size=(int(mine.sum()), blocks))]
+            empty[mine] = own[rng.integers(len(own), size=(int(mine.sum()), blocks))]
         signs = np.where((np.arange(processes) + rng.integers(2, size=(count, 1))) % 2 == 1, -1, 1)
-        return found * signs[:, :, None]
+        return empty * signs[:, :, None]
 
 
 @functools.cache
@@ -386,46 +386,46 @@ class Lives:
     """[false alarms of the next run, lives]"""
 
 
-def life_tau(world: World, rng: np.random.Generator, found: Lives, merges: int = MERGES) -> None:
+def life_tau(world: World, rng: np.random.Generator, lives: Lives, merges: int = MERGES) -> None:
     """The duel's gate alone, on d, and the answer of a naive tau."""
     drawn = many_duels.reading(world.duels(rng, merges, duel_rule.PROCESSES, duel_rule.BLOCKS), FAMILY, LIMITS.alpha)
     nulls = world.duels(rng, merges, 1, NULL_BLOCKS)[:, 0]
     medians, naive = np.median(nulls, axis=1), world.tau
     state = began(world)
     for merge in range(merges):
-        _duelled(world, state, drawn, merge, found)
+        _duelled(world, state, drawn, merge, lives)
         learn_tau(world, state, nulls[merge])
         if merge >= WINDOW:
             naive = min(naive, 3 * float(medians[merge - WINDOW : merge].std(ddof=1)))
             ended = many_duels.ends(_one(drawn, merge), math.log1p(naive))
             for name, flags in (("alarms", ended.alarms), ("undecided", ended.undecided)):
-                found.naive_tau[name] = found.naive_tau.get(name, 0) + int(flags[0])
-            found.naive_tau["checks"] = found.naive_tau.get("checks", 0) + 1
+                lives.naive_tau[name] = lives.naive_tau.get(name, 0) + int(flags[0])
+            lives.naive_tau["checks"] = lives.naive_tau.get("checks", 0) + 1
         if merge + 1 == SETTLED:
-            found.settled.append(state.tau)
-    found.last.append(state.tau)
-    promised(world, state, rng, found)
+            lives.settled.append(state.tau)
+    lives.last.append(state.tau)
+    promised(world, state, rng, lives)
 
 
-def promised(world: World, state: State, rng: np.random.Generator, found: Lives) -> None:
+def promised(world: World, state: State, rng: np.random.Generator, lives: Lives) -> None:
     """Slow-downs of twice the tau that the life ended with."""
     drawn = many_duels.reading(world.duels(rng, SHOWN, duel_rule.PROCESSES, duel_rule.BLOCKS), FAMILY, LIMITS.alpha)
     tau = max(state.tau, world.floor)
-    found.shown += SHOWN
-    found.seen += int(np.count_nonzero(many_duels.ends(drawn, math.log1p(tau), math.log1p(2 * tau)).slower))
+    lives.shown += SHOWN
+    lives.seen += int(np.count_nonzero(many_duels.ends(drawn, math.log1p(tau), math.log1p(2 * tau)).slower))
 
 
-def _duelled(world: World, state: State, drawn: many_duels.Duels, merge: int, found: Lives) -> bool:
+def _duelled(world: World, state: State, drawn: many_duels.Duels, merge: int, lives: Lives) -> bool:
     """Checks an unchanged kernel once. Returns True for a false alarm."""
     ended = many_duels.ends(_one(drawn, merge), math.log1p(max(state.tau, LIMITS.floor(TIMER) / world.base_us)))
     alarm = bool(ended.alarms[0])
-    found.merges += 1
-    found.alarms["tau"] = found.alarms.get("tau", 0) + alarm
+    lives.merges += 1
+    lives.alarms["tau"] = lives.alarms.get("tau", 0) + alarm
     if merge >= SETTLED:
-        found.late += 1
-        found.undecided += bool(ended.undecided[0])
-        found.more += bool(ended.blocks[0] > duel_rule.SECOND)
-        found.blocks += int(ended.blocks[0])
+        lives.late += 1
+        lives.undecided += bool(ended.undecided[0])
+        lives.more += bool(ended.blocks[0] > duel_rule.SECOND)
+        lives.blocks += int(ended.blocks[0])
     return alarm
 
 
@@ -438,34 +438,34 @@ def _one(drawn: many_duels.Duels, number: int) -> many_duels.Duels:
     return many_duels.Duels(drawn.first[own], drawn.second[own], drawn.medians[own], tested)
 
 
-def life(world: World, rng: np.random.Generator, found: Lives) -> None:
+def life(world: World, rng: np.random.Generator, lives: Lives) -> None:
     """A whole life: every gate, drift, and then what slow-downs do to the thresholds that it ended with."""
     drawn = many_duels.reading(world.duels(rng, MERGES, duel_rule.PROCESSES, duel_rule.BLOCKS), FAMILY, LIMITS.alpha)
     seen, state = runs(world, rng, MERGES + LATER + 10), began(world)
     made = kept_runs(seen.kernel[:, 0], seen.values["speedup"], seen.boards)
     for merge in range(MERGES):
         missed = target_alarms(state, seen, merge)
-        alarm = _duelled(world, state, drawn, merge, found) or bool({*missed} - WARNING)
+        alarm = _duelled(world, state, drawn, merge, lives) or bool({*missed} - WARNING)
         for name in missed:
-            found.alarms[name] = found.alarms.get(name, 0) + 1
-        found.alarms["any"] = found.alarms.get("any", 0) + alarm
+            lives.alarms[name] = lives.alarms.get(name, 0) + 1
+        lives.alarms["any"] = lives.alarms.get("any", 0) + alarm
         if not alarm:
             learn(world, state, seen, merge)
         if merge + 1 == SETTLED:
-            found.settled.append(state.tau)
-            _rooms(world, state, seen, found)
-            after_loss(world, state, seen, rng, merge + 1, found)
+            lives.settled.append(state.tau)
+            _rooms(world, state, seen, lives)
+            after_loss(world, state, seen, rng, merge + 1, lives)
         if merge + 1 >= LOOKED:
-            found.drift_checks += 1
-            found.drift_alarms += drifted(made, merge)
-    found.last.append(state.tau)
-    creeping(world, seen, state, rng, found)
-    stepped(world, seen, state, rng, found)
-    naive_ratchets(world, seen, found)
-    promised(world, state, rng, found)
+            lives.drift_checks += 1
+            lives.drift_alarms += drifted(made, merge)
+    lives.last.append(state.tau)
+    creeping(world, seen, state, rng, lives)
+    stepped(world, seen, state, rng, lives)
+    naive_ratchets(world, seen, lives)
+    promised(world, state, rng, lives)
 
 
-def _rooms(world: World, state: State, seen: Runs, found: Lives) -> None:
+def _rooms(world: World, state: State, seen: Runs, lives: Lives) -> None:
     """How far the targets in force are from the middle, over the least distance that keeps the rate in all runs."""
     for name, target in state.targets.items():
         if target is None or target == getattr(LIMITS, name, None):
@@ -475,7 +475,7 @@ def _rooms(world: World, state: State, seen: Runs, found: Lives) -> None:
         least = max(float(np.quantile(values, 1 - noise.RATE / figures.FIGURES)) - centre, KEYS[name].least)
         place = _place(name, target, state, seen)
         middle = statistics.median(seen.values[name][state.accepted].tolist())
-        found.targets.setdefault(name, []).append((place - middle) / least)
+        lives.targets.setdefault(name, []).append((place - middle) / least)
 
 
 @functools.cache
@@ -599,14 +599,14 @@ def troubled(work: tuple[str, int]) -> Troubled:
     return found
 
 
-def creeping(world: World, seen: Runs, state: State, rng: np.random.Generator, found: Lives) -> None:
+def creeping(world: World, seen: Runs, state: State, rng: np.random.Generator, lives: Lives) -> None:
     """0.1 % more with every merge after the release. Every run is accepted, and nothing tightens."""
     sums = np.concatenate([np.zeros(SETTLED), CREEP * np.arange(1, MERGES - SETTLED + 1)])
     made = kept_runs(seen.kernel[:MERGES, 0] + sums, seen.values["speedup"][:MERGES] + sums, seen.boards)
     first = next((merge for merge in range(LOOKED - 1, MERGES) if drifted(made, merge)), None)
-    found.creep.setdefault("change points", []).append(_caught(sums, first, world.tau))
+    lives.creep.setdefault("change points", []).append(_caught(sums, first, world.tau))
     missed = (m for m in range(SETTLED, MERGES) if "speedup" in target_alarms(state, seen, m, float(sums[m])))
-    found.creep.setdefault("speedup target", []).append(_caught(sums, next(missed, None), world.tau))
+    lives.creep.setdefault("speedup target", []).append(_caught(sums, next(missed, None), world.tau))
     drawn = many_duels.reading(world.duels(rng, MERGES, duel_rule.PROCESSES, duel_rule.BLOCKS), FAMILY, LIMITS.alpha)
     for name, tau in (("duel with the release", world.tau), ("duel with the release, tau in force", state.tau)):
         red = (
@@ -614,14 +614,14 @@ def creeping(world: World, seen: Runs, state: State, rng: np.random.Generator, f
             for m in range(SETTLED, MERGES)
             if many_duels.ends(_one(drawn, m), math.log1p(tau), float(sums[m])).slower[0]
         )
-        found.creep.setdefault(name, []).append(_caught(sums, next(red, None), tau))
+        lives.creep.setdefault(name, []).append(_caught(sums, next(red, None), tau))
 
 
 def _caught(sums: Floats, merge: int | None, tau: float) -> float:
     return math.inf if merge is None else float(sums[merge]) / (2 * tau)
 
 
-def stepped(world: World, seen: Runs, state: State, rng: np.random.Generator, found: Lives) -> None:
+def stepped(world: World, seen: Runs, state: State, rng: np.random.Generator, lives: Lives) -> None:
     """Whether 6 % that no one accepts are still red 50 runs later: what is red teaches nothing."""
     effect = math.log1p(STEP)
     drawn = many_duels.reading(world.duels(rng, LATER + 1, duel_rule.PROCESSES, duel_rule.BLOCKS), FAMILY, LIMITS.alpha)
@@ -629,14 +629,14 @@ def stepped(world: World, seen: Runs, state: State, rng: np.random.Generator, fo
     for number in range(LATER + 1):
         ended = many_duels.ends(_one(drawn, number), math.log1p(state.tau), effect)
         red = bool(ended.slower[0]) or bool(target_alarms(state, seen, MERGES + number, effect))
-    found.red.setdefault("ratchet", []).append(red)
+    lives.red.setdefault("ratchet", []).append(red)
     figure = _steadier(seen)[: MERGES + LATER + 1].copy()
     figure[MERGES:] += effect
     for name, limit in NAIVE.items():
-        found.red.setdefault(name, []).append(bool(figure[-1] > limit(figure[:-1], math.log1p(world.tau))))
+        lives.red.setdefault(name, []).append(bool(figure[-1] > limit(figure[:-1], math.log1p(world.tau))))
 
 
-def after_loss(world: World, state: State, seen: Runs, rng: np.random.Generator, merge: int, found: Lives) -> None:
+def after_loss(world: World, state: State, seen: Runs, rng: np.random.Generator, merge: int, lives: Lives) -> None:
     """Whether the next run passes after 8 % were accepted, and how much room the target leaves it."""
     target = state.targets["speedup"]
     if target is None:
@@ -646,10 +646,10 @@ def after_loss(world: World, state: State, seen: Runs, rng: np.random.Generator,
     scaled = target * math.exp(-measured)
     centre = statistics.median(seen.values["speedup"][state.accepted].tolist())
     before, after = -math.log(target) - centre, -math.log(scaled) - (centre + effect)
-    found.rooms.append(after / before)
+    lives.rooms.append(after / before)
     value = seen.values["speedup"][merge] + effect
     alarm = value > -math.log(scaled) and confirmed(seen.looks[merge] + effect, -math.log(scaled))
-    found.after_loss.append(int(alarm))
+    lives.after_loss.append(int(alarm))
 
 
 # --- naive ratchets ---------------------------------------------------------------------------------------------------
@@ -668,16 +668,16 @@ def _steadier(seen: Runs) -> Floats:
     )
 
 
-def naive_ratchets(world: World, seen: Runs, found: Lives) -> None:
+def naive_ratchets(world: World, seen: Runs, lives: Lives) -> None:
     figure, allowed = _steadier(seen)[:MERGES], math.log1p(world.tau)
     crept = figure + np.concatenate([np.zeros(SETTLED), CREEP * np.arange(1, MERGES - SETTLED + 1)])
     sums = crept - figure
     for name, limit in NAIVE.items():
-        tally = found.naive.setdefault(name, [0, 0])
+        tally = lives.naive.setdefault(name, [0, 0])
         tally[0] += sum(bool(figure[merge] > limit(figure[:merge], allowed)) for merge in range(10, MERGES))
         tally[1] += MERGES - 10
         red = (merge for merge in range(SETTLED, MERGES) if crept[merge] > limit(crept[:merge], allowed))
-        found.creep.setdefault(name, []).append(_caught(sums, next(red, None), world.tau))
+        lives.creep.setdefault(name, []).append(_caught(sums, next(red, None), world.tau))
 
 
 # --- all lives --------------------------------------------------------------------------------------------------------
@@ -687,14 +687,14 @@ def lived(work: tuple[str, int, int, int]) -> Lives:
     """work: source, number of the world, first life, lives."""
     source, number, first, count = work
     world = worlds(source)[number]
-    found = Lives(world.name, world.base_us)
+    lives = Lives(world.name, world.base_us)
     for each in range(first, first + count):
         rng = np.random.default_rng((SOURCES.index(source), number, each))
         if source == "recorded":
-            life(world, rng, found)
+            life(world, rng, lives)
         else:
-            life_tau(world, rng, found, LONG if source == "long" else MERGES)
-    return found
+            life_tau(world, rng, lives, LONG if source == "long" else MERGES)
+    return lives
 
 
 def all_lived(size: Size, workers: int) -> dict[str, list[Lives]]:
@@ -745,8 +745,8 @@ def fine(rate: float) -> str:
 HEAD = ("case-merges", "false alarms", "rate", "95 % bound")
 
 
-def alarms_text(found: Mapping[str, Sequence[Lives]], size: Size, workers: int) -> str:
-    own, live = found["recorded"], found["live"]
+def alarms_text(lives: Mapping[str, Sequence[Lives]], size: Size, workers: int) -> str:
+    own, live = lives["recorded"], lives["live"]
     merges = sum(each.merges for each in own)
     names = ["any", "tau", *(name for name in KEYS)]
     rows = [rate_row(NAMES.get(name, name), sum(each.alarms.get(name, 0) for each in own), merges) for name in names]
@@ -771,9 +771,9 @@ def alarms_text(found: Mapping[str, Sequence[Lives]], size: Size, workers: int) 
 NAMES = {"any": "**all gates together**", "rsd": "rsd, only reported: a default below what events give"}
 
 
-def tau_text(found: Sequence[Lives], source: str, size: Size) -> str:
+def tau_text(lives: Sequence[Lives], source: str, size: Size) -> str:
     rows = []
-    for each, world in zip(found, worlds(source), strict=True):
+    for each, world in zip(lives, worlds(source), strict=True):
         true, settled = least(world, size.truth), statistics.median(each.settled)
         within = [tau / true.bearable <= 1.5 or tau <= 1.5 * world.floor for tau in each.settled]
         strict = [tau / true.alarms <= 1.5 or tau <= 1.5 * world.floor for tau in each.settled]
@@ -801,10 +801,10 @@ def tau_text(found: Sequence[Lives], source: str, size: Size) -> str:
     return table(head, rows)
 
 
-def targets_text(found: Sequence[Lives]) -> str:
+def targets_text(lives: Sequence[Lives]) -> str:
     rows = []
     for name, key in KEYS.items():
-        rooms = [room for each in found for room in each.targets.get(name, [])]
+        rooms = [room for live in lives for room in live.targets.get(name, [])]
         within = sum(room <= 1.5 for room in rooms)
         rows.append(
             [
@@ -817,18 +817,18 @@ def targets_text(found: Sequence[Lives]) -> str:
     return table(("threshold", "bound", "room after 60 runs over the least (median)", "within 1.5"), rows)
 
 
-def creep_text(found: Sequence[Lives]) -> str:
+def creep_text(lives: Sequence[Lives]) -> str:
     rows = []
-    for name in found[0].creep:
-        rows.append([name, *_creep_cells([crept for each in found for crept in each.creep[name]])])
+    for name in lives[0].creep:
+        rows.append([name, *_creep_cells([crept for live in lives for crept in live.creep[name]])])
     return table(("who sees it", "caught by 1.5 promises", "95 % bound", "caught by 1 promise", "median"), rows)
 
 
-def creep_by_case(found: Sequence[Lives]) -> str:
+def creep_by_case(lives: Sequence[Lives]) -> str:
     names = ("change points", "duel with the release, tau in force")
     rows = [
-        [each.world, *(percent(statistics.fmean(own <= 1.5 for own in each.creep[name])) for name in names)]
-        for each in found
+        [live.world, *(percent(statistics.fmean(own <= 1.5 for own in live.creep[name])) for name in names)]
+        for live in lives
     ]
     return table(("case", *names), rows)
 
@@ -854,27 +854,27 @@ def troubled_text(size: Size, workers: int) -> str:
     return table(("life", *HEAD, "lives with any", "a creep is caught by 1.5 promises", "median"), rows)
 
 
-def red_text(found: Sequence[Lives]) -> str:
+def red_text(lives: Sequence[Lives]) -> str:
     rows = []
-    for name in found[0].red:
-        flags = [flag for each in found for flag in each.red[name]]
+    for name in lives[0].red:
+        flags = [flag for live in lives for flag in live.red[name]]
         rows.append([name, f"{sum(flags)} of {len(flags)}", f"at least {percent(lower_bound(sum(flags), len(flags)))}"])
     return table(("rule", "still red", "95 % bound"), rows)
 
 
-def loss_text(found: Sequence[Lives]) -> str:
-    rooms = sorted(room for each in found for room in each.rooms)
+def loss_text(lives: Sequence[Lives]) -> str:
+    rooms = sorted(room for live in lives for room in live.rooms)
     low, middle, high = np.quantile(rooms, (0.025, 0.5, 0.975))
-    alarms = [alarm for each in found for alarm in each.after_loss]
+    alarms = [alarm for live in lives for alarm in live.after_loss]
     line = f"Room of the speedup target after over before: median {middle:.3f}, 95 % of lives {low:.2f} to {high:.2f}."
     bound = percent(upper_bound(sum(alarms), len(alarms)))
     return f"{line} False alarms of the next run: {sum(alarms)} of {len(alarms):,} (at most {bound}). tau stays."
 
 
-def long_text(found: Sequence[Lives]) -> str:
+def long_text(lives: Sequence[Lives]) -> str:
     """Lives of 1,000 merges, with the last hundred in the history."""
     rows = []
-    for each, world in zip(found, worlds("long"), strict=True):
+    for each, world in zip(lives, worlds("long"), strict=True):
         naive = each.naive_tau
         shown = (statistics.median(each.settled), statistics.median(each.last), min(each.last))
         rows.append(
@@ -978,9 +978,9 @@ def _repeated_one_by_one(values: Floats) -> list[str]:
     for life_ in values:
         force = np.full(1, np.inf)
         for count in range(figures.prediction.RUNS, len(life_)):
-            found = figures.prediction.predict_by_moments(life_[:count].tolist(), ["board"] * count)
-            bound = found.bound(figures.CONFIRMED)
-            force = _stepped(force, np.array([found.centre]), np.array([bound - found.centre]))
+            predict = figures.prediction.predict_by_moments(life_[:count].tolist(), ["board"] * count)
+            bound = predict.bound(figures.CONFIRMED)
+            force = _stepped(force, np.array([predict.centre]), np.array([bound - predict.centre]))
             single += bool(life_[count] > bound)
             kept += bool(life_[count] > force[0])
     return _repeated_cells(figures.CONFIRMED, values[:, figures.prediction.RUNS :].size, single, kept)

@@ -174,8 +174,8 @@ def compare(op: str, before: Path, after: Path, cases: int) -> dict[str, object]
         (run_op,),
     )
     row, kind = judge_change(run, planned, run_op), find_kind(planned, run_op)
-    wrong = [each for each in results if each.failure]
-    reasons = [sentence(each)[:300] for each in (row.reasons if row else ())]
+    wrong = [result for result in results if result.failure]
+    reasons = [sentence(reason)[:300] for reason in (row.reasons if row else ())]
     reasons += [
         f"{'base' if each.of_base else 'own'} {case_id({})}{each.case} {each.values}: {sentence(each.failure)[:200]}"
         for each in wrong[:2]

@@ -78,8 +78,8 @@ def _dealt(arm: Floats, rng: np.random.Generator, made: int) -> tuple[Floats, Fl
 
 def _recordings(split) -> list[Recording]:
     rows = sorted(recorded.rows("h200-blocks.jsonl.gz"), key=lambda row: row["t"])
-    found = [_recording(case, [row for row in rows if row["case"] == case], split) for case in _cases(rows)]
-    return sorted(found, key=lambda recording: recording.base_us)
+    recordings = [_recording(case, [row for row in rows if row["case"] == case], split) for case in _cases(rows)]
+    return sorted(recordings, key=lambda recording: recording.base_us)
 
 
 def _cases(rows: Sequence[Mapping]) -> list[str]:

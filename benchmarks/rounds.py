@@ -63,10 +63,10 @@ class Source:
         """Of each case of the op its allowed change, log scale, and the shifts of each recorded process."""
         return [
             (
-                math.log1p(CaseThresholds().allowed(each.base_us, "activity")),
-                [np.array([pair.shift for pair in blocks]) for blocks in each.processes],
+                math.log1p(CaseThresholds().allowed(recording.base_us, "activity")),
+                [np.array([pair.shift for pair in blocks]) for blocks in recording.processes],
             )
-            for each in recordings(self.buffers)
+            for recording in recordings(self.buffers)
         ]
 
     def draw(self, rng: np.random.Generator, count: int, case: int) -> Floats:
@@ -128,7 +128,7 @@ def cover(source: Source, rng: np.random.Generator, series: int, rounds: int, pr
             noise = estimate_noise(seen)
             gains = [exact.to_ratio(noise.interval(each, confidence)) for each in seen]
             mean = average_gains(gains, confidence)
-            held &= [holds(each) for each in gains]
+            held &= [holds(gain) for gain in gains]
             mean_held &= mean is not None and holds(mean)
         cases_hold, means_hold = cases_hold + held, means_hold + mean_held
     return float(cases_hold.mean()) / series, means_hold / series

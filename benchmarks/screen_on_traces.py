@@ -169,11 +169,11 @@ def _us(arm: ArmBlock) -> float:
 
 
 def by_process(blocks: Iterable[TraceBlock], case: str) -> list[list[TraceBlock]]:
-    found: dict[int, list[TraceBlock]] = {}
+    trace_blocks: dict[int, list[TraceBlock]] = {}
     for block in blocks:
         if block.case == case:
-            found.setdefault(block.process, []).append(block)
-    return list(found.values())
+            trace_blocks.setdefault(block.process, []).append(block)
+    return list(trace_blocks.values())
 
 
 def same_regime(groups: Sequence[Look], runs: int = 3) -> Iterator[Check]:

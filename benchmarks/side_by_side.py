@@ -67,11 +67,11 @@ def _in_a_row(apart: int) -> list[Question]:
     rows = [row for row in recorded.rows("h200-sequential.jsonl.gz") if row["factor"] == 1.0]
     taken = {(row["case"], row["proc"], row["rep"]): row for row in rows}
     processes = sorted({row["proc"] for row in rows})
-    found: list[Question] = []
+    questions: list[Question] = []
     for case, number in itertools.product(sorted({row["case"] for row in rows}), range(len(processes))):
         other = processes[(number + apart) % len(processes)]
-        found += _questions(taken[case, processes[number], 0], taken[case, other, 0 if apart else 1])
-    return found
+        questions += _questions(taken[case, processes[number], 0], taken[case, other, 0 if apart else 1])
+    return questions
 
 
 def cells_between() -> float:
@@ -129,11 +129,11 @@ def _asked(title: str, questions: Sequence[Question], tools: Sequence[Peer], our
 # --- shown ------------------------------------------------------------------------------------------------------------
 
 
-def text(found: Sequence[Setting], tools: Sequence[Peer], missing: Sequence[Missing]) -> str:
+def text(settings: Sequence[Setting], tools: Sequence[Peer], missing: Sequence[Missing]) -> str:
     names = [OURS, *(tool.name for tool in tools)]
     same = table(
-        ("the same kernel twice, called different", *(setting.title for setting in found)),
-        [[name, *(_counted(setting.changed.get(name)) for setting in found)] for name in names],
+        ("the same kernel twice, called different", *(setting.title for setting in settings)),
+        [[name, *(_counted(setting.changed.get(name)) for setting in settings)] for name in names],
     )
     order = (
         f"In one process a median of {cells_between():g} other measurements lie between the two of the same kernel, as "
@@ -141,7 +141,9 @@ def text(found: Sequence[Setting], tools: Sequence[Peer], missing: Sequence[Miss
     )
     rules = [f"- **{tool.name}**: {tool.rule}." for tool in tools]
     rules += [f"- **{peer.name}** is left out: {peer.why}." for peer in missing]
-    return "\n\n".join([same, order, *(_power(setting, names) for setting in (found[0], found[-1])), "\n".join(rules)])
+    return "\n\n".join(
+        [same, order, *(_power(setting, names) for setting in (settings[0], settings[-1])), "\n".join(rules)]
+    )
 
 
 def _power(setting: Setting, names: Sequence[str]) -> str:
@@ -162,15 +164,18 @@ COLOURS = ("#000000", "#d55e00", "#e69f00", "#56b4e9", "#009e73", "#cc79a7", "#0
 MARKERS = "osv^DPXd"
 
 
-def plot(found: Sequence[Setting], path: Path) -> None:
+def plot(settings: Sequence[Setting], path: Path) -> None:
     """Share of checks called slower, by effect: a column a class of length, a row a way of taking the launches."""
     import matplotlib as mpl
 
     mpl.use("agg")
     import matplotlib.pyplot as plt
 
-    lengths = [name for name in PROMISES if any(name in key for key in found[-1].slower)]
-    rows = {"120 launches of each arm,\nother kernels in between": found[0], "interleaved in 48 blocks": found[-1]}
+    lengths = [name for name in PROMISES if any(name in key for key in settings[-1].slower)]
+    rows = {
+        "120 launches of each arm,\nother kernels in between": settings[0],
+        "interleaved in 48 blocks": settings[-1],
+    }
     figure, axes = plt.subplots(2, len(lengths), figsize=(11, 7.6), sharex=True, sharey=True, layout="constrained")
     for (label, setting), line in zip(rows.items(), axes, strict=True):
         line[0].set_ylabel(f"{label}\n\ncalled slower, % of checks")

@@ -69,9 +69,9 @@ def main(ops: int = 50, runs: int = 1000, cases: int = 20) -> None:
 
 
 def read(store, op: str, pattern: str | None, runs: int) -> None:
-    found = store.read_history(DEVICE, op, pattern)
-    assert len(found.runs) == runs
-    assert all(run.cases for run in found.runs)
+    history = store.read_history(DEVICE, op, pattern)
+    assert len(history.runs) == runs
+    assert all(run.cases for run in history.runs)
 
 
 def print_site(store, name: str, where, runs: int) -> None:

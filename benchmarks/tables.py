@@ -59,34 +59,34 @@ def lower_bound(seen: float, checks: float) -> float:
     return float(beta.ppf(0.05, seen, checks - seen + 1)) if seen else 0.0
 
 
-def alarms(found: Tally) -> list[str]:
+def alarms(tally: Tally) -> list[str]:
     """An unchanged kernel's row. IMPROVED counts as an alarm too."""
-    bound = upper_bound(found.alarms, found.checks)
-    return [f"{found.checks:,}", f"{found.alarms}", percent(found.alarms / found.checks), f"at most {percent(bound)}"]
+    bound = upper_bound(tally.alarms, tally.checks)
+    return [f"{tally.checks:,}", f"{tally.alarms}", percent(tally.alarms / tally.checks), f"at most {percent(bound)}"]
 
 
-def sights(found: Tally) -> list[str]:
+def sights(tally: Tally) -> list[str]:
     """A slower kernel's row."""
-    seen = found.answers[Ruling.SLOWER]
-    bound = lower_bound(seen, found.checks)
-    return [f"{found.checks:,}", f"{seen:,}", percent(seen / found.checks), f"at least {percent(bound)}"]
+    seen = tally.answers[Ruling.SLOWER]
+    bound = lower_bound(seen, tally.checks)
+    return [f"{tally.checks:,}", f"{seen:,}", percent(seen / tally.checks), f"at least {percent(bound)}"]
 
 
-def disjoint(found: Tally, recorded: int, effect: float) -> str:
+def disjoint(tally: Tally, recorded: int, effect: float) -> str:
     """The bound at this rate for as many duels as there are if no two of them share a recorded block."""
-    checks = math.floor(recorded * found.checks / found.blocks)
+    checks = math.floor(recorded * tally.checks / tally.blocks)
     if effect:
-        bound = lower_bound(checks * found.answers[Ruling.SLOWER] / found.checks, checks)
+        bound = lower_bound(checks * tally.answers[Ruling.SLOWER] / tally.checks, checks)
         return f"at least {percent(bound)} (of {checks})"
-    return f"at most {percent(upper_bound(checks * found.alarms / found.checks, checks))} (of {checks})"
+    return f"at most {percent(upper_bound(checks * tally.alarms / tally.checks, checks))} (of {checks})"
 
 
-def costs(found: Tally) -> list[str]:
-    return [f"{found.blocks / found.checks:.1f}", f"{found.device_ms / found.checks:.0f} ms"]
+def costs(tally: Tally) -> list[str]:
+    return [f"{tally.blocks / tally.checks:.1f}", f"{tally.device_ms / tally.checks:.0f} ms"]
 
 
-def row(found: Tally, effect: float) -> list[str]:
-    return [*(sights(found) if effect else alarms(found)), *costs(found)]
+def row(tally: Tally, effect: float) -> list[str]:
+    return [*(sights(tally) if effect else alarms(tally)), *costs(tally)]
 
 
 def planted(effect: float) -> str:
@@ -97,17 +97,17 @@ def total(tallies: Iterable[Tally]) -> Tally:
     return sum(tallies, NOTHING)
 
 
-def by_length(found: Played, cells: Iterable[Cell]) -> dict[tuple[str, float], Tally]:
+def by_length(played: Played, cells: Iterable[Cell]) -> dict[tuple[str, float], Tally]:
     """(class of length, effect) -> tally, in this order."""
     result: dict[tuple[str, float], Tally] = {}
     for cell in cells:
         key = cell.length, cell.effect
-        result[key] = result.get(key, NOTHING) + found[cell]
+        result[key] = result.get(key, NOTHING) + played[cell]
     order = list(CLASSES)
     return dict(sorted(result.items(), key=lambda item: (order.index(item[0][0]), item[0][1])))
 
 
-def effects(found: dict[tuple[str, float], Tally]) -> str:
+def effects(tallies: dict[tuple[str, float], Tally]) -> str:
     """A row a class of length and slow-down."""
-    rows = [[name, planted(effect), *row(one, effect)] for (name, effect), one in found.items()]
+    rows = [[name, planted(effect), *row(one, effect)] for (name, effect), one in tallies.items()]
     return table(("kernel", "slow-down", *HEAD), rows)

@@ -177,14 +177,14 @@ def played(cell: Cell) -> Tally:
 # --- tables -----------------------------------------------------------------------------------------------------------
 
 
-def unchanged_text(found: dict[Cell, Tally]) -> str:
+def unchanged_text(tallies: dict[Cell, Tally]) -> str:
     rows = []
     names = {**BUFFERS, **{name: f"simulated: {name}" for name in simulation.TROUBLES}}
     for source, name in names.items():
         with_tails, alone = (
             [
                 tally
-                for cell, tally in found.items()
+                for cell, tally in tallies.items()
                 if (cell.source, cell.plant, cell.tails) == (source, NOTHING, tails)
             ]
             for tails in (True, False)
@@ -201,13 +201,13 @@ def unchanged_text(found: dict[Cell, Tally]) -> str:
     return table(head, rows)
 
 
-def power_text(found: dict[Cell, Tally], source: str) -> str:
+def power_text(tallies: dict[Cell, Tally], source: str) -> str:
     numbers = range(len(lengths(source)))
     head = ["slow-down", *(f"{us:.0f} us" for us in lengths(source)), "PASS", "PASS by medians alone"]
     rows = []
     for plant in PLANTS:
         own, alone = (
-            {cell.number: tally for cell, tally in found.items() if (cell.source, cell.plant, cell.tails) == key}
+            {cell.number: tally for cell, tally in tallies.items() if (cell.source, cell.plant, cell.tails) == key}
             for key in ((source, plant, True), (source, plant, False))
         )
         cells = []

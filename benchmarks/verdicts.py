@@ -74,10 +74,10 @@ def resampled(size: Size, planted: Sequence[float], share: float = 1.0) -> list[
     ]
 
 
-def resampled_text(found: Played, cells: Sequence[Cell]) -> str:
+def resampled_text(played: Played, cells: Sequence[Cell]) -> str:
     parts = []
     for source, name in BUFFERS.items():
-        parts += [f"{name}:", effects(by_length(found, [cell for cell in cells if cell.source == source]))]
+        parts += [f"{name}:", effects(by_length(played, [cell for cell in cells if cell.source == source]))]
     return "\n\n".join(parts)
 
 
@@ -95,11 +95,11 @@ def tightenings(size: Size) -> list[Cell]:
     ]
 
 
-def tightenings_text(found: Played, cells: Sequence[Cell]) -> str:
+def tightenings_text(played: Played, cells: Sequence[Cell]) -> str:
     rows = []
     for source, length, share in dict.fromkeys((cell.source, cell.length, cell.share) for cell in cells):
         own = [cell for cell in cells if (cell.source, cell.length, cell.share) == (source, length, share)]
-        same, slower = (total(found[cell] for cell in own if (cell.effect > 0) == slow) for slow in (False, True))
+        same, slower = (total(played[cell] for cell in own if (cell.effect > 0) == slow) for slow in (False, True))
         promise = planted(round(share * PROMISES[length], 6))
         counts = [f"{same.alarms} of {same.checks:,}", costs(same)[0], promise, *sights(slower)[2:]]
         rows.append([source, length, planted(round(share * PROMISES[length] / 2, 6)), *counts])
@@ -119,16 +119,16 @@ def simulated(size: Size) -> list[Cell]:
     ]
 
 
-def simulated_text(found: Played, cells: Sequence[Cell]) -> str:
+def simulated_text(played: Played, cells: Sequence[Cell]) -> str:
     lengths = [f"{planted(promised(us))} of {us:g} us" for us in simulation.LENGTHS_US]
     rows = []
     for trouble in simulation.TROUBLES:
         own = [cell for cell in cells if cell.source == trouble]
-        same = total(found[cell] for cell in own if not cell.effect)
-        seen = [sights(found[cell]) for cell in own if cell.effect == promised(cell.base_us)]
+        same = total(played[cell] for cell in own if not cell.effect)
+        seen = [sights(played[cell]) for cell in own if cell.effect == promised(cell.base_us)]
         rows.append([trouble, *alarms(same)[:2], costs(same)[0], *(f"{count} of {many}" for many, count, *_ in seen)])
     by_trouble = table(("trouble", "unchanged: checks", "alarms", "blocks", *lengths), rows)
-    return f"{by_trouble}\n\nAll troubles together:\n\n{effects(by_length(found, cells))}"
+    return f"{by_trouble}\n\nAll troubles together:\n\n{effects(by_length(played, cells))}"
 
 
 # --- live -------------------------------------------------------------------------------------------------------------
@@ -202,11 +202,11 @@ def _strayed(strays: Sequence[tuple[float, float]]) -> list[str]:
 
 def _live(duels: Sequence[resampling.Live]) -> dict[tuple[str, float], Tally]:
     """(class of length, slow-down) -> tally; each duel counts as one of 30 cases."""
-    found: dict[tuple[str, float], Tally] = {}
+    live: dict[tuple[str, float], Tally] = {}
     for duel in duels:
         key = length_class(duel.base_us), duel.factor * (1 + duel.effect) - 1
-        found[key] = found.get(key, NOTHING) + tally(play([duel], LIMITS, FAMILY, duel.timer))
-    return dict(sorted(found.items()))
+        live[key] = live.get(key, NOTHING) + tally(play([duel], LIMITS, FAMILY, duel.timer))
+    return dict(sorted(live.items()))
 
 
 # --- neighbours -------------------------------------------------------------------------------------------------------
@@ -228,34 +228,36 @@ def neighbours(size: Size) -> list[Cell]:
     ]
 
 
-def neighbours_text(found: Played, cells: Sequence[Cell]) -> str:
+def neighbours_text(played: Played, cells: Sequence[Cell]) -> str:
     rows = []
     for name in VARIANTS:
-        same, slower = ([_under(found, cells, name, what, planted) for what in CONDITIONS] for planted in (False, True))
+        same, slower = (
+            [_under(played, cells, name, what, planted) for what in CONDITIONS] for planted in (False, True)
+        )
         counts = [f"{one.alarms} of {one.checks:,}" for one in same]
         rows.append([name, *counts, *(sights(one)[2] for one in slower), costs(same[1])[0], costs(slower[1])[0]])
     head = [f"{what}, {name}" for what in ("alarms", "promise seen") for name in CONDITIONS]
     return table(("rule", *head, "blocks to clear", "blocks to REGRESSED"), rows)
 
 
-def _under(found: Played, cells: Sequence[Cell], name: str, condition: str, planted: bool) -> Tally:
+def _under(played: Played, cells: Sequence[Cell], name: str, condition: str, planted: bool) -> Tally:
     source, trouble = CONDITIONS[condition]
     asked = (name, source, trouble.get("chance", 0.0), planted)
-    return total(found[one] for one in cells if (one.variant, one.source, one.chance, one.effect > 0) == asked)
+    return total(played[one] for one in cells if (one.variant, one.source, one.chance, one.effect > 0) == asked)
 
 
 # --- the whole --------------------------------------------------------------------------------------------------------
 
 
-def headline(found: Played, sources: Mapping[str, Sequence[Cell]], live: Sequence[resampling.Live]) -> str:
+def headline(played: Played, sources: Mapping[str, Sequence[Cell]], live: Sequence[resampling.Live]) -> str:
     rows = []
     for name, cells in sources.items():
         same = [cell for cell in cells if not cell.effect]
-        rows.append(_headline(f"unchanged, {name}", total(found[cell] for cell in same), 0.0, same))
+        rows.append(_headline(f"unchanged, {name}", total(played[cell] for cell in same), 0.0, same))
     if unchanged := [duel for duel in live if duel.factor == 1]:
         rows.append(_headline("unchanged, live", total(_live(unchanged).values()), 0.0, ()))
     for name, cells in sources.items():
-        seen = by_length(found, cells)
+        seen = by_length(played, cells)
         for length, effect in reversed(PROMISES.items()):
             slowed = cells[0].share * effect
             own = [cell for cell in cells if (cell.length, cell.effect) == (length, slowed)]
@@ -264,12 +266,12 @@ def headline(found: Played, sources: Mapping[str, Sequence[Cell]], live: Sequenc
     return table(("kernel", *HEAD[:4], "95 % bound by disjoint duels", *HEAD[4:]), rows)
 
 
-def _headline(name: str, found: Tally, effect: float, cells: Sequence[Cell]) -> list[str]:
+def _headline(name: str, tally: Tally, effect: float, cells: Sequence[Cell]) -> list[str]:
     """A row. The checks of `cells` share recorded blocks, all others have their own."""
-    checked = row(found, effect)
+    checked = row(tally, effect)
     recorded = (recordings("own")[cell.number] for cell in cells if cell.source in BUFFERS)
     blocks = sum(len(process) for recording in recorded for process in recording.processes)
-    return [name, *checked[:4], disjoint(found, blocks, effect) if blocks else checked[3], *checked[4:]]
+    return [name, *checked[:4], disjoint(tally, blocks, effect) if blocks else checked[3], *checked[4:]]
 
 
 def run(size: Size, folder: Path | None, picture: Path | None, workers: int) -> str:

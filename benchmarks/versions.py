@@ -264,7 +264,7 @@ def _dry_run(needs: Sequence[str], version: str, machine: str) -> dict | None:
             sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--dry-run",
             "--ignore-installed", "--target", folder, "--report", str(report), "--only-binary=:all:",
             "--implementation", "cp", "--python-version", version,
-            *(f"--platform={each}" for each in platforms), *needs,
+            *(f"--platform={platform}" for platform in platforms), *needs,
         ]  # fmt: skip
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         return json.loads(report.read_text()) if done.returncode == 0 else None

@@ -125,7 +125,7 @@ def _running(device: torch.device) -> dict[str, Any]:
         return {}
     properties = module.get_device_properties(device)
     processors = getattr(properties, "multi_processor_count", None)
-    found = {
+    running = {
         "name": properties.name,
         "processors": processors or getattr(properties, "vector_core_num", None),
         "matrix_processors": processors or getattr(properties, "cube_core_num", None),
@@ -134,7 +134,7 @@ def _running(device: torch.device) -> dict[str, Any]:
         "l2_bytes": getattr(properties, "L2_cache_size", None),
         "warp_size": getattr(properties, "warp_size", None),
     }
-    return {name: value for name, value in found.items() if value}
+    return {name: value for name, value in running.items() if value}
 
 
 def on(device: torch.device) -> contextlib.AbstractContextManager[Any]:

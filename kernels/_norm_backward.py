@@ -93,14 +93,14 @@ def _long_rows(tensors, out, kinds, bias, rows, cols, tile, limits) -> torch.Ten
     """
     chunks = _launch.tiles(cols, tile.cols)
     slices = min(_launch.tiles(limits.processors * max(tile.programs, 1), chunks), rows)
-    found = torch.empty((2, rows, tile.parts), dtype=torch.float32, device=out.device)
+    empty = torch.empty((2, rows, tile.parts), dtype=torch.float32, device=out.device)
     sums = torch.empty((kinds, slices, cols), dtype=torch.float32, device=out.device) if kinds else None
     shape = {"COLS": tile.cols, "EVEN": cols % tile.cols == 0, "STAGES": tile.stages, **tile.options}
     _means_kernel[_launch.grid(rows * tile.parts, 1, limits)](
-        *tensors, found, rows, cols, tile.parts, _rows.span(cols, tile) // tile.cols, **shape
+        *tensors, empty, rows, cols, tile.parts, _rows.span(cols, tile) // tile.cols, **shape
     )
     _chunks_kernel[_launch.grid(chunks * slices, 1, limits)](
-        *tensors, found, out, sums, rows, cols, tile.parts, slices,
+        *tensors, empty, out, sums, rows, cols, tile.parts, slices,
         BIAS=bias, PARTS=_launch.power_of_two(tile.parts), **shape,
     )  # fmt: skip
     return sums

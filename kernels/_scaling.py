@@ -263,16 +263,16 @@ def save_states(states: Mapping[str, ScaleState], path: Path | str) -> None:
 def load_states(path: Path | str) -> dict[str, ScaleState]:
     """Returns the states of a file of `save_states`. Raises StateError with the file's name for other content."""
     try:
-        found = json.loads(Path(path).read_text(encoding="utf-8"))
+        states = json.loads(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise StateError(f"{path}: there is no such file; save_states writes one") from None
     except (OSError, ValueError) as error:
         raise StateError(f"{path}: cannot be read as saved scales ({error}); delete it to start again") from error
-    if not isinstance(found, dict) or not isinstance(found.get("states"), dict):
+    if not isinstance(states, dict) or not isinstance(states.get("states"), dict):
         raise StateError(f"{path}: has no saved scales; delete it to start again")
-    if found.get("format") != FORMAT:
-        raise StateError(f"{path}: is of format {found.get('format')!r}, and this reads format {FORMAT}")
-    return {name: _state(path, name, state) for name, state in found["states"].items()}
+    if states.get("format") != FORMAT:
+        raise StateError(f"{path}: is of format {states.get('format')!r}, and this reads format {FORMAT}")
+    return {name: _state(path, name, state) for name, state in states["states"].items()}
 
 
 def _state(path: Path | str, name: str, found: Any) -> ScaleState:

@@ -25,8 +25,8 @@ def published(name: str) -> dict[str, Any]:
 def faults(document: Any, name: str, *, closed: bool = True) -> list[str]:
     """What in a document does not fit, with its place."""
     schema = _closed(published(name)) if closed else published(name)
-    found = jsonschema.Draft202012Validator(schema).iter_errors(document)
-    return [f"{error.json_path}: {error.message[:200]}" for error in found]
+    problems = jsonschema.Draft202012Validator(schema).iter_errors(document)
+    return [f"{error.json_path}: {error.message[:200]}" for error in problems]
 
 
 def _closed(schema: Any) -> Any:

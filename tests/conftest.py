@@ -117,9 +117,9 @@ def compile_perfci() -> None:
 
     Each would do it again if PYTHONDONTWRITEBYTECODE keeps it from storing the result for the next one.
     """
-    found = importlib.util.find_spec("perfci")
-    if found is not None and found.origin is not None:
-        compileall.compile_dir(Path(found.origin).parent, quiet=2)
+    spec = importlib.util.find_spec("perfci")
+    if spec is not None and spec.origin is not None:
+        compileall.compile_dir(Path(spec.origin).parent, quiet=2)
 
 
 def missing_packages() -> list[str]:

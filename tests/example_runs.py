@@ -183,7 +183,7 @@ def performance_case(
 def accuracy_case(case: str, values: str = "normal", **changes) -> AccuracyCase:
     dtype = case.rpartition("dtype=")[2]
     step = {"float32": 1.2e-7, "float16": 9.8e-4}.get(dtype, 7.8e-3)
-    known = {
+    check = {
         "layout": "contiguous",
         "seed": 1234,
         "rtol": 2 * step,
@@ -195,7 +195,7 @@ def accuracy_case(case: str, values: str = "normal", **changes) -> AccuracyCase:
             7161, step / 2.1, step / 41, step, step / 9, step / 60, step / 20, step / 4, step / 16, (5, 9)
         ),
     }
-    return AccuracyCase(case=case, values=values, **(known | changes))
+    return AccuracyCase(case=case, values=values, **(check | changes))
 
 
 def comparison(op: str, measured: PerformanceCase, change: float | None = 0.001, *, speedup: float = 1.5) -> Comparison:

@@ -41,12 +41,12 @@ def _accepted(number: int, rng: random.Random) -> HistoryRun:
 
 
 def _slower(name: str, number: int) -> float:
-    found = 0.972 if number >= DRIVER else 1.0
+    slower = 0.972 if number >= DRIVER else 1.0
     if name == STEPPED and number >= STEP:
-        found *= 1.02
+        slower *= 1.02
     if name == CREPT:
-        found *= 1 + 0.0012 * max(number - LOSS, 0)
-    return found * (1.018 if name == TAKEN and number >= LOSS else 1.0)
+        slower *= 1 + 0.0012 * max(number - LOSS, 0)
+    return slower * (1.018 if name == TAKEN and number >= LOSS else 1.0)
 
 
 def softmax(**changes) -> tuple[Run, Judgements]:

@@ -12,9 +12,9 @@ PLACES = Path("/usr/lib/postgresql")  # where Debian's package has them, not on 
 def find_programs() -> Path | None:
     """Returns the folder of initdb and pg_ctl. None if there is no PostgreSQL here."""
     on_path = shutil.which("pg_ctl")
-    found = [Path(on_path).resolve().parent] if on_path else []
-    found += sorted(PLACES.glob("*/bin"), reverse=True)
-    return next((each for each in found if (each / "initdb").exists()), None)
+    programs = [Path(on_path).resolve().parent] if on_path else []
+    programs += sorted(PLACES.glob("*/bin"), reverse=True)
+    return next((program for program in programs if (program / "initdb").exists()), None)
 
 
 class Server:

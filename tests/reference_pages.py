@@ -34,15 +34,17 @@ def commands() -> str:
 def settings() -> str:
     """A row a key of `[tool.perfci]`."""
     words = read_words(Settings)
-    fields = [each for each in dataclasses.fields(Settings) if each.name != "root"]
-    rows = [(f"`{each.name}`", _default(each), _tidy(words[each.name]) or FOLDER_WORDS[each.name]) for each in fields]
+    fields = [field for field in dataclasses.fields(Settings) if field.name != "root"]
+    rows = [
+        (f"`{field.name}`", _default(field), _tidy(words[field.name]) or FOLDER_WORDS[field.name]) for field in fields
+    ]
     return _table(("key", "default", "what"), rows)
 
 
 def fake() -> str:
     """A row a key of `[tool.perfci.fake]`."""
     words = read_words(FakeSpec)
-    rows = [(f"`{each.name}`", _default(each), _tidy(words[each.name])) for each in dataclasses.fields(FakeSpec)]
+    rows = [(f"`{field.name}`", _default(field), _tidy(words[field.name])) for field in dataclasses.fields(FakeSpec)]
     return _table(("key", "default", "what"), rows)
 
 
@@ -50,7 +52,7 @@ def thresholds() -> str:
     """A row a key of a thresholds file, with its built-in value. Keys that share their words share a row."""
     values = yaml.safe_load(TEMPLATE.read_text(encoding="utf-8"))
     words, rows, together = read_words(CaseThresholds), [], []
-    for name in (each.name for each in dataclasses.fields(CaseThresholds)):
+    for name in (field.name for field in dataclasses.fields(CaseThresholds)):
         together.append(name)
         if words[name]:
             shown = ", ".join(f"`{each}`" for each in together)
@@ -104,12 +106,12 @@ def _command(name: str, command: Any) -> str:
     usage = " ".join(command.get_usage(context).partition(":")[2].split())
     rows = []
     for parameter in command.params:
-        found = parameter.get_help_record(context)
-        if found and not EVERYWHERE & set(parameter.opts):
-            told, _, default = " ".join(found[1].split()).partition("[default: ")
+        help_record = parameter.get_help_record(context)
+        if help_record and not EVERYWHERE & set(parameter.opts):
+            told, _, default = " ".join(help_record[1].split()).partition("[default: ")
             told = told.replace("[required]", "").strip()
             default = "required" if parameter.required else default.rstrip("]").replace("(", "").replace(")", "")
-            option = found[0].replace("|", ", ").partition("list[")[0].replace("<str>", "")
+            option = help_record[0].replace("|", ", ").partition("list[")[0].replace("<str>", "")
             default = re.sub(r"(\S+)<=x<=(\S+)", r"\1 to \2", default).replace("x>=0", "0 or more")
             rows.append((f"`{option.translate({60: '', 62: ''}).strip()}`", _cell(told), _cell(default)))
     words = " ".join((command.help or "").split())

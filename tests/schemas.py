@@ -266,14 +266,14 @@ def read_words(kind: type) -> dict[str, str]:
     source = textwrap.dedent(inspect.getsource(kind))
     body, lines = ast.parse(source).body[0], source.splitlines()
     assert isinstance(body, ast.ClassDef)
-    found = {}
+    words = {}
     for field, below in itertools.pairwise([*body.body, ast.Pass()]):
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
             text = lines[field.lineno - 1].partition("  # ")[2]
             if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
                 text = str(below.value.value)
-            found[field.target.id] = " ".join(text.split())
-    return found
+            words[field.target.id] = " ".join(text.split())
+    return words
 
 
 def _joined(unit: str, text: str) -> str:

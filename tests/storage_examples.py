@@ -91,9 +91,9 @@ def line(number, tensors=None, **surroundings):
     names = ("case", "errors", "clip_ratio", "divergence", "histogram", "amax", "scale")
     made = tuple(
         HistoryStored(
-            **{name: getattr(each, name) for name in names}, extreme=each.channels.extreme if each.channels else 0
+            **{name: getattr(tensor, name) for name in names}, extreme=tensor.channels.extreme if tensor.channels else 0
         )
-        for each in (sound() if tensors is None else tensors)
+        for tensor in (sound() if tensors is None else tensors)
     )
     created = f"2026-{1 + number // 28:02}-{1 + number % 28:02}T00:00:00Z"
     return HistoryRun(f"run{number}", created, environment(**surroundings), stored=made)

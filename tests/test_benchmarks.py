@@ -187,12 +187,12 @@ def test_rules_without_a_package_tell_slower_from_same(bench):
 def test_every_tool_answers_the_same_questions(bench):
     tools, _ = bench.peers.available(None)
 
-    found = bench.side_by_side.settings(1, tools)
+    settings = bench.side_by_side.settings(1, tools)
 
-    assert [setting.changed[tools[0].name][1] for setting in found] == [96, 288, 6, 6]
-    assert found[-1].changed["perfci"] == (0, 6)
-    assert all("perfci" not in setting.changed for setting in found[:-1])
-    assert found[0].changed["Mann-Whitney on launches"][0] > 48
+    assert [setting.changed[tools[0].name][1] for setting in settings] == [96, 288, 6, 6]
+    assert settings[-1].changed["perfci"] == (0, 6)
+    assert all("perfci" not in setting.changed for setting in settings[:-1])
+    assert settings[0].changed["Mann-Whitney on launches"][0] > 48
 
 
 # --- tables and the whole ---------------------------------------------------------------------------------------------
@@ -343,10 +343,10 @@ def test_shards_of_the_benchmark_of_merging_are_joined(pytestconfig, capsys):
 
 def test_a_plan_that_knows_an_earlier_run_keeps_the_workers_of_a_fleet_busy(pytestconfig):
     with imported(pytestconfig.rootpath / "benchmarks", "startup", "fleet") as modules:
-        found = modules.fleet.simulate(10_000, 16, 5)
+        simulate = modules.fleet.simulate(10_000, 16, 5)
 
-    assert min(use for _, use in found["one earlier run"]) > modules.fleet.AIM_USE - 0.02
-    assert max(span for span, _ in found["one earlier run"]) < 1.1 * modules.fleet.AIM_S
+    assert min(use for _, use in simulate["one earlier run"]) > modules.fleet.AIM_USE - 0.02
+    assert max(span for span, _ in simulate["one earlier run"]) < 1.1 * modules.fleet.AIM_S
 
 
 def test_the_benchmark_of_sick_boards_finds_the_slow_ones(pytestconfig):

@@ -178,8 +178,8 @@ class Job:
     def _upload(self, given: dict) -> int:
         place = self.kept / self.filled(given["name"])
         paths = self.filled(given["path"]).splitlines()
-        (path,) = [self.root / each for each in paths if not each.startswith("!")]
-        left = {(self.root / each[1:]).name for each in paths if each.startswith("!")}
+        (path,) = [self.root / path for path in paths if not path.startswith("!")]
+        left = {(self.root / path[1:]).name for path in paths if path.startswith("!")}
         if not path.exists():
             return int(given.get("if-no-files-found") == "error")
         if path.is_dir():
@@ -343,7 +343,7 @@ def test_an_input_is_one_argument_whatever_it_holds(repository, name, command):
 
     assert not list(repository.parent.rglob("pwned"))
     arguments = told.read_text().splitlines() if told.exists() else []
-    assert all(HOSTILE in each for each in arguments if "touch" in each)
+    assert all(HOSTILE in argument for argument in arguments if "touch" in argument)
     assert done.outputs.get("shard", "") in {"", "xtouchpwnedtouchpwnedtouchpwnedhelp"}
 
 

@@ -319,7 +319,7 @@ def everything(flow) -> dict[str, str]:
 
 
 def matching(texts: dict[str, str], pattern: re.Pattern[str]) -> dict[str, str]:
-    return {name: found.group() for name, text in texts.items() if (found := pattern.search(text))}
+    return {name: match.group() for name, text in texts.items() if (match := pattern.search(text))}
 
 
 # --- what is printed --------------------------------------------------------------------------------------------------
@@ -408,7 +408,7 @@ def test_the_markdown_report_has_no_html_and_links_to_its_own_pictures_alone(flo
     addresses = {
         str(token.attrs.get("src") or token.attrs.get("href")) for token in flat if token.type in {"image", "link_open"}
     }
-    assert {each for each in addresses if not re.fullmatch(r"[\w-]+\.png|#[\w-]+", each)} == set()
+    assert {address for address in addresses if not re.fullmatch(r"[\w-]+\.png|#[\w-]+", address)} == set()
     assert not UNSEEN.search(text)
 
 
@@ -428,10 +428,10 @@ def test_metrics_are_read_back_sample_by_sample(flow):
     from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
     text = flow.files["reports/metrics.txt"].decode()
-    samples = [each for family in text_string_to_metric_families(text) for each in family.samples]
+    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
 
     assert len(samples) == sum(not line.startswith("#") for line in text.splitlines())
-    assert {each.labels.get("op", "scale") for each in samples} <= {"relu", "row_sum", "scale"}
+    assert {sample.labels.get("op", "scale") for sample in samples} <= {"relu", "row_sum", "scale"}
     assert not UNSEEN.search(text)
 
 
@@ -520,8 +520,8 @@ def test_the_page_runs_nothing_and_asks_nothing_of_a_network(flow, tmp_path):
 
     assert "owned" not in title
     assert [each for each in fetched if not each.startswith("data:")] == []
-    assert [each for each in elements if "evil" in each or "owned" in each] == []
-    assert [each for each in links if not each.startswith("#")] == []
+    assert [element for element in elements if "evil" in element or "owned" in element] == []
+    assert [link for link in links if not link.startswith("#")] == []
     assert handlers == []
     assert problems == []
 
@@ -532,15 +532,15 @@ def test_the_page_runs_nothing_and_asks_nothing_of_a_network(flow, tmp_path):
 @pytest.fixture(scope="module")
 def shards(tmp_path_factory):
     """A plan with the runs of its two shards, as jobs of a merge request leave them for the job that merges."""
-    found = Flow(tmp_path_factory.mktemp("shards"))
-    write_project(found.root)
-    found.perfci(
-        "ci", "plan", "--device", "fake", "--shards", "2", "--budget", "0.05", "--out", str(found.reports / "plan.json")
+    flow = Flow(tmp_path_factory.mktemp("shards"))
+    write_project(flow.root)
+    flow.perfci(
+        "ci", "plan", "--device", "fake", "--shards", "2", "--budget", "0.05", "--out", str(flow.reports / "plan.json")
     )
     for index in (1, 2):
-        found.perfci("check", "--plan", str(found.reports / "plan.json"), "--shard", f"{index}/2")
-    assert {code for code, _, _ in found.said.values()} == {0}
-    return found
+        flow.perfci("check", "--plan", str(flow.reports / "plan.json"), "--shard", f"{index}/2")
+    assert {code for code, _, _ in flow.said.values()} == {0}
+    return flow
 
 
 def copied(flow: Flow, folder: Path) -> Flow:
@@ -788,15 +788,15 @@ def commit(flow: Flow, message: str) -> None:
 @pytest.fixture
 def branch(tmp_path):
     """A project on a branch of its own, with nothing changed yet."""
-    found = Flow(tmp_path)
-    found.outside.write_text("precious")
-    project(found.root)
-    with mock.patch.dict(os.environ, found.variables, clear=True):
-        git(found.root, "init", "-q", "-b", "main")
-    commit(found, "base")
-    with mock.patch.dict(os.environ, found.variables, clear=True):
-        git(found.root, "checkout", "-q", "-b", "topic")
-    return found
+    flow = Flow(tmp_path)
+    flow.outside.write_text("precious")
+    project(flow.root)
+    with mock.patch.dict(os.environ, flow.variables, clear=True):
+        git(flow.root, "init", "-q", "-b", "main")
+    commit(flow, "base")
+    with mock.patch.dict(os.environ, flow.variables, clear=True):
+        git(flow.root, "checkout", "-q", "-b", "topic")
+    return flow
 
 
 @pytest.mark.skipif(not landlock_version(), reason="this kernel has no Landlock")
@@ -991,7 +991,7 @@ def test_results_are_read_by_no_module_that_could_run_them():
     for path in Path(perfci.__file__).parent.rglob("*.py"):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         names = {
-            each.name.split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.Import) for each in node.names
+            name.name.split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names
         }
         names |= {(node.module or "").split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
         called = {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
@@ -1023,34 +1023,34 @@ MODULES = (
 @pytest.fixture(scope="module")
 def checkout(shards, tmp_path_factory):
     """The same project with modules that leave a mark when they are imported, wherever one might look for them."""
-    found = Flow(tmp_path_factory.mktemp("checkout"))
-    shutil.copytree(shards.root, found.root)
-    mark = found.folder / "imported"
+    flow = Flow(tmp_path_factory.mktemp("checkout"))
+    shutil.copytree(shards.root, flow.root)
+    mark = flow.folder / "imported"
     body = f"open({str(mark)!r}, 'a').write(__name__ + ' ' + __file__ + '\\n')\n"
-    kernels = found.root / "kernels"
+    kernels = flow.root / "kernels"
     for name in MODULES:
-        (found.root / f"{name}.py").write_text(body)
+        (flow.root / f"{name}.py").write_text(body)
         (kernels / f"{name}.py").write_text(body)
     for path in kernels.rglob("*_*.py"):
         path.write_text(body)
-    (found.root / "mark.pth").write_text(f"import os; {body}")
-    (found.root / "matplotlibrc").write_text("backend: module://torch\ntext.usetex: True\n")
-    (found.root / "perfci").mkdir()
-    (found.root / "perfci" / "__init__.py").write_text(body)
-    (found.root / "perfci" / "__main__.py").write_text(body)
+    (flow.root / "mark.pth").write_text(f"import os; {body}")
+    (flow.root / "matplotlibrc").write_text("backend: module://torch\ntext.usetex: True\n")
+    (flow.root / "perfci").mkdir()
+    (flow.root / "perfci" / "__init__.py").write_text(body)
+    (flow.root / "perfci" / "__main__.py").write_text(body)
     settings = '[tool.perfci]\nenvironment = ["HOME"]\n[tool.pytest.ini_options]\naddopts = "-p torch"\n'
-    (found.root / "pyproject.toml").write_text(settings)
-    found.outside = mark
+    (flow.root / "pyproject.toml").write_text(settings)
+    flow.outside = mark
     # As if they had been there when the plan was made.
-    plan = found.reports / "plan.json"
-    known, tree = json.loads(plan.read_text()), Tree(found.root, kernels)
+    plan = flow.reports / "plan.json"
+    known, tree = json.loads(plan.read_text()), Tree(flow.root, kernels)
     known["ops"] = [{**each, "files": tree.fingerprint(each["op"]).digest} for each in known["ops"]]
     plan.write_text(json.dumps(known))
-    for path in found.reports.glob("shards/*/run.json"):
+    for path in flow.reports.glob("shards/*/run.json"):
         run = json.loads(path.read_text())
         run["shard"]["plan"] = hashlib.sha256(plan.read_bytes()).hexdigest()
         path.write_text(json.dumps(run))
-    return found
+    return flow
 
 
 @pytest.mark.parametrize(

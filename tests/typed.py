@@ -25,8 +25,8 @@ def list_leaves(group=GROUP, name=""):
 
 def find_commands(text: str) -> list[str]:
     """The commands in backticks, behind `Next: ` and behind a prompt."""
-    found = re.findall(r"`(perfci [^`]*)`|^(?:Next: |\u4e0b\u4e00\u6b65\uff1a|\$ )(perfci .*)$", text, re.MULTILINE)
-    return [command for each in found for command in re.split(r" (?:&&|;) ", "".join(each))]
+    commands = re.findall(r"`(perfci [^`]*)`|^(?:Next: |\u4e0b\u4e00\u6b65\uff1a|\$ )(perfci .*)$", text, re.MULTILINE)
+    return [command for each in commands for command in re.split(r" (?:&&|;) ", "".join(each))]
 
 
 def split(command: str) -> list[str]:

@@ -106,7 +106,7 @@ def attention_backward(
 
     def launch(kernel, config, own, tiles, outputs, **more):
         sides = {"m": config.block_m, "n": config.block_n}
-        given = [(q, "m"), (k, "n"), (v, "n"), (grad, "m"), *((each, own) for each in outputs)]
+        given = [(q, "m"), (k, "n"), (v, "n"), (grad, "m"), *((output, own) for output in outputs)]
         sources = [_attention.described(each, sides[side], padded) if tma else each for each, side in given]
         mask, mask_steps, kind = _attention.tiled(*laid, config.block_m, config.block_n) if tma else laid
         programs = min(tiles, limits.programs, limits.grid[0])

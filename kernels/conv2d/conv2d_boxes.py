@@ -51,7 +51,7 @@ def box(images: int, high: int, wide: int, pixels: int) -> tuple[int, int, int]:
     """
     sides = [2**i for i in range(pixels.bit_length())]
     boxes = [(pixels // (row * col), row, col) for row in sides for col in sides if row * col <= pixels]
-    return min(boxes, key=lambda each: (_cover((images, high, wide), each), -each[2], -each[1]))
+    return min(boxes, key=lambda box: (_cover((images, high, wide), box), -box[2], -box[1]))
 
 
 def _cover(sizes: tuple[int, ...], boxes: tuple[int, ...]) -> int:

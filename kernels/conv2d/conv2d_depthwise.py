@@ -144,12 +144,12 @@ def _sweeps(shape, limits, cols: int, each: int, registers: int, live: int) -> l
     across = _launch.tiles(shape.images * _launch.tiles(shape.out_wide, cols), strips)
     across *= _launch.tiles(shape.channels, channels)
     fitting = max(limits.registers // (32 * SWEEP_WARPS * registers), 1)
-    found = []
+    sweeps = []
     for rows in {_launch.tiles(shape.out_high, parts) for parts in range(1, min(shape.out_high, 64) + 1)}:
         programs = across * _launch.tiles(shape.out_high, rows)
         waves = _launch.tiles(programs, limits.processors * fitting)
-        found.append((waves * fitting * (rows + live + 2), Sweep(cols, strips, channels, rows, programs)))
-    return found
+        sweeps.append((waves * fitting * (rows + live + 2), Sweep(cols, strips, channels, rows, programs)))
+    return sweeps
 
 
 def _swept(x, weight, bias, out, shape, activation, sweep, limits) -> torch.Tensor:

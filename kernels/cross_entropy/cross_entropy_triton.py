@@ -123,14 +123,14 @@ def _shared_rows(
     limits: _launch.Limits,
 ) -> None:  # fmt: skip
     """Few long rows: maximum and sum of each part by one kernel, the losses and their total by another."""
-    found = torch.empty((3, rows, tile.parts), dtype=torch.float32, device=out.device)
+    empty = torch.empty((3, rows, tile.parts), dtype=torch.float32, device=out.device)
     _parts_kernel[_launch.grid(rows * tile.parts, 1, limits)](
-        *source, found, rows, cols, tile.parts, _rows.span(cols, tile), SMOOTH=smoothing != 0,
+        *source, empty, rows, cols, tile.parts, _rows.span(cols, tile), SMOOTH=smoothing != 0,
         ALIGN=_aligned(source[0]), LANES=tile.lanes, COLS=tile.cols, STAGES=tile.stages, num_warps=tile.warps,
     )  # fmt: skip
     parts = _launch.power_of_two(tile.parts)
     _join_kernel[(1,)](
-        *source, found, out, rows, cols, tile.parts, smoothing,
+        *source, empty, out, rows, cols, tile.parts, smoothing,
         SMOOTH=smoothing != 0, REDUCTION=reduction, ROWS=max(2048 // parts, 1), PARTS=parts, num_warps=8,
     )  # fmt: skip
 

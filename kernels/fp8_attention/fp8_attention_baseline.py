@@ -24,7 +24,7 @@ def fp8_attention(
     # What all keys share is applied to the sum: an infinite scale would else make NaN of sums that it makes infinite.
     shared = scale_v.ndim == 0 or scale_v.shape[3] == v.shape[3] > 1
     parts = (q, scale_q), (k, scale_k), (v, None if shared else scale_v)
-    q, k, v = (_dequantised(*each, kind) for each in parts)
+    q, k, v = (_dequantised(*part, kind) for part in parts)
     queries, keys = q.shape[2], k.shape[2]
     square = causal and queries == keys
     alone = causal and queries == 1  # sees every key

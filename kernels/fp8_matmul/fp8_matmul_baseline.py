@@ -75,7 +75,7 @@ def make_inputs(
         right[7::64] *= 2.0**-16
     if scaling == "auto" or isinstance(scaling, int):
         a, scale_a, _ = _scaling.quantize_channels(left, dtype, scaling)
-        b, scale_b, _ = (each.t() for each in _scaling.quantize_channels(right.t(), dtype, scaling))
+        b, scale_b, _ = (channel.t() for channel in _scaling.quantize_channels(right.t(), dtype, scaling))
     else:
         a, scale_a, _ = _quant.quantize(left, dtype, {"tensor": "tensor", "row": "row", "block": "group"}[scaling])
         b, scale_b, _ = _quant.quantize(right, dtype, {"tensor": "tensor", "row": "column", "block": "block"}[scaling])

@@ -104,14 +104,14 @@ def _launched(
 def _shared_rows(tensors: tuple, rows: int, cols: int, eps: float, tile: Tile, limits: _launch.Limits) -> None:
     """Few long rows: their parts' moments by one kernel, the answer by another."""
     x, row_stride, col_stride, *_ = tensors
-    found = torch.empty((2, rows, tile.parts), dtype=torch.float32, device=x.device)
+    empty = torch.empty((2, rows, tile.parts), dtype=torch.float32, device=x.device)
     span = _rows.span(cols, tile)
     _parts_kernel[_launch.grid(rows * tile.parts, 1, limits)](
-        x, row_stride, col_stride, found, rows, cols, tile.parts, span // tile.cols,
+        x, row_stride, col_stride, empty, rows, cols, tile.parts, span // tile.cols,
         LANES=tile.lanes, COLS=tile.cols, STAGES=tile.stages, **tile.options,
     )  # fmt: skip
     _join_kernel[_launch.grid(rows * _launch.tiles(cols, tile.cols), 1, limits)](
-        *tensors, found, rows, cols, eps, tile.parts, span,
+        *tensors, empty, rows, cols, eps, tile.parts, span,
         PARTS=_launch.power_of_two(tile.parts), COLS=tile.cols, **tile.options,
     )  # fmt: skip
 

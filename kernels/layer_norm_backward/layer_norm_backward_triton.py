@@ -44,5 +44,5 @@ def layer_norm_backward(
     ValueError for shapes, strides or devices.
     """
     _norm_backward.check("layer_norm_backward", grad, x, weight, mean=mean, rstd=rstd)
-    found = _norm_backward.gradients("layer_norm_backward", choose_tile, grad, x, mean, rstd, weight, bias)
-    return found if len(found) > 1 else found[0]
+    gradients = _norm_backward.gradients("layer_norm_backward", choose_tile, grad, x, mean, rstd, weight, bias)
+    return gradients if len(gradients) > 1 else gradients[0]

@@ -91,13 +91,13 @@ def _launched(
 def _shared_rows(tensors: tuple, rows: int, cols: int, eps: float, tile: Tile, limits: _launch.Limits) -> None:
     """Few long rows: their parts' sums by one kernel, the answer by another."""
     x, row_stride, col_stride, *_ = tensors
-    found = torch.empty((rows, tile.parts), dtype=torch.float32, device=x.device)
+    empty = torch.empty((rows, tile.parts), dtype=torch.float32, device=x.device)
     _parts_kernel[_launch.grid(rows * tile.parts, 1, limits)](
-        x, row_stride, col_stride, found, rows, cols, tile.parts, _rows.span(cols, tile) // tile.cols,
+        x, row_stride, col_stride, empty, rows, cols, tile.parts, _rows.span(cols, tile) // tile.cols,
         LANES=tile.lanes, COLS=tile.cols, STAGES=tile.stages, **tile.options,
     )  # fmt: skip
     _join_kernel[_launch.grid(rows * _launch.tiles(cols, tile.cols), 1, limits)](
-        *tensors, found, rows, cols, eps, tile.parts,
+        *tensors, empty, rows, cols, eps, tile.parts,
         PARTS=_launch.power_of_two(tile.parts), COLS=tile.cols, **tile.options,
     )  # fmt: skip
 

@@ -39,5 +39,5 @@ def rms_norm_backward(
     give the same bits. Raises TypeError for dtypes, ValueError for shapes, strides or devices.
     """
     _norm_backward.check("rms_norm_backward", grad, x, weight, rstd=rstd)
-    found = _norm_backward.gradients("rms_norm_backward", choose_tile, grad, x, None, rstd, weight, bias=False)
-    return found[0] if weight is None else (found[0], found[1])
+    gradients = _norm_backward.gradients("rms_norm_backward", choose_tile, grad, x, None, rstd, weight, bias=False)
+    return gradients[0] if weight is None else (gradients[0], gradients[1])

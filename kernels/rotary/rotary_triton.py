@@ -29,8 +29,8 @@ FALLBACK = Config(elements=4096, warps=4)
 def choose_config(tokens: int, heads: int, width: int, itemsize: int, limits: _launch.Limits) -> Config:
     """Returns the first entry of the tuned file that fits; `tokens` are those of all sequences."""
     facts = {"tokens": tokens, "heads": heads, "width": width, "itemsize": itemsize}
-    found = _launch.config(TUNED, limits, **facts)
-    return Config(**found) if found else FALLBACK
+    config = _launch.config(TUNED, limits, **facts)
+    return Config(**config) if config else FALLBACK
 
 
 def rotary(

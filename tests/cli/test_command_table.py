@@ -70,9 +70,9 @@ NO_FORMAT = {"demo", "mcp", "report", "ci note"}
 def walk():
     group = typer.main.get_command(app)
     for name in group.list_commands(None):
-        found = group.get_command(None, name)
-        inner = getattr(found, "commands", None)
-        yield from ([(f"{name} {each}", one) for each, one in inner.items()] if inner else [(name, found)])
+        command = group.get_command(None, name)
+        inner = getattr(command, "commands", None)
+        yield from ([(f"{name} {each}", one) for each, one in inner.items()] if inner else [(name, command)])
 
 
 COMMANDS = dict(walk())

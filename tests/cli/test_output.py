@@ -88,9 +88,9 @@ def test_the_first_line_says_what_how_much_and_why_and_below_are_a_row_a_cause_a
 
 
 def test_without_anything_to_tell_the_table_of_cases_comes_first(examples):
-    found = Judgements((examples.judgement("softmax", "n=1", Verdict.PASS, examples.reason("example_new")),))
+    rows = Judgements((examples.judgement("softmax", "n=1", Verdict.PASS, examples.reason("example_new")),))
 
-    assert printed(*output.list_verdicts(found), terminal=False).startswith("verdict  op and case")
+    assert printed(*output.list_verdicts(rows), terminal=False).startswith("verdict  op and case")
 
 
 def test_above_the_table_stand_changed_rules_and_then_what_the_run_is_compared_with(examples):

@@ -19,9 +19,9 @@ def python(tmp_path_factory):
     folder = tmp_path_factory.mktemp("bare")
     venv.create(folder, with_pip=False)
     [place] = folder.glob("lib/python3*/site-packages")
-    for each in Path(sysconfig.get_path("purelib")).iterdir():
-        if not each.name.startswith(LEFT_OUT) and each.suffix != ".pth":
-            (place / each.name).symlink_to(each)
+    for path in Path(sysconfig.get_path("purelib")).iterdir():
+        if not path.name.startswith(LEFT_OUT) and path.suffix != ".pth":
+            (place / path.name).symlink_to(path)
     (place / "perfci.pth").write_text(str(Path(__file__).parents[2]))
     return folder / "bin" / "python"
 

@@ -66,7 +66,7 @@ def test_there_are_commands_in_sentences():
 
 def test_what_is_added_to_a_command_is_what_it_takes():
     for name, command in LEAVES.items():
-        known = {each.name for each in command.params}
+        known = {param.name for param in command.params}
         takes = commands._read_takes()
         added = takes.get(name, takes.get(name.split()[0]))  # a command of a group, or what is said of the group
         assert ("project" in known) == (added is not None), name

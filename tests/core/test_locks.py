@@ -59,9 +59,9 @@ def test_a_lock_that_lies_elsewhere_than_the_variables_say_is_told(tmp_path, mon
             monkeypatch.delenv(each, raising=False)
         if place:
             monkeypatch.setenv(name, str(place))
-        found = locks.find_displaced(None)
-        assert locks.find_lock("gpu", None).parent == Path(found.facts["folder"] if found else place or "/tmp")
-        return found
+        displaced = locks.find_displaced(None)
+        assert locks.find_lock("gpu", None).parent == Path(displaced.facts["folder"] if displaced else place or "/tmp")
+        return displaced
 
     (tmp_path / "file").touch()
 

@@ -17,15 +17,15 @@ def ids(baseline):
 
 
 def test_a_renamed_case_is_stored_under_its_new_name():
-    found = baseline_of(PlannedOp("op", renamed={"m=1": "n=1"}), {"op": stored("op", "n=1", "n=2")})
+    baseline = baseline_of(PlannedOp("op", renamed={"m=1": "n=1"}), {"op": stored("op", "n=1", "n=2")})
 
-    assert ids(found) == ["m=1", "n=2"]
+    assert ids(baseline) == ["m=1", "n=2"]
 
 
 def test_of_a_case_stored_under_both_names_the_newer_counts():
-    found = baseline_of(PlannedOp("op", renamed={"m=1": "n=1"}), {"op": stored("op", "n=1", "m=1")})
+    baseline = baseline_of(PlannedOp("op", renamed={"m=1": "n=1"}), {"op": stored("op", "n=1", "m=1")})
 
-    assert ids(found) == ["m=1"]
+    assert ids(baseline) == ["m=1"]
 
 
 def test_what_a_renamed_op_has_itself_comes_first():

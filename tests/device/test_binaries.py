@@ -237,6 +237,6 @@ def test_instructions_are_counted_by_what_they_do(backend, opcodes, traits):
 def test_a_load_into_shared_memory_is_known_by_the_end_of_its_line():
     lines = ("buffer_load_dword v1, s[0:3], 0 offen lds", "ds_read_b32 v1, v2 ; to lds", "s_endpgm")
 
-    found = binaries.amd_opcodes("".join(f"\t{line}\n" for line in lines))
+    amd_opcodes = binaries.amd_opcodes("".join(f"\t{line}\n" for line in lines))
 
-    assert found == ["buffer_load_dword_lds", "ds_read_b32", "s_endpgm"]
+    assert amd_opcodes == ["buffer_load_dword_lds", "ds_read_b32", "s_endpgm"]

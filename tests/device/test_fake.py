@@ -171,9 +171,9 @@ def test_a_mismatch_is_counted_and_the_worst_element_named():
     actual = np.array([[1, 2, 3], [4, 5.5, 9]], np.float32)
     expected = np.array([[1, 2, 3], [4, 5, 6]], np.float64)
 
-    found = arrays.mismatch(actual, expected, 0.0, 0.1)
+    mismatch = arrays.mismatch(actual, expected, 0.0, 0.1)
 
-    assert (found.count, found.worst_abs, found.worst_index) == (2, 3.0, (1, 2))
+    assert (mismatch.count, mismatch.worst_abs, mismatch.worst_index) == (2, 3.0, (1, 2))
     assert arrays.mismatch(actual, expected, 0.0, 4.0).count == 0
     assert arrays.mismatch(actual, expected, 0.0, 4.0).share == 0.75
     assert arrays.mismatch(np.zeros(3), np.zeros(3), 0.0, 0.0).share == 0.0

@@ -45,11 +45,11 @@ def module(tmp_path):
         path = folder / f"{name}.py"
         path.write_text(text)
         spec = importlib.util.spec_from_file_location(name, path)
-        found = importlib.util.module_from_spec(spec)
-        sys.modules[name] = found
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
         made.append(name)
-        spec.loader.exec_module(found)
-        return found
+        spec.loader.exec_module(module)
+        return module
 
     yield load
     for name in set(made):

@@ -182,10 +182,10 @@ def test_mismatches_are_counted_over_chunks_and_the_worst_is_named(monkeypatch, 
     actual[2, 3, 1] -= 5
     actual[1, 0, 0] += 2
 
-    found = arrays.mismatch(actual, expected, 0.0, 0.5)
+    mismatch = arrays.mismatch(actual, expected, 0.0, 0.5)
 
-    assert (found.count, found.worst_abs, found.worst_index) == (3, 5.0, (2, 3, 1))
-    assert found.share == 0.0
+    assert (mismatch.count, mismatch.worst_abs, mismatch.worst_index) == (3, 5.0, (2, 3, 1))
+    assert mismatch.share == 0.0
     assert arrays.mismatch(actual, expected, 0.0, 1.0).count == 2
     assert arrays.mismatch(actual, expected, 0.0, 10.0).share == 0.5
     assert arrays.mismatch(actual, expected, 1.0, 3.0).share == pytest.approx(1 / (3 + 7))
@@ -207,9 +207,9 @@ def test_mismatches_are_counted_over_chunks_and_the_worst_is_named(monkeypatch, 
     ],
 )
 def test_what_is_not_finite_must_agree_after_rounding_to_the_dtype(actual, expected, count):
-    found = arrays.mismatch(torch.tensor([actual]), torch.tensor([expected], dtype=torch.float64), 1.0, 1.0)
+    mismatch = arrays.mismatch(torch.tensor([actual]), torch.tensor([expected], dtype=torch.float64), 1.0, 1.0)
 
-    assert (found.count, found.worst_abs) == (count, math.inf if count else 0.0)
+    assert (mismatch.count, mismatch.worst_abs) == (count, math.inf if count else 0.0)
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)

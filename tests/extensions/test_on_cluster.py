@@ -42,7 +42,7 @@ def test_a_cluster_tunes_an_op_on_each_board_and_elsewhere_if_one_is_lost(monkey
     code, out, err = project.tune("smear", "--on", "ray", "--format", "json")
 
     assert (code, "Node a (a) failed (it was lost)" in err) == (0, True), err
-    found = {each["op"]: each for each in json.loads(out)}
+    found = {load["op"]: load for load in json.loads(out)}
     assert list(found) == ["blur", "smear"] and not project.tuned.exists()
     assert found["blur"]["file"] == str(project.tuned)
     assert [each["config"] for each in found["smear"]["entries"]] == [*BEST.values()]
@@ -59,7 +59,7 @@ def test_a_cluster_tunes_an_op_on_each_board_and_elsewhere_if_one_is_lost(monkey
     code, out, err = project.tune("smear", "--write")  # goes on with what the cluster has found
     assert (code, "not measured again" in out) == (1, True), err
     assert "smear/tuned was edited" in err and not (space.parent / "fake-one.json").exists()
-    assert [each["config"] for each in json.loads(project.tuned.read_text())["configs"]] == [*BEST.values()]
+    assert [load["config"] for load in json.loads(project.tuned.read_text())["configs"]] == [*BEST.values()]
 
 
 @pytest.mark.slow

@@ -126,7 +126,7 @@ def test_each_case_is_held_against_its_own_last_conclusive_commit(nightly):
 
     answer = nightly.again("--seed", "7")
 
-    commits = {each.op: each.commit for each in nightly.run.plan.again.cases}
+    commits = {case.op: case.commit for case in nightly.run.plan.again.cases}
     assert commits == {"relu": second, "scale": nightly.first}
     assert (answer.code, answer.verdicts("scale"), "REGRESSED" in answer.verdicts("relu")) == (2, {"REGRESSED"}, False)
     assert git(nightly.root, "rev-parse", "HEAD") == head

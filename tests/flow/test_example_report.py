@@ -70,7 +70,7 @@ def test_the_percentiles_of_an_example_are_those_of_its_launches(example):
 def test_the_command_of_an_example_has_options_that_there_are(example):
     command, *typed = shlex.split(store.read_run(example).command)[1:]
 
-    known = {name for each in typer.main.get_command(app).get_command(None, command).params for name in each.opts}
+    known = {name for param in typer.main.get_command(app).get_command(None, command).params for name in param.opts}
     assert {word for word in typed if word.startswith("--")} <= known
 
 
@@ -94,7 +94,7 @@ def test_a_report_is_judged_by_the_baselines_that_it_is_given(tmp_path, capsys):
     judged = (tmp_path / "out" / "report.md").read_text().partition("## Verdicts")[2].partition("\n## ")[0]
     rows = [line for line in judged.splitlines() if "dtype=" in line]
     verdicts = {(line.split("|")[1].strip(), line.split("`")[1]) for line in rows if line.startswith("|")}
-    assert {each for each in verdicts if each[1] in ("broadcast", "softmax")} == {
+    assert {verdict for verdict in verdicts if verdict[1] in ("broadcast", "softmax")} == {
         ("NEW", "broadcast"),
         ("PASS", "softmax"),
     }

@@ -87,8 +87,8 @@ def test_ops_are_named_in_either_way_and_both_are_joined(words, ops, project):
         )
 
         assert answer.code == 0, answer.err
-        found = json.loads(answer.out)
-        planned = [op["op"] for op in (found if isinstance(found, list) else found["plan"]["ops"])]
+        told = json.loads(answer.out)
+        planned = [op["op"] for op in (told if isinstance(told, list) else told["plan"]["ops"])]
         assert planned == ops.split(), command
 
 
@@ -109,7 +109,7 @@ def test_an_op_that_there_is_not_is_refused_in_either_way(project):
     ],
 )
 def test_a_command_of_one_op_asks_for_it_and_takes_no_second_one(command, project):
-    name = " ".join(each for each in command.split("--")[0].split() if each != "tau")
+    name = " ".join(part for part in command.split("--")[0].split() if part != "tau")
     assert f"perfci {name} needs an op" in project.perfci(*command.split()).err
 
     several = project.perfci(*command.split(), "--op", "relu", "--op", "scale")
@@ -164,10 +164,10 @@ def test_a_run_that_is_compared_in_part_has_the_gate_of_that_part(project):
 
 
 def test_a_brief_and_what_is_tightened_show_the_cases_that_were_asked_for(project):
-    found = json.loads(
+    answer = json.loads(
         project.perfci("brief", "relu", "--case", "rows=256,*", "--device", "fake", "--format", "json").out
     )
-    assert [case["case"] for case in found["cases"]] == ["rows=256,cols=128,dtype=float32"]
+    assert [case["case"] for case in answer["cases"]] == ["rows=256,cols=128,dtype=float32"]
 
     none = project.perfci("brief", "relu", "--case", "rows=9", "--device", "fake")
     assert (none.code, none.out) == (1, "") and "--case 'rows=9'" in none.err

@@ -220,7 +220,7 @@ def test_shards_take_peers_from_the_plan_and_are_merged_with_them(project):
     asked = ("--op", "scale", "--op", "relu", "--suite", "performance", "--seed", "7")
     made = project.perfci("ci", "plan", "--device", "fake", "--out", plan, "--shards", "2", "--peers", *asked)
     assert made.code == 0, made.err
-    assert {each.shard for each in store.read_plan(project.root / "reports" / "plan.json")[0].ops} == {1, 2}
+    assert {op.shard for op in store.read_plan(project.root / "reports" / "plan.json")[0].ops} == {1, 2}
 
     refused = project.perfci("check", "--plan", plan, "--shard", "1/2", "--peers")
     codes = [project.perfci("check", "--plan", plan, "--shard", f"{index}/2").code for index in (1, 2)]

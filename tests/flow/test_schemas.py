@@ -55,5 +55,5 @@ def test_what_was_compiled_without_a_device_is_complete_for_programs():
     for op in run.static.ops:
         for case in op.cases:
             kernels = told[op.op, op.target, case.case]
-            assert [each["registers"] for each in kernels] == [each.registers for each in case.binaries]
-            assert [each["occupancy"] for each in kernels] == [each.occupancy for each in case.binaries]
+            assert [kernel["registers"] for kernel in kernels] == [binary.registers for binary in case.binaries]
+            assert [kernel["occupancy"] for kernel in kernels] == [binary.occupancy for binary in case.binaries]

@@ -74,7 +74,7 @@ def test_shards_come_to_the_verdicts_of_one_run_with_the_same_seed(topic):
 
     assert topic.plan().code == 0
     plan = topic.stored
-    assert {each.op: each.shard for each in plan.ops} == {"relu": 1, "row_sum": 0, "scale": 2}
+    assert {op.op: op.shard for op in plan.ops} == {"relu": 1, "row_sum": 0, "scale": 2}
     assert [topic.shard(index).code for index in (1, 2)] == [0, 0]
     answer = topic.merge()
 
@@ -190,7 +190,7 @@ def say_unchanged(stored):
 
 def leave_out(stored):
     for ops in (stored["ops"], stored["plan"]["ops"]):
-        ops[:] = [each for each in ops if each["op"] != "scale"]
+        ops[:] = [op for op in ops if op["op"] != "scale"]
 
 
 def compare_with_itself(stored):
@@ -262,7 +262,7 @@ def test_what_a_plan_was_asked_for_is_asked_of_the_merge_too(topic):
 def test_all_measures_what_is_unchanged_too(topic):
     topic.plan("--all")
 
-    assert {each.shard for each in topic.stored.ops} == {1, 2}
+    assert {op.shard for op in topic.stored.ops} == {1, 2}
     assert not topic.stored.plan.skip_unchanged
 
 

@@ -172,7 +172,7 @@ def found(pytestconfig, monkeypatch):
     with imported(pytestconfig.rootpath / "benchmarks", "cheats") as modules:
 
         def find(*verdicts: str, times: Sequence[float] = (), alone: bool = True):
-            rows = [{"verdict": verdicts[-1], "kernel_us": each, "base_us": 1.0} for each in times]
+            rows = [{"verdict": verdicts[-1], "kernel_us": time_, "base_us": 1.0} for time_ in times]
             return modules.cheats.Found("op", "what", verdicts=[*verdicts], rows=rows, alone=alone)
 
         yield find

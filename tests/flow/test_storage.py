@@ -144,7 +144,7 @@ def test_accepted_runs_earn_a_tighter_limit_on_what_is_clipped(scale):
     path = scale.root / "baselines" / KEY / "scale.history.jsonl"
     line = json.loads(path.read_text())
     lines = [{**line, "run": f"{line['run'][:-2]}{number:02}"} for number in range(40)]
-    path.write_text("".join(json.dumps(each) + "\n" for each in lines))
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
     answer = scale.perfci("thresholds", "tighten", "--op", "scale", "--write")
 

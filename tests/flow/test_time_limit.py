@@ -109,7 +109,7 @@ def test_a_shard_that_ran_out_of_time_is_inconclusive_in_the_merged_run(project)
 
     assert codes == [0, 0]
     assert answer.code == 3, answer.err
-    given = {each.op: each.shard for each in store.read_plan(plan)[0].ops}
+    given = {op.op: op.shard for op in store.read_plan(plan)[0].ops}
     for op, shard in given.items():
         assert answer.verdicts(op) == ({"INCONCLUSIVE"} if shard == 1 else {"PASS", "NEW"})
     assert project.run_record().plan.deadline.limit_s == 0.001

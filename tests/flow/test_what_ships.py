@@ -167,8 +167,8 @@ class Copied:
     def tell(self) -> str | None:
         """The kind of what a check warns of."""
         where = settings.load(self.project.root)
-        found = discover.find_moved(discover.select_one(where, "scale"), where.root)
-        return found and found.kind
+        moved = discover.find_moved(discover.select_one(where, "scale"), where.root)
+        return moved and moved.kind
 
 
 @pytest.fixture

@@ -130,7 +130,7 @@ def files(run: Run, baselines: dict, folder: Path) -> list[list[str]]:
         "accept --environment",
         "report",
     )
-    return [[first, path, *options, *where] for first, *options in (each.split() for each in commands)]
+    return [[first, path, *options, *where] for first, *options in (command.split() for command in commands)]
 
 
 @settings(max_examples=10)

@@ -28,8 +28,8 @@ ERRORS = {"max_abs", "mean_abs", "max_rel", "mean_rel", "p50_abs", "p90_abs", "p
 
 def records(kind: typing.Any, seen: set[type]) -> Iterator[tuple[type, str, typing.Any]]:
     """Every field of a record and of those below it, with its type."""
-    for each in typing.get_args(kind):
-        yield from records(each, seen)
+    for arg in typing.get_args(kind):
+        yield from records(arg, seen)
     if dataclasses.is_dataclass(kind) and kind not in seen:
         seen.add(kind)
         for name, hint in typing.get_type_hints(kind, include_extras=True).items():
@@ -41,7 +41,7 @@ def is_bare(hint: typing.Any) -> bool:
     """Returns True if it has a number without bounds."""
     if typing.get_origin(hint) is typing.Annotated:
         return False
-    return hint in (int, float) or any(is_bare(each) for each in typing.get_args(hint))
+    return hint in (int, float) or any(is_bare(arg) for arg in typing.get_args(hint))
 
 
 @pytest.mark.parametrize("kind", [Run, Baseline])
@@ -151,7 +151,7 @@ def test_blocks_without_arms_are_not_drawn(tmp_path):
     run = a_run()
     (op,) = run.ops
     cases = tuple(
-        dataclasses.replace(case, blocks=tuple(dataclasses.replace(each, arms={}, shifts={}) for each in case.blocks))
+        dataclasses.replace(case, blocks=tuple(dataclasses.replace(block, arms={}, shifts={}) for block in case.blocks))
         for case in op.performance
     )
     bare = dataclasses.replace(run, ops=(dataclasses.replace(op, performance=cases),))

@@ -25,7 +25,7 @@ from tests.fuzz import mutations
 
 T = TypeVar("T")
 ROOT = Path(__file__).resolve().parents[2]
-KEYS = (*(each.name for each in dataclasses.fields(CaseThresholds)), "cases", "expected")
+KEYS = (*(field.name for field in dataclasses.fields(CaseThresholds)), "cases", "expected")
 SCALARS = (
     "2 %",
     "99.9%",

@@ -79,11 +79,11 @@ def _values(kind: Any) -> st.SearchStrategy[Any]:
     if origin is typing.Literal:
         return st.sampled_from(arguments)
     if origin in (typing.Union, types.UnionType):
-        return st.one_of(*(_values(each) for each in sorted(arguments, key=lambda one: one is not type(None))))
+        return st.one_of(*(_values(argument) for argument in sorted(arguments, key=lambda one: one is not type(None))))
     if origin is tuple and arguments[-1] is Ellipsis:
         return st.lists(_values(arguments[0]), max_size=2).map(tuple)
     if origin is tuple:
-        return st.tuples(*(_values(each) for each in arguments))
+        return st.tuples(*(_values(argument) for argument in arguments))
     if origin is collections.abc.Mapping:
         return st.dictionaries(texts, _values(arguments[1]), max_size=2)
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
@@ -97,7 +97,7 @@ def _values(kind: Any) -> st.SearchStrategy[Any]:
 
 def _record(kind: type, fixed: Mapping[str, st.SearchStrategy[Any]]) -> st.SearchStrategy[Any]:
     hints = typing.get_type_hints(kind, include_extras=True)
-    chosen = {each.name: _field(each.name, hints[each.name]) for each in dataclasses.fields(kind)}
+    chosen = {field.name: _field(field.name, hints[field.name]) for field in dataclasses.fields(kind)}
     return st.builds(kind, **(chosen | fixed))
 
 

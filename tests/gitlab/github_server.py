@@ -39,8 +39,8 @@ class GitHub(Server):
             return 200, {}, {"data": {"viewer": {"login": OWN}}}
         if call.path == COMMENTS:
             return self._list(call) if call.verb == "GET" else self._create(call)
-        if (found := re.fullmatch(r"/repos/team/kernels/issues/comments/(\d+)", call.path)) and call.verb == "PATCH":
-            return self._update(int(found.group(1)), call)
+        if (match := re.fullmatch(r"/repos/team/kernels/issues/comments/(\d+)", call.path)) and call.verb == "PATCH":
+            return self._update(int(match.group(1)), call)
         return 404, {}, {"message": "Not Found"}
 
     def _create(self, call: Call) -> tuple[int, dict, object]:

@@ -36,8 +36,8 @@ class GitLab(Server):
             return 200, {}, {"id": OWN, "username": "project_7_bot"}
         if call.path == NOTES:
             return self._list(call) if call.verb == "GET" else self._create(call)
-        if (found := re.fullmatch(f"{NOTES}/(\\d+)", call.path)) and call.verb == "PUT":
-            return self._update(int(found.group(1)), call)
+        if (match := re.fullmatch(f"{NOTES}/(\\d+)", call.path)) and call.verb == "PUT":
+            return self._update(int(match.group(1)), call)
         return 404, {}, {"message": "404 Not found"}
 
     def _create(self, call: Call) -> tuple[int, dict, object]:

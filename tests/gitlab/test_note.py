@@ -129,7 +129,7 @@ def test_no_note_is_written_twice_if_the_answer_was_lost(server, send, lost):
 
     posted = send()
     assert posted.problems == ()
-    assert [each["id"] for each in server.notes] == [posted.note]
+    assert [note["id"] for note in server.notes] == [posted.note]
 
 
 def test_a_server_that_does_not_answer_or_is_not_there_is_a_reason(server, send, monkeypatch, waits):
@@ -201,9 +201,9 @@ def test_a_forks_note_goes_to_the_project_of_the_merge_request():
 
 @pytest.mark.parametrize("token", ["", "  "])
 def test_without_a_token_nothing_is_posted_even_if_the_job_has_its_own(token):
-    found = find_target({**GIVEN, "CI_JOB_TOKEN": "glcbt-1234567890", "PERFCI_GITLAB_TOKEN": token})
+    target = find_target({**GIVEN, "CI_JOB_TOKEN": "glcbt-1234567890", "PERFCI_GITLAB_TOKEN": token})
 
-    assert found == Reason("note_no_token")
+    assert target == Reason("note_no_token")
 
 
 @pytest.mark.parametrize(
@@ -242,9 +242,9 @@ ON_GITHUB = {
     "api", ["https://api.github.com", "https://github.example.com/api/v3", "https://api.x.ghe.com/"]
 )
 def test_on_github_the_pull_request_is_that_of_the_workflow(api):
-    found = find_target(ON_GITHUB | {"GITHUB_API_URL": api})
+    target = find_target(ON_GITHUB | {"GITHUB_API_URL": api})
 
-    assert (found.api, found.project, found.number) == (api.rstrip("/"), "team/kernels.fast", 3)
+    assert (target.api, target.project, target.number) == (api.rstrip("/"), "team/kernels.fast", 3)
 
 
 @pytest.mark.parametrize(

@@ -157,10 +157,10 @@ JOB = {
 
 
 def test_links_lead_to_report_job_and_pipeline():
-    found = find_links(JOB, "reports/report.html")
+    links = find_links(JOB, "reports/report.html")
 
-    assert found.report == f"{JOB['CI_JOB_URL']}/artifacts/file/reports/report.html"
-    assert (found.job, found.pipeline) == (JOB["CI_JOB_URL"], JOB["CI_PIPELINE_URL"])
+    assert links.report == f"{JOB['CI_JOB_URL']}/artifacts/file/reports/report.html"
+    assert (links.job, links.pipeline) == (JOB["CI_JOB_URL"], JOB["CI_PIPELINE_URL"])
 
 
 def test_another_jobs_report_is_linked_on_the_same_server_only():

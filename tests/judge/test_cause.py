@@ -22,9 +22,9 @@ SAME = {"same": True}
 def test_what_slower_cases_share_and_others_lack_is_the_cause():
     slow = [case("n=1", *STAGES), case("n=2", *STAGES)]
 
-    found = find_causes(slow, [case("n=3", **SAME), case("n=4", {"stages": 5}, {"stages": 4})])
+    causes = find_causes(slow, [case("n=3", **SAME), case("n=4", {"stages": 5}, {"stages": 4})])
 
-    assert {name: sentence(why) for name, why in found.items()} == dict.fromkeys(
+    assert {name: sentence(why) for name, why in causes.items()} == dict.fromkeys(
         ("n=1", "n=2"),
         "The likely cause is that num_stages went from 4 to 3: all of these cases have it, and none that kept its "
         "time.",
@@ -41,9 +41,9 @@ def test_what_nothing_speaks_for_is_called_a_coincidence(calm):
 def test_what_only_some_of_the_cases_have_is_no_cause_of_the_others():
     tiles = case("n=2", {"constants": "BLOCK=64"}, {"constants": "BLOCK=128"})
 
-    found = find_causes([case("n=1", *STAGES), tiles], [case("n=3", **SAME)])
+    causes = find_causes([case("n=1", *STAGES), tiles], [case("n=3", **SAME)])
 
-    assert [why.facts["name"] for why in found.values()] == ["num_stages", "BLOCK"]
+    assert [why.facts["name"] for why in causes.values()] == ["num_stages", "BLOCK"]
 
 
 def test_a_new_grid_follows_from_the_tiles_and_a_register_count_from_all_else():
@@ -63,19 +63,19 @@ def test_what_has_other_values_in_each_case_is_one_cause_all_the_same():
         Reason("launch_changed", {"what": "grid", "before": f"({n},)", "after": f"({n // 2},)", "kernel": "k"}),
     )) for n in (8, 16, 32, 64)]  # fmt: skip
 
-    found = find_causes(slow, [case("n=3", **SAME)])
+    causes = find_causes(slow, [case("n=3", **SAME)])
 
-    assert len(found) == 4
-    (why,) = set(map(sentence, found.values()))
+    assert len(causes) == 4
+    (why,) = set(map(sentence, causes.values()))
     assert "the grid went from (8,) / (16,) / (32,) / ... to (4,) / (8,) / (16,) / ...:" in why
 
 
 def test_a_case_that_kept_its_time_with_the_same_change_speaks_against_all_that_it_is_one_of():
     slow = [case(f"n={n}", {"constants": f"BLOCK={n}"}, {"constants": f"BLOCK={2 * n}"}) for n in (64, 128)]
 
-    found = find_causes(slow, [case("n=3", {"constants": "BLOCK=128"}, {"constants": "BLOCK=256"})])
+    causes = find_causes(slow, [case("n=3", {"constants": "BLOCK=128"}, {"constants": "BLOCK=256"})])
 
-    assert {why.kind for why in found.values()} == {"cause_with"}
+    assert {why.kind for why in causes.values()} == {"cause_with"}
 
 
 def test_registers_that_begin_to_spill_are_a_cause():
@@ -99,9 +99,9 @@ def test_another_operation_of_torch_is_a_cause_and_other_arguments_of_it_are_non
     """Most arguments are sizes, which differ from case to case."""
     changed = Reason("operations_changed", {"before": "aten.empty([2])", "after": after, "count": 1, "now": 1})
 
-    found = find_causes([case("n=1", changes=(changed,))], [case("n=3", **SAME)])
+    causes = find_causes([case("n=1", changes=(changed,))], [case("n=3", **SAME)])
 
-    assert [why.facts["after"] for why in found.values()] == named
+    assert [why.facts["after"] for why in causes.values()] == named
 
 
 def test_a_case_without_a_base_has_no_cause():
@@ -170,9 +170,9 @@ def test_the_pattern_of_wrong_answers_is_named(broken, wrong, told):
 def test_the_last_rows_are_told_from_the_last_columns():
     wrong = {"index": lambda m, n: f"({m - 1}, 3)", "count": lambda m, n: n * (m % 32)}
 
-    found = find_pattern("op", checks(lambda *_: True, rows=(100, 33), cols=(64, 128), **wrong))
+    pattern = find_pattern("op", checks(lambda *_: True, rows=(100, 33), cols=(64, 128), **wrong))
 
-    assert (found.kind, found.facts["name"]) == ("pattern_end", "m")
+    assert (pattern.kind, pattern.facts["name"]) == ("pattern_end", "m")
 
 
 def test_a_parameter_that_has_several_numbers_hides_no_other_one():
@@ -180,10 +180,10 @@ def test_a_parameter_that_has_several_numbers_hides_no_other_one():
              Reason("wrong_values", {"count": 7, "size": 3300, "index": "(4, 99)"})]  # fmt: skip
     cases = [f"rows={rows},n=100" for rows in ("(2;3)", "33", "1")]
 
-    found = find_pattern("op", [AccuracyCase(case, "normal", "contiguous", 1, failure=failure)
+    pattern = find_pattern("op", [AccuracyCase(case, "normal", "contiguous", 1, failure=failure)
                           for case, failure in zip(cases, [*wrong, None], strict=True)])  # fmt: skip
 
-    assert (found.kind, found.facts["name"]) == ("pattern_end", "n")
+    assert (pattern.kind, pattern.facts["name"]) == ("pattern_end", "n")
 
 
 def test_answers_that_lack_the_end_of_an_axis_are_told_if_all_that_can_tell_say_so():
@@ -209,9 +209,9 @@ def test_answers_that_lack_the_end_of_an_axis_are_told_if_all_that_can_tell_say_
     ],
 )
 def test_every_size_and_dtype_is_said_of_several_of_both_alone(cols, dtypes, told):
-    found = find_pattern("op", checks(lambda *_: True, cols=cols, dtypes=dtypes))
+    pattern = find_pattern("op", checks(lambda *_: True, cols=cols, dtypes=dtypes))
 
-    assert sentence(found).startswith(told)
+    assert sentence(pattern).startswith(told)
 
 
 @pytest.mark.parametrize("kind", ["wrong_type", "wrong_dtype", "input_changed", "output_reused"])

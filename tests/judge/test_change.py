@@ -82,7 +82,7 @@ def test_what_got_weaker_fails_until_the_change_itself_declares_it():
     found = ran(weaker=(FEWER,))
 
     plain = row(op(), found)
-    assert (plain.verdict, [each.kind for each in plain.reasons]) == ("WEAKENED", ["weakened", "weaker_fewer"])
+    assert (plain.verdict, [reason.kind for reason in plain.reasons]) == ("WEAKENED", ["weakened", "weaker_fewer"])
     assert row(op(), found, declared()).verdict == "EXPECTED"
     for entry in (declared("values"), declared(until="2026-05-31"), declared(added=False)):
         assert row(op(), found, entry).verdict == "WEAKENED"

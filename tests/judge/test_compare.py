@@ -160,10 +160,10 @@ def test_the_environment_is_held_against_the_runs_that_a_cases_blocks_come_from(
     runs = (*stored.runs, replace(stored.runs[0], id="older", environment=environment(driver="570")))
     other = PerformanceCase("rows=9,dtype=float16", blocks=blocks())
 
-    found = _compare(run(blocks(), other, planned=plan(CASE, other.case)), replace(stored, runs=runs, cases=cases))
+    compare = _compare(run(blocks(), other, planned=plan(CASE, other.case)), replace(stored, runs=runs, cases=cases))
 
-    assert found[CASE].differs == ()
-    assert [(each.field, each.before, each.after) for each in found[other.case].differs] == [
+    assert compare[CASE].differs == ()
+    assert [(differ.field, differ.before, differ.after) for differ in compare[other.case].differs] == [
         ("device.driver", "570", "580")
     ]
 
@@ -186,10 +186,10 @@ def test_a_case_that_joins_the_list_is_unknown_not_stale():
     stored = baseline("rows=1,dtype=float16")
     other = PerformanceCase("rows=1,dtype=float16", blocks=blocks())
 
-    found = _compare(run(blocks(), other, planned=plan(CASE, other.case)), stored)
+    compare = _compare(run(blocks(), other, planned=plan(CASE, other.case)), stored)
 
-    assert (found[CASE].known, found[CASE].stale) == (False, None)
-    assert found[other.case].screens
+    assert (compare[CASE].known, compare[CASE].stale) == (False, None)
+    assert compare[other.case].screens
 
 
 def test_blocks_without_a_reference_do_not_count():
@@ -336,8 +336,8 @@ def recorded(pytestconfig):
 
 @pytest.fixture(scope="module")
 def by_case(recorded):
-    found = recorded.traces()
-    return {case: recorded.by_process(found, case) for case in recorded.by_length(found)}
+    traces = recorded.traces()
+    return {case: recorded.by_process(traces, case) for case in recorded.by_length(traces)}
 
 
 def _verdicts(recorded, checks, factor=1.0, **options):

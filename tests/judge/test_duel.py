@@ -50,9 +50,9 @@ def _row(case, stored=None, **options):
 
 
 def _answer(case, stored=None, **options):
-    found = _judged(case, stored, **options)
-    row = row_of(found)
-    return row.verdict, row.reasons[0].kind, [need.processes for need in found.needs]
+    answer = _judged(case, stored, **options)
+    row = row_of(answer)
+    return row.verdict, row.reasons[0].kind, [need.processes for need in answer.needs]
 
 
 def _kinds(row):
@@ -167,8 +167,8 @@ def _on_main(measured, stored=None, **options):
 
 def _main(measured, stored=None, **limits):
     """A run of the main branch, with a base that is the commit of the baseline: all is timed, nothing duelled."""
-    found = _on_main(measured, stored, **limits)
-    return row_of(found).verdict, _kinds(row_of(found)), [need.processes for need in found.needs]
+    main = _on_main(measured, stored, **limits)
+    return row_of(main).verdict, _kinds(row_of(main)), [need.processes for need in main.needs]
 
 
 def test_the_same_work_timed_against_the_baseline_is_unchanged_whatever_its_noise():
@@ -515,9 +515,9 @@ def test_an_op_with_the_bases_own_files_is_unchanged_in_both_suites_without_bein
 def test_a_control_of_such_an_op_is_judged_and_the_rest_stays_unchanged():
     planned = duel_plan(CASE, "rows=1", same=True)
 
-    found = _judged(against(duelled(0.0, count=4), SAME), planned=planned)
+    judged = _judged(against(duelled(0.0, count=4), SAME), planned=planned)
 
-    assert (row_of(found).reasons[0].kind, row_of(found, "rows=1").reasons[0].kind) == (
+    assert (row_of(judged).reasons[0].kind, row_of(judged, "rows=1").reasons[0].kind) == (
         "duel_cleared",
         "unchanged_files",
     )
@@ -571,9 +571,9 @@ def test_whatever_comes_together_one_row_says_what_the_rules_say(arm, duel):
     ):
         case = against(_hindered(DUELS[duel], HINDERED[hindered]), ARMS[arm], suspicion=suspicion)
 
-        found = _judged(case, STORED[stored], speedup=TARGETS[target], span_margin=0.3)
+        judged = _judged(case, STORED[stored], speedup=TARGETS[target], span_margin=0.3)
 
-        _hold_the_rules(found, case, hindered)
+        _hold_the_rules(judged, case, hindered)
 
 
 def _hold_the_rules(found, case, hindered):

@@ -82,8 +82,8 @@ def decided(measured, stored=None, entries=(), **limits):
 
 
 def share_of(timed, wanted, stored=None, **options):
-    found = decided(timed_run(timed, **options), stored or baseline(), bandwidth_share=wanted)
-    return row_of(found), found.needs
+    share = decided(timed_run(timed, **options), stored or baseline(), bandwidth_share=wanted)
+    return row_of(share), share.needs
 
 
 def kinds(row):

@@ -14,9 +14,9 @@ BOOM = Reason("boom", {"what": "it broke"})
 
 
 def _speed(measured, stored=None, **limits):
-    found = judged(measured, stored, **limits)
-    row = row_of(found)
-    return row.verdict, row.reasons[0].kind, found.needs
+    speed = judged(measured, stored, **limits)
+    row = row_of(speed)
+    return row.verdict, row.reasons[0].kind, speed.needs
 
 
 NEED = (Need("op", CASE, 2),)
@@ -86,15 +86,15 @@ def test_what_another_environment_may_have_done_is_stale_and_never_red(measured,
     row = row_of(found)
 
     assert (row.verdict, found.needs, found.gate) == (Verdict.STALE, (), Gate.WARNS)
-    (field,) = [each.field for each in row.comparison.differs]
+    (field,) = [differ.field for differ in row.comparison.differs]
     assert row.reasons[0].facts["fields"].startswith(f"{field} ")
     assert "perfci accept --environment" in sentence(row.reasons[0])
 
 
 def test_a_difference_below_the_timers_floor_never_matters():
-    found = _speed(run(again(1.05)), baseline(), floor_us={"activity": 10.0})
+    speed = _speed(run(again(1.05)), baseline(), floor_us={"activity": 10.0})
 
-    assert found == (Verdict.PASS, "below_floor", ())
+    assert speed == (Verdict.PASS, "below_floor", ())
 
 
 def test_noise_that_hides_a_slow_down_asks_once_and_then_warns():
@@ -208,7 +208,7 @@ def test_what_is_suspect_by_proof_fails_the_gate_until_somebody_agrees_to_it(kin
     assert "- {weaker: work, why:" in sentence(row_of(open_).reasons[1])
     assert (row_of(closed).verdict, closed.gate) == (Verdict.SUSPECT, Gate.WARNS)
     assert "a library does it" in sentence(row_of(closed).reasons[1])
-    assert all(judge_with(each).gate is Gate.FAILS for each in others)
+    assert all(judge_with(other).gate is Gate.FAILS for other in others)
 
 
 def test_what_is_faster_by_its_own_word_alone_is_in_doubt_until_somebody_trusts_it():

@@ -63,7 +63,7 @@ def test_a_merge_request_that_edits_stored_baselines_is_told_so_before_all_else(
 
 def _again(*cases):
     planned = duel_plan(base=replace(BASE, how="again"))
-    return replace(planned, filter="*", again=Again("r1", tuple(AgainCase("op", *each) for each in cases)))
+    return replace(planned, filter="*", again=Again("r1", tuple(AgainCase("op", *case) for case in cases)))
 
 
 def test_cases_duelled_again_are_told_with_their_commits():

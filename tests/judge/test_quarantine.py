@@ -74,24 +74,24 @@ def test_of_merged_shards_only_the_cases_of_that_board_advise():
 
     judgements = advise(found, Judgements(rows), ("GPU-2",))
 
-    assert [each.verdict for each in judgements.rows] == [Verdict.REGRESSED, Verdict.INCONCLUSIVE]
+    assert [row.verdict for row in judgements.rows] == [Verdict.REGRESSED, Verdict.INCONCLUSIVE]
     assert judgements.notes[0].kind == "some_quarantined"
     assert judgements.notes[0].facts == {"boards": "GPU-2", "count": 1, "cases": 2}
     assert judgements.gate is Gate.FAILS
 
 
 def judged_as(verdict, suite=Suite.PERFORMANCE, case=CASE):
-    found = made()
-    op = found.ops[0].op
+    judged = made()
+    op = judged.ops[0].op
     judgements = Judgements((Judgement(op, suite, case, verdict, (Reason("why"),)),))
-    return advise(found, judgements, ("GPU-1",)).rows[0]
+    return advise(judged, judgements, ("GPU-1",)).rows[0]
 
 
 @pytest.mark.parametrize("verdict", [Verdict.WRONG, Verdict.ERROR, Verdict.PASS, Verdict.STALE, Verdict.NEW])
 def test_other_verdicts_stay_and_say_where_they_come_from(verdict):
-    found = judged_as(verdict)
+    judged = judged_as(verdict)
 
-    assert (found.verdict, found.reasons[-1].kind) == (verdict, "board_advises")
+    assert (judged.verdict, judged.reasons[-1].kind) == (verdict, "board_advises")
 
 
 def test_what_was_timed_on_a_quarantined_board_becomes_no_baseline():

@@ -57,11 +57,11 @@ def test_a_tail_fails_where_thresholds_say_so():
     ids=["none", "a hint", "a hint of a process", "found", "within tau", "too few blocks", "slower anyway"],
 )
 def test_a_hint_asks_for_more_processes_until_it_is_decided(measured, verdict, kind, processes):
-    found = _judged(against(measured))
+    judged = _judged(against(measured))
 
-    row = row_of(found)
+    row = row_of(judged)
     assert (row.verdict, row.reasons[0].kind) == (verdict, kind)
-    assert [need.processes for need in found.needs] == processes
+    assert [need.processes for need in judged.needs] == processes
 
 
 def test_a_control_whose_launches_differ_was_measured_wrongly():

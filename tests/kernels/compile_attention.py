@@ -61,7 +61,7 @@ def _launches(width, how, strided):
     step = 2 if strided else 1
     shape = (2, 4, 1024, width * step)
     tensors = (torch.empty(shape, dtype=torch.bfloat16, device="cuda") for _ in range(5))
-    q, k, v, out, grad = (each[..., ::step] for each in tensors)
+    q, k, v, out, grad = (tensor[..., ::step] for tensor in tensors)
     sums = torch.empty(shape[:3], dtype=torch.float32, device="cuda")
     hiding = dict(HOW[how])
     if "mask" in hiding:

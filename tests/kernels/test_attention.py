@@ -82,7 +82,7 @@ def sums(q, k, mask, causal=False, window=NOTHING, scale=None, dropout=0.0):
     left, right = (math.inf if side is None else side for side in window)
     right = 0 if causal else right
     scale = q.shape[3] ** -0.5 if scale is None else scale
-    found = torch.full(q.shape[:3], -torch.inf, dtype=torch.float64)
+    full = torch.full(q.shape[:3], -torch.inf, dtype=torch.float64)
     for b in range(q.shape[0]):
         for head in range(q.shape[1]):
             own = head // (q.shape[1] // k.shape[1])
@@ -90,8 +90,8 @@ def sums(q, k, mask, causal=False, window=NOTHING, scale=None, dropout=0.0):
                 place = i + k.shape[2] - q.shape[2]
                 near = range(int(max(place - left, 0)), int(min(place + right, k.shape[2] - 1)) + 1)
                 keys = [j for j in near if mask is None or mask[b, j]]
-                found[b, head, i] = torch.logsumexp(k[b, own, keys] @ q[b, head, i] * scale, 0) / math.log(2)
-    return found
+                full[b, head, i] = torch.logsumexp(k[b, own, keys] @ q[b, head, i] * scale, 0) / math.log(2)
+    return full
 
 
 # Random123's known answers (Salmon and others, 2011; kat_vectors): counter, key, words.

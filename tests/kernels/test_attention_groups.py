@@ -17,7 +17,7 @@ def tensors(batch, heads, key_heads, queries, keys, width, dtype="bfloat16", see
 
     made = torch.Generator().manual_seed(seed)
     shapes = (heads, queries), (key_heads, keys), (key_heads, keys)
-    return [torch.randn((batch, *each, width), generator=made).to(getattr(torch, dtype)) for each in shapes]
+    return [torch.randn((batch, *shape, width), generator=made).to(getattr(torch, dtype)) for shape in shapes]
 
 
 # --- which calls get them ---------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ def planned():
     """The performance cases of each op."""
     command = [sys.executable, "-m", "perfci", "list", "--format", "json", "--project", str(ROOT)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return {each["op"]: each["performance"] for each in json.loads(done.stdout)}
+    return {load["op"]: load["performance"] for load in json.loads(done.stdout)}
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,7 @@ def backend(seen):
     """A compiler that makes nothing of a graph, and counts."""
 
     def compiling(graph, example_inputs):
-        seen.append([tuple(each.shape) for each in example_inputs])
+        seen.append([tuple(input_.shape) for input_ in example_inputs])
         return graph.forward
 
     return compiling

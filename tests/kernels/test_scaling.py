@@ -93,11 +93,11 @@ def test_a_choice_from_nothing_is_refused_with_what_was_given(changes):
 
 
 def test_channels_of_one_size_share_scales_by_64():
-    found = choose_channels(normal(), E4M3)
+    channels = choose_channels(normal(), E4M3)
 
-    assert found.group == 64
-    assert found.errors[64] == pytest.approx(0.025, rel=0.05)
-    assert found.errors[4] == pytest.approx(0.016, rel=0.05)
+    assert channels.group == 64
+    assert channels.errors[64] == pytest.approx(0.025, rel=0.05)
+    assert channels.errors[4] == pytest.approx(0.016, rel=0.05)
 
 
 @pytest.mark.parametrize(("power", "group"), [(12, 64), (15, 32), (18, 8)])
@@ -105,13 +105,13 @@ def test_the_more_extreme_a_few_channels_are_the_fewer_share_their_scales(power,
     x = normal()
     x[:, 7::128] *= 2.0**power
 
-    found = choose_channels(x, E4M3)
+    channels = choose_channels(x, E4M3)
 
-    assert found.group == group
-    assert list(found.errors.values()) == sorted(found.errors.values(), reverse=True), "smaller groups err less"
+    assert channels.group == group
+    assert list(channels.errors.values()) == sorted(channels.errors.values(), reverse=True), "smaller groups err less"
     stored = _scaling.quantize_channels(x, E4M3)
     assert stored.scale.shape == (64, 1024 // group)
-    assert _scaling.channel_error(x, stored, group) == found.errors[group]
+    assert _scaling.channel_error(x, stored, group) == channels.errors[group]
 
 
 def test_a_group_of_channels_is_chosen_from_what_is_finite_and_not_zero():

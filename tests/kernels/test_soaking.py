@@ -113,9 +113,9 @@ def test_outputs_kept_in_a_global_are_a_leak_and_a_bounded_cache_is_none(subject
         kept.append(x[:1024] * 2)
         return x * 2
 
-    found = check_memory(subject(keeping), 200)
-    assert (found.status, found.reason.kind) == (Status.FAIL, "soak_leak")
-    assert found.numbers["rate"] == 4096
+    memory = check_memory(subject(keeping), 200)
+    assert (memory.status, memory.reason.kind) == (Status.FAIL, "soak_leak")
+    assert memory.numbers["rate"] == 4096
     kept.clear()
 
     def caching(x):
@@ -140,10 +140,10 @@ def test_an_index_of_32_bits_is_found_beyond_2_to_the_31(subject):
         pytest.fail(f"{needed} bytes of device memory are not free here")
     accuracy = Accuracy(wrapping, double, inputs, grid(size=[1000, 2000]))
 
-    found = check_large(subject(wrapping, size=size), accuracy)
-    assert (found.status, found.reason.kind) == (Status.FAIL, "soak_large")
-    found = check_large(subject(double, size=size), accuracy)
-    assert (found.status, found.numbers["elements"]) == (Status.PASS, size)
+    large = check_large(subject(wrapping, size=size), accuracy)
+    assert (large.status, large.reason.kind) == (Status.FAIL, "soak_large")
+    large = check_large(subject(double, size=size), accuracy)
+    assert (large.status, large.numbers["elements"]) == (Status.PASS, size)
 
 
 @pytest.mark.cuda
@@ -154,7 +154,7 @@ def test_ops_are_right_beyond_2_to_the_32_elements(capsys, tmp_path, op):
 
     code, findings = soaked(capsys, tmp_path, "--device", "cuda", op, "--case", pattern)
 
-    found = [each for each in findings if each["test"] == "large" and each["case"]]
+    found = [finding for finding in findings if finding["test"] == "large" and finding["case"]]
     assert code == 0, findings
     assert [each["status"] for each in found] == ["PASS"]
     assert found[0]["numbers"]["elements"] > 1 << 32

@@ -42,7 +42,7 @@ def test_operators_that_were_registered_since_are_refused():
 
 def registered_by(folder: Path) -> set[str]:
     """Namespaces of operators that Python files define when they are imported, by what they say."""
-    found = set()
+    registered = set()
     for path in folder.rglob("*.py"):
         text = path.read_text(encoding="utf-8", errors="replace")
         if not re.search(r"custom_op|triton_op|Library\(", text):
@@ -52,9 +52,11 @@ def registered_by(folder: Path) -> set[str]:
             if isinstance(first, ast.Constant) and isinstance(first.value, str):
                 namespace, parts, _ = first.value.partition("::")
                 defines = name in {"custom_op", "triton_op"} and parts
-                kinds = [each.value for each in call.args[1:2] if isinstance(each, ast.Constant)]
-                found |= {namespace} if defines or (name == "Library" and kinds in (["DEF"], ["FRAGMENT"])) else set()
-    return found
+                kinds = [arg.value for arg in call.args[1:2] if isinstance(arg, ast.Constant)]
+                registered |= (
+                    {namespace} if defines or (name == "Library" and kinds in (["DEF"], ["FRAGMENT"])) else set()
+                )
+    return registered
 
 
 @pytest.mark.torch
@@ -66,10 +68,10 @@ def test_what_any_module_of_torch_registers_is_no_operator_of_the_ops():
     from perfci.device.tensors import operator_namespaces
 
     for_tests = {"_torch_testing", "testlib"}
-    found = registered_by(Path(torch.__file__).parent)
+    registered = registered_by(Path(torch.__file__).parent)
 
-    assert len(found) > 5
-    assert sorted(found - for_tests - operator_namespaces()) == []
+    assert len(registered) > 5
+    assert sorted(registered - for_tests - operator_namespaces()) == []
 
 
 @pytest.mark.torch

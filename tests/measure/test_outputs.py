@@ -101,13 +101,13 @@ def test_a_device_sorts_errors_by_size_as_the_host_does(summed):
     exact = torch.randn(300, 200, generator=generator, dtype=torch.float64) * sizes
     exact[3, 4], exact[5, 6], exact[7] = np.nan, np.inf, 0.0
     actual = exact * (1 + 1e-6 * torch.randn(300, 200, generator=generator, dtype=torch.float64))
-    found = arrays.errors_by_size(actual, exact, 1e-6, 1e-30, summed=summed)
+    errors = arrays.errors_by_size(actual, exact, 1e-6, 1e-30, summed=summed)
     due = sort_errors(actual.numpy(), exact.numpy(), 1e-6, 1e-30, summed=summed)
 
-    np.testing.assert_array_equal(found.counts, due.counts)
-    np.testing.assert_allclose(found.largest, due.largest, rtol=1e-12)
-    assert found.counts.sum() == 300 * 200 - 2
-    assert found.rms == pytest.approx(due.rms)
+    np.testing.assert_array_equal(errors.counts, due.counts)
+    np.testing.assert_allclose(errors.largest, due.largest, rtol=1e-12)
+    assert errors.counts.sum() == 300 * 200 - 2
+    assert errors.rms == pytest.approx(due.rms)
 
 
 # --- how exact --------------------------------------------------------------------------------------------------------

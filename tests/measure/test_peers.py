@@ -48,7 +48,7 @@ def test_every_round_launches_every_peer_once_in_random_order():
     arms = ["kernel", "reference", "peer:near", "peer:far"]
     order = [arm for arm, _ in suite.order]
     rounds = [tuple(order[at : at + 4]) for at in range(0, len(order), 4)]
-    assert all(sorted(each) == sorted(arms) for each in rounds)
+    assert all(sorted(round_) == sorted(arms) for round_ in rounds)
     assert len(set(rounds)) > 15
     assert all(set(block.arms) == set(arms) for block in only(subjects).blocks)
 

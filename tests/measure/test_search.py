@@ -53,19 +53,19 @@ def gradient(x, target):
 
 def gradient_that_loses_its_class(x, target):
     """1 is subtracted from a probability that was rounded to the output's dtype: a Liger release did so."""
-    found = probabilities(x.astype(np.float32)).astype(x.dtype)
-    found[np.arange(len(x)), target] -= x.dtype.type(1)
-    return found
+    astype = probabilities(x.astype(np.float32)).astype(x.dtype)
+    astype[np.arange(len(x)), target] -= x.dtype.type(1)
+    return astype
 
 
 def find(tried, device, base=None, pattern=None):
     planned = plan_search(tried, SEED, pattern, duel=base is not None)
     results = [search(tried, device, each, describe, base) for each in planned]
-    return [each for each in results if each]
+    return [result for result in results if result]
 
 
 def are_right(tried, device):
-    return all(verify(tried, device, each, describe).failure is None for each in checks(tried, SEED, None))
+    return all(verify(tried, device, check, describe).failure is None for check in checks(tried, SEED, None))
 
 
 def test_a_gradient_that_loses_its_true_class_passes_its_suite_and_is_found_on_confident_rows(device):

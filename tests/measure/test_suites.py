@@ -49,7 +49,7 @@ def found(accuracy=None, performance=None, **later):
     """What is weaker in suites with these fields, as pairs of what and where."""
     after = replace(ACCURACY, **(accuracy or {})), replace(PERFORMANCE, **(performance or {}))
     reasons = find_weaker((ACCURACY, PERFORMANCE), after, DEVICE)
-    return [(each.kind.removeprefix("weaker_"), each.facts["what"]) for each in reasons]
+    return [(reason.kind.removeprefix("weaker_"), reason.facts["what"]) for reason in reasons]
 
 
 @pytest.mark.parametrize(

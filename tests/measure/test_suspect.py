@@ -43,7 +43,7 @@ def test_more_than_any_product_computes_is_suspicious_if_a_product_bounds_it(scr
 
     def judge(share):
         case.facts = dataclasses.replace(case.facts, dtype=dtype, flops=int(share * us * 1e6))
-        return [each.kind for each in suspicions(case, scripted.device, limits)]
+        return [suspicion.kind for suspicion in suspicions(case, scripted.device, limits)]
 
     assert (judge(1.4), judge(1.6)) == ([], ["above_rate"] * suspicious)
 
@@ -74,7 +74,7 @@ def test_one_quick_window_shows_that_a_slow_clock_was_an_accident(scripted):
 def test_a_call_that_keeps_the_host_or_the_device_for_as_long_hides_no_work(scripted, of):
     scripted.device.window_s = lambda call, launches: launches * 9e-6 * KERNEL_US
     case = timed_case(scripted)
-    assert [each.kind for each in suspicions(case, scripted.device, Limits())] == ["beyond_clock"]
+    assert [suspicion.kind for suspicion in suspicions(case, scripted.device, Limits())] == ["beyond_clock"]
 
     for block in case.blocks:
         block.arms["kernel"] = dataclasses.replace(block.arms["kernel"], **{of: 8.5 * KERNEL_US})

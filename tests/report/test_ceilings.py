@@ -36,9 +36,9 @@ def test_unsound_cases_have_no_place(examples, case, verdict, whole):
     named = None if whole else case.case
     row = examples.judgement("mm", named, verdict, examples.reason("example_same"), suite=Suite.PERFORMANCE)
 
-    found = ceilings.find_points([op], frame.pool_spreads(examples.run([op])), [row], LIMITS)
+    points = ceilings.find_points([op], frame.pool_spreads(examples.run([op])), [row], LIMITS)
 
-    assert [one.case.case for one in found] == ([] if whole else ["m=2,dtype=float16"])
+    assert [one.case.case for one in points] == ([] if whole else ["m=2,dtype=float16"])
 
 
 def test_without_operations_the_ceiling_is_the_copys_and_without_limits_there_is_none(case):

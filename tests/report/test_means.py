@@ -19,10 +19,10 @@ def row(examples, op, case, speedup, verdict=Verdict.PASS):
 
 
 def test_the_geometric_mean_is_that_of_the_values():
-    found = exact.average_ratios([interval(2.0), interval(0.5), interval(8.0)])
+    average_ratios = exact.average_ratios([interval(2.0), interval(0.5), interval(8.0)])
 
-    assert found.value == pytest.approx(statistics.geometric_mean([2.0, 0.5, 8.0]))
-    assert found.confidence == 0.95
+    assert average_ratios.value == pytest.approx(statistics.geometric_mean([2.0, 0.5, 8.0]))
+    assert average_ratios.confidence == 0.95
 
 
 def test_the_interval_covers_the_true_mean_as_often_as_it_says():

@@ -42,27 +42,27 @@ def test_an_ops_line_has_the_geometric_mean_and_the_worst_case_of_reference_and_
 
 
 def test_each_op_has_a_table_of_its_peers():
-    found = peers.make_section([
+    section = peers.make_section([
         row("norm", "n=1", figure("compiled", 1.2)),
         row("attention", "n=1", figure("flash", 1.3), figure("cudnn", 0.8)),
         row("matmul", "n=1"),
     ])  # fmt: skip
 
-    assert [part.title for part in found.parts] == ["norm", "attention"]
-    assert found.parts[1].table.columns == (
+    assert [part.title for part in section.parts] == ["norm", "attention"]
+    assert section.parts[1].table.columns == (
         "case", "kernel", "the reference", "the reference / kernel", "flash", "flash / kernel", "cudnn",
         "cudnn / kernel",
     )  # fmt: skip
-    assert found.parts[1].table.rows[0][-2:] == ("8.00 us", strong("0.800x (0.792x to 0.808x), kernel slower"))
+    assert section.parts[1].table.rows[0][-2:] == ("8.00 us", strong("0.800x (0.792x to 0.808x), kernel slower"))
 
 
 def test_a_peer_without_any_time_has_no_column_and_reasons_are_told_once():
     rows = [row("norm", f"n={n}", figure("a", 1.1), left_out("b", "norm", "n=0")) for n in range(20)]
 
-    found = peers.make_section(rows)
+    section = peers.make_section(rows)
 
-    assert found.parts[0].table.columns[-1] == "a / kernel"
-    assert len(found.lines) == 2 and found.lines[1].startswith("The peer b of norm does not support n=0 (too wide)")
+    assert section.parts[0].table.columns[-1] == "a / kernel"
+    assert len(section.lines) == 2 and section.lines[1].startswith("The peer b of norm does not support n=0 (too wide)")
 
 
 def test_nothing_is_told_where_no_peer_was_asked_for():
@@ -76,8 +76,8 @@ HOSTILE = "<script>alert(1)</script> | **x** @all\x1b[31m"
 def _material(examples, figures):
     run, judgements = examples.small()
     rows = tuple(
-        replace(each, comparison=replace(each.comparison, peers=figures)) if each.comparison else each
-        for each in judgements.rows
+        replace(row, comparison=replace(row.comparison, peers=figures)) if row.comparison else row
+        for row in judgements.rows
     )
     nothing = Clocks(None, None, None, None, None, 0, ())
     return Material(run, Judgements(rows, judgements.needs, judgements.notes), (), nothing, {})

@@ -7,8 +7,8 @@ from perfci.report import frame, markdown, summary, text
 
 
 def bullets(run, judgements):
-    found = summary.summarise(run, judgements, frame.find_clocks(run), frame.pool_spreads(run))
-    return tuple(map(markdown.write, found))
+    summarise = summary.summarise(run, judgements, frame.find_clocks(run), frame.pool_spreads(run))
+    return tuple(map(markdown.write, summarise))
 
 
 def line(found, word):
@@ -45,7 +45,9 @@ def regressed(examples, op, changes, *causes, verdict=Verdict.REGRESSED):
 
 def head(examples, *judged):
     found = summary.make_head(examples.run([]), Judgements(tuple(judged)))
-    return [text.spell(each) for each in found.sentences], [tuple(map(text.spell, row)) for row in found.table.rows]
+    return [text.spell(sentence) for sentence in found.sentences], [
+        tuple(map(text.spell, row)) for row in found.table.rows
+    ]
 
 
 def test_the_first_sentence_has_what_how_much_in_how_many_cases_and_why(examples):
@@ -102,13 +104,13 @@ def test_a_wrong_op_that_crashed_has_one_row_with_the_pattern_and_the_crash(exam
                            suite=Suite.ACCURACY) for at in (1, 2)
     ]  # fmt: skip
 
-    found = summary.make_head(examples.run([]), Judgements((whole, *cases)))
+    head = summary.make_head(examples.run([]), Judgements((whole, *cases)))
 
     told = "a writes outside its arrays, up to 1 element past the end: check the mask, the strides and the grid."
-    assert text.spell(found.sentences[0]) == told
-    assert len(found.reasons) == 1
-    assert "a crashed with SIGABRT" in text.spell(found.reasons[0])
-    assert not any(told in text.spell(reason) for reason in found.reasons)  # it is told already
+    assert text.spell(head.sentences[0]) == told
+    assert len(head.reasons) == 1
+    assert "a crashed with SIGABRT" in text.spell(head.reasons[0])
+    assert not any(told in text.spell(reason) for reason in head.reasons)  # it is told already
 
 
 def test_without_a_cause_its_own_reason_is_told(examples):
@@ -178,13 +180,13 @@ def test_what_is_too_slow_by_another_figure_than_its_speedup_is_told_by_that(exa
 def test_a_head_has_few_sentences_a_narrow_table_and_a_command(examples, name):
     run, judgements = getattr(examples, name)()
 
-    found = summary.make_head(run, judgements)
+    head = summary.make_head(run, judgements)
 
-    assert len(found.sentences) <= 2
-    assert len(found.table.columns) <= 5
-    assert len(found.table.rows) == len(found.reasons) == len(found.gates)
-    assert max((len(cell) for row in found.table.rows for cell in row), default=0) < 50
-    assert found.step is None or found.step.command.startswith(("perfci ", "git diff "))
+    assert len(head.sentences) <= 2
+    assert len(head.table.columns) <= 5
+    assert len(head.table.rows) == len(head.reasons) == len(head.gates)
+    assert max((len(cell) for row in head.table.rows for cell in row), default=0) < 50
+    assert head.step is None or head.step.command.startswith(("perfci ", "git diff "))
 
 
 @pytest.mark.parametrize(

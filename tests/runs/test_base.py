@@ -179,9 +179,9 @@ def test_an_op_with_the_same_files_is_the_same_without_being_imported(bench, wor
 
 
 def test_head_is_described_while_the_base_is(bench, workers):
-    found = describe_against(bench, Request(device="fake"), find(bench))
+    against = describe_against(bench, Request(device="fake"), find(bench))
 
-    assert {op.op: op.base.same for op in found.ops} == {"relu": False, "scale": True}
+    assert {op.op: op.base.same for op in against.ops} == {"relu": False, "scale": True}
     assert [[files.op for files in task.place.ops] for task in workers.tasks] == [["relu", "scale"], ["relu"]]
     assert workers.most_at_once == 2
 

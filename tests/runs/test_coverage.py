@@ -112,7 +112,7 @@ def found(tmp_path_factory):
         command = [sys.executable, "-m", "perfci", "list", "--coverage", "--format", "json", *ops]
         done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
         assert done.returncode in {0, 2}, done.stdout + done.stderr
-        return done.returncode, {each["op"]: each for each in json.loads(done.stdout)}
+        return done.returncode, {load["op"]: load for load in json.loads(done.stdout)}
 
     return run
 

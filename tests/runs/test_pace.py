@@ -117,7 +117,10 @@ def positions(heard):
 def test_a_run_says_where_it_is_among_the_ops_that_need_a_worker(measure, workers, settings, heard):
     measure()
 
-    said = [(each.done, each.under_way, each.total, each.cases_done, each.cases) for each in positions(heard)]
+    said = [
+        (position.done, position.under_way, position.total, position.cases_done, position.cases)
+        for position in positions(heard)
+    ]
     assert said[0] == (0, 1, 2, 0, 6)
     assert (1, 1, 2, 3, 6) in said
     assert said[-1] == (2, 0, 2, 6, 6)
@@ -127,7 +130,7 @@ def test_a_run_says_where_it_is_among_the_ops_that_need_a_worker(measure, worker
 def test_an_op_that_nothing_has_to_be_run_of_is_not_among_them(measure, workers, forked, heard):
     measure(forked)
 
-    assert {(each.total, each.cases) for each in positions(heard)} == {(1, 3)}
+    assert {(position.total, position.cases) for position in positions(heard)} == {(1, 3)}
 
 
 def test_later_looks_have_a_count_of_their_own(measure, workers, settings, heard):
@@ -135,7 +138,7 @@ def test_later_looks_have_a_count_of_their_own(measure, workers, settings, heard
     heard.clear()
     remeasure(run, settings, Request(seed=7), [Need("relu", "rows=1", 2), Need("scale", "rows=2", 1)], heard.append)
 
-    assert [(each.later, each.done, each.total) for each in positions(heard) if each.under_way] == [
+    assert [(position.later, position.done, position.total) for position in positions(heard) if position.under_way] == [
         *[(True, 0, 3)] * 2,
         *[(True, 1, 3)] * 2,
         *[(True, 2, 3)] * 2,

@@ -107,11 +107,11 @@ def _audited(*ops, against=CHANGED, device="fake", **request):
 
 @pytest.mark.parametrize(("unchanged", "controls"), [(10, 0), (25, 1), (50, 1), (74, 1), (75, 2), (1000, 20)])
 def test_one_in_fifty_unchanged_cases_is_duelled_as_a_control(unchanged, controls):
-    found = _audited(EDITED, _many(unchanged))
+    audited = _audited(EDITED, _many(unchanged))
 
     assert AUDIT_SHARE == 50
-    assert len(found) == len(set(found)) == controls
-    assert {op for op, _ in found} <= {"many"}
+    assert len(audited) == len(set(audited)) == controls
+    assert {op for op, _ in audited} <= {"many"}
 
 
 # --- designs that come to nothing -------------------------------------------------------------------------------------

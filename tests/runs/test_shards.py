@@ -83,10 +83,10 @@ def test_of_two_masters_that_merge_at_once_one_is_refused_and_later_ones_agree(p
 def test_only_what_changed_is_given_to_shards(plan, forked):
     sharded = plan(forked)
 
-    assert {each.op: each.shard for each in sharded.ops} == {"relu": 1, "scale": 0}
+    assert {op.op: op.shard for op in sharded.ops} == {"relu": 1, "scale": 0}
     assert sharded.plan.base.commit == git(forked.root, "rev-parse", "main")
     assert (sharded.commit, sharded.family) == (git(forked.root, "rev-parse", "HEAD"), 4)
-    assert {each.op: bool(each.files) for each in sharded.ops} == {"relu": True, "scale": False}
+    assert {op.op: bool(op.files) for op in sharded.ops} == {"relu": True, "scale": False}
 
 
 def test_a_shard_whose_runner_has_another_device_is_refused_with_both_named(plan, check, settings):

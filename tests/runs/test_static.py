@@ -41,7 +41,7 @@ def compiled(project: Path, *options: str) -> tuple[set[str], set[str]]:
     assert run(["check", "--static", "--target", "sm_90", "--project", str(project), *options]) in {0, 2}
     static = store.read_run(project / "reports" / "static").static
     return tuple(
-        {each.artefact for op in ops for case in op.cases for each in case.binaries}
+        {binary.artefact for op in ops for case in op.cases for binary in case.binaries}
         for ops in (static.ops, static.base_ops)
     )
 

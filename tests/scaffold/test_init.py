@@ -517,13 +517,13 @@ def test_a_dry_run_shows_everything_and_writes_nothing(repository, capsys):
 def test_programs_get_every_file_and_what_is_left_to_do(repository, capsys, dry):
     assert run(["init", "--format", "json", "--owners", "@a", "--project", str(repository), *["--dry-run"][:dry]]) == 0
 
-    found = json.loads(capsys.readouterr().out)
-    paths = {Path(each["path"]).relative_to(repository).as_posix(): each["text"] for each in found["files"]}
+    answer = json.loads(capsys.readouterr().out)
+    paths = {Path(load["path"]).relative_to(repository).as_posix(): load["text"] for load in answer["files"]}
     assert set(paths) == MADE
-    assert found["written"] is not dry
+    assert answer["written"] is not dry
     assert set(files(repository)) == (set() if dry else MADE)
-    assert all(note["reason"]["sentence"] for note in found["notes"])
-    assert all(each["purpose"] for each in found["files"])
+    assert all(note["reason"]["sentence"] for note in answer["notes"])
+    assert all(load["purpose"] for load in answer["files"])
 
 
 def test_an_editor_finds_the_schema_of_thresholds_beside_them(repository):

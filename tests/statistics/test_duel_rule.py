@@ -146,10 +146,10 @@ def _duel(draw, family=FAMILY):
         return Ruling.CLEARED, blocks
     for wanted in duel_rule.FINAL:
         processes += [draw() for _ in range(wanted - len(processes))]
-        found = _answer(processes, family)
-        if found is not Ruling.OPEN:
+        duel = _answer(processes, family)
+        if duel is not Ruling.OPEN:
             break
-    return found, duel_rule.FINAL[len(processes)]
+    return duel, duel_rule.FINAL[len(processes)]
 
 
 def _normal(rng, level, spread):

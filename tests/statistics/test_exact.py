@@ -11,15 +11,15 @@ from perfci.statistics import exact
 def test_a_summary_matches_numpy_and_counts_what_lies_beyond_the_fence():
     times = [10.0, 11.0, 12.0, 13.0, 14.0, 40.0]
 
-    found = exact.summary(times)
+    summary = exact.summary(times)
 
-    assert found.launches == 6
-    assert found.median_us == 12.5
-    assert (found.min_us, found.max_us) == (10.0, 40.0)
-    assert (found.p25_us, found.p75_us) == (11.25, 13.75)
-    assert found.mean_us == pytest.approx(100 / 6)
-    assert found.rsd == pytest.approx(np.std(times, ddof=1) / np.mean(times))
-    assert found.outliers == 1
+    assert summary.launches == 6
+    assert summary.median_us == 12.5
+    assert (summary.min_us, summary.max_us) == (10.0, 40.0)
+    assert (summary.p25_us, summary.p75_us) == (11.25, 13.75)
+    assert summary.mean_us == pytest.approx(100 / 6)
+    assert summary.rsd == pytest.approx(np.std(times, ddof=1) / np.mean(times))
+    assert summary.outliers == 1
 
 
 def test_the_launch_shift_hardly_feels_a_clock_that_switches_within_the_block():
@@ -61,11 +61,11 @@ def test_the_signed_rank_p_is_scipys(tau):
 def test_the_signed_rank_interval_ends_where_the_test_turns():
     d = np.random.default_rng(5).normal(0.03, 0.02, 12)
 
-    found = exact.location(d)
+    location = exact.location(d)
 
-    assert exact.signed_rank_p(d, found.low - 1e-9) <= 0.025 < exact.signed_rank_p(d, found.low + 1e-9)
-    assert found.low < found.value < found.high
-    assert found.confidence == 0.95
+    assert exact.signed_rank_p(d, location.low - 1e-9) <= 0.025 < exact.signed_rank_p(d, location.low + 1e-9)
+    assert location.low < location.value < location.high
+    assert location.confidence == 0.95
 
 
 # --- rank sum ---------------------------------------------------------------------------------------------------------
@@ -107,11 +107,11 @@ def test_the_two_sample_shift_is_the_median_difference_with_the_tests_own_interv
     x, y = rng.normal(0.05, 0.02, 8), rng.normal(0, 0.02, 20)
     pairs = exact.pairs(x, y)
 
-    found = pairs.shift()
+    shift = pairs.shift()
 
-    assert found.value == pytest.approx(np.median(np.subtract.outer(x, y)))
-    assert pairs.p_above(found.low - 1e-9) <= 0.025 < pairs.p_above(found.low + 1e-9)
-    assert pairs.p_below(found.high + 1e-9) <= 0.025 < pairs.p_below(found.high - 1e-9)
+    assert shift.value == pytest.approx(np.median(np.subtract.outer(x, y)))
+    assert pairs.p_above(shift.low - 1e-9) <= 0.025 < pairs.p_above(shift.low + 1e-9)
+    assert pairs.p_below(shift.high + 1e-9) <= 0.025 < pairs.p_below(shift.high - 1e-9)
 
 
 # --- simulation: error rates within what chance allows ----------------------------------------------------------------

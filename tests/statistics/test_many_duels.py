@@ -19,17 +19,17 @@ def _by_looks(d, tau, family=FAMILY, alpha=ALPHA):
     for processes, blocks in duel_rule.FINAL.items():
         seen = duel_rule.look([list(own) for own in d[:processes]], tau)
         adjusted = [min(p * family, 1.0) for p in (seen.p_slower, seen.p_faster)]
-        found = duel_rule.answer(seen, *adjusted, alpha)
-        if found is not Ruling.OPEN:
-            return found, blocks
+        answer = duel_rule.answer(seen, *adjusted, alpha)
+        if answer is not Ruling.OPEN:
+            return answer, blocks
     raise AssertionError("the last look leaves nothing open")
 
 
 def _by_rule(d, tau, family=FAMILY, alpha=ALPHA, effect=0.0):
-    found = many_duels.ends(many_duels.reading(d, family, alpha), math.log1p(tau), effect)
+    ends = many_duels.ends(many_duels.reading(d, family, alpha), math.log1p(tau), effect)
     names = np.full(len(d), Ruling.CLEARED, dtype=object)
-    names[found.slower], names[found.faster], names[found.undecided] = Ruling.SLOWER, Ruling.FASTER, Ruling.UNDECIDED
-    return list(zip(names.tolist(), found.blocks.tolist(), strict=True))
+    names[ends.slower], names[ends.faster], names[ends.undecided] = Ruling.SLOWER, Ruling.FASTER, Ruling.UNDECIDED
+    return list(zip(names.tolist(), ends.blocks.tolist(), strict=True))
 
 
 @pytest.mark.parametrize("effect", [0.0, 0.006, 0.011, -0.02, 0.03])
@@ -44,11 +44,11 @@ def test_it_ends_every_duel_as_looks_does(effect, spread):
 def test_all_four_ends_come_up_among_the_duels_that_are_compared():
     rng = np.random.default_rng(7)
     d = rng.normal(0, 0.004, (300, 4, 12)) + rng.normal(0, 0.008, (300, 1, 1)) + rng.normal(0, 0.006, (300, 4, 1))
-    found = _by_rule(d, 0.005)
+    rule = _by_rule(d, 0.005)
 
-    assert found == [_by_looks(own, 0.005) for own in d]
-    assert {answer for answer, _ in found} == {Ruling.CLEARED, Ruling.SLOWER, Ruling.FASTER, Ruling.UNDECIDED}
-    assert {blocks for _, blocks in found} == {4, 12, 24, 48}
+    assert rule == [_by_looks(own, 0.005) for own in d]
+    assert {answer for answer, _ in rule} == {Ruling.CLEARED, Ruling.SLOWER, Ruling.FASTER, Ruling.UNDECIDED}
+    assert {blocks for _, blocks in rule} == {4, 12, 24, 48}
 
 
 def test_a_family_too_large_for_any_verdict_gives_none():
@@ -84,11 +84,11 @@ def _shifts(spread, count=48, seed=3):
 def test_the_spread_is_that_of_the_blocks_whatever_their_level():
     shifts = _shifts(0.002)
 
-    found = many_duels.noise([0.3 + shift for shift in shifts], 0.01, ALPHA, 30)
+    noise = many_duels.noise([0.3 + shift for shift in shifts], 0.01, ALPHA, 30)
 
-    assert found.blocks == 48
-    assert found.spread == pytest.approx(np.std(shifts, ddof=1))
-    assert found.smallest == many_duels.noise(shifts, 0.01, ALPHA, 30).smallest
+    assert noise.blocks == 48
+    assert noise.spread == pytest.approx(np.std(shifts, ddof=1))
+    assert noise.smallest == many_duels.noise(shifts, 0.01, ALPHA, 30).smallest
 
 
 def test_the_noisier_the_blocks_the_larger_is_what_a_duel_sees():

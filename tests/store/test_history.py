@@ -95,7 +95,7 @@ def test_every_line_stands_alone_and_fits_the_published_schema(path):
     lines = path.read_text().splitlines()
 
     assert len(lines) == 3
-    assert [fault for each in lines for fault in faults(json.loads(each), "history.schema.json")] == []
+    assert [fault for line in lines for fault in faults(json.loads(line), "history.schema.json")] == []
 
 
 def test_the_last_hundred_runs_are_kept(path):
@@ -330,9 +330,9 @@ def test_a_renamed_op_goes_on_with_its_old_history(path):
     folder = path.parent.parent
     append_history(folder, KEY, "row_softmax", accepted(3, renamed_from=OP))
 
-    found = read_history(folder, KEY, "row_softmax")
+    history = read_history(folder, KEY, "row_softmax")
 
-    assert names(found) == ["run0", "run1", "run2", "run3"]
+    assert names(history) == ["run0", "run1", "run2", "run3"]
     assert names(read_history(folder, KEY, "row_softmax", follow=False)) == ["run3"]
 
 
@@ -356,7 +356,7 @@ def _spoiled(data, rng):
 def test_whatever_a_file_holds_reading_never_fails_and_writing_loses_no_run(path, seed):
     path.write_bytes(_spoiled(path.read_bytes(), random.Random(seed)))
     before, read_before = path.read_bytes(), names(read(path))
-    assert all(sentence(each) for each in read(path).problems)
+    assert all(sentence(problem) for problem in read(path).problems)
 
     refusal = None
     try:

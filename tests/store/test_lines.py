@@ -96,9 +96,9 @@ def test_cases_that_nothing_could_be_said_about_are_kept_by_name():
         Judgement("other", Suite.PERFORMANCE, "n=3", Verdict.INCONCLUSIVE, (Reason("x"),)),
     ]
 
-    found = make_line("softmax", run_of(case("n=1"), case("n=2")), Judgements(tuple(rows)), (), Epoch("why", ("n=1",)))
+    line = make_line("softmax", run_of(case("n=1"), case("n=2")), Judgements(tuple(rows)), (), Epoch("why", ("n=1",)))
 
-    assert (found.cases, found.inconclusive, found.epoch) == ((), ("n=1",), None)
+    assert (line.cases, line.inconclusive, line.epoch) == ((), ("n=1",), None)
 
 
 def control(same=True, duelled=True, failure=None):
@@ -154,13 +154,13 @@ def counted(*pairs, **changes):
     """Of a run with these cases and their verdicts: counts by board."""
     cases = tuple(each for each, _ in pairs)
     rows = [judgement(each.case, verdict) for each, verdict in pairs]
-    found = kept(run_of(*cases), *(each.case for each in cases), rows=rows, **changes)
-    return {each.board: (each.judged, each.inconclusive, each.suspects, each.overturned) for each in found.boards}
+    found = kept(run_of(*cases), *(case.case for case in cases), rows=rows, **changes)
+    return {board.board: (board.judged, board.inconclusive, board.suspects, board.overturned) for board in found.boards}
 
 
 def looks(name, *processes, board=None):
     blocks = tuple(block(at, 10.0, process=process) for at, process in enumerate(processes))
-    return case(name, blocks=tuple(replace(each, board=board) for each in blocks))
+    return case(name, blocks=tuple(replace(block, board=board) for block in blocks))
 
 
 def test_a_board_is_told_what_its_first_looks_came_to():
@@ -182,7 +182,7 @@ def test_each_board_of_a_run_has_counts_of_its_own_and_a_case_names_another_than
         "GPU-2": (1, 0, 0, 0),
     }
     found = kept(run_of(looks("a", 0), elsewhere), "a", "b")
-    assert [each.board for each in found.cases] == [None, "GPU-2"]
+    assert [case.board for case in found.cases] == [None, "GPU-2"]
 
 
 def test_what_time_ran_out_for_and_what_has_no_verdict_tell_of_no_board():

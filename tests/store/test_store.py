@@ -312,7 +312,7 @@ def test_launches_of_few_bytes_do_not_fill_the_memory(tmp_path, monkeypatch):
 
     assert launches.note is not None
     assert launches.note.kind == "launches_torn"
-    assert [len(each.us) for each in launches.rows] == [100_000] * 2
+    assert [len(row.us) for row in launches.rows] == [100_000] * 2
 
 
 def test_a_copy_of_a_run_takes_no_other_files(tmp_path):

@@ -56,7 +56,7 @@ def sample(kind: typing.Any) -> typing.Any:
         return {"name": sample(inner[1])}
     if dataclasses.is_dataclass(kind):
         hints = typing.get_type_hints(kind, include_extras=True)
-        given = {each.name: sample(hints[each.name]) for each in dataclasses.fields(kind)}
+        given = {field.name: sample(hints[field.name]) for field in dataclasses.fields(kind)}
         return kind(**given | ({"format": FORMAT} if "format" in given else {}))
     if issubclass(kind, enum.Enum):
         return list(kind)[-1]
@@ -168,13 +168,13 @@ def test_every_kept_file_is_known_and_every_format_has_some():
 
 
 def test_launches_of_format_1_are_read_though_their_lines_name_no_format():
-    found = read_launches(STORED / "format-1" / "reports")
+    launches = read_launches(STORED / "format-1" / "reports")
 
-    assert found.note is None
-    assert {row.format for row in found.rows} == {1}
-    assert {row.arm for row in found.rows} == {"kernel", "reference", "base"}
-    assert len(found.rows) == 2 * 24 * 3
-    assert all(len(row.us) >= 25 for row in found.rows)
+    assert launches.note is None
+    assert {row.format for row in launches.rows} == {1}
+    assert {row.arm for row in launches.rows} == {"kernel", "reference", "base"}
+    assert len(launches.rows) == 2 * 24 * 3
+    assert all(len(row.us) >= 25 for row in launches.rows)
 
 
 @pytest.mark.parametrize(

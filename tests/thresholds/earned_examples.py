@@ -60,4 +60,4 @@ def understood(file, content):
 
 
 def values(file):
-    return {(each.case, each.key): each.value for each in file.values}
+    return {(value.case, value.key): value.value for value in file.values}

@@ -17,8 +17,8 @@ CASE = "rows=7,dtype=float16"
 
 def limits(earned=None, entries=(), commanded=None, **written):
     own = OpThresholds(CaseThresholds(**written))
-    found = Thresholds(ops={"softmax": own}, commanded=commanded or {})
-    return replace(found, earned={"softmax": {CASE: earned or {}}}, loosened={"softmax": tuple(entries)})
+    thresholds = Thresholds(ops={"softmax": own}, commanded=commanded or {})
+    return replace(thresholds, earned={"softmax": {CASE: earned or {}}}, loosened={"softmax": tuple(entries)})
 
 
 def relaxed(key, to=None, case=None):

@@ -182,10 +182,10 @@ def test_where_a_value_comes_from_is_known(tmp_path, files, layers, origin):
 def test_an_allowed_slow_down_lowers_every_target_of_speed_and_no_other_limit():
     limits = CaseThresholds(speedup=1.5, bandwidth_share=0.9, compile_s=2.0, max_abs=0.1, peak_memory=0.1)
 
-    found = limits.widen(0.5)
+    widen = limits.widen(0.5)
 
-    assert (found.speedup, found.bandwidth_share) == (1.0, pytest.approx(0.6))
-    assert (found.compile_s, found.max_abs, found.peak_memory) == (2.0, 0.1, 0.1)
+    assert (widen.speedup, widen.bandwidth_share) == (1.0, pytest.approx(0.6))
+    assert (widen.compile_s, widen.max_abs, widen.peak_memory) == (2.0, 0.1, 0.1)
     assert CaseThresholds().widen(0.5).bandwidth_share is None
 
 

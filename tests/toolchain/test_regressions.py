@@ -30,7 +30,7 @@ def _judge(regression):
     """The verdict about a kernel, and the figures that got worse."""
 
     def op(binaries):
-        launches = tuple(LaunchIdentity(each.name, each.artefact, (8,)) for each in binaries)
+        launches = tuple(LaunchIdentity(binary.name, binary.artefact, (8,)) for binary in binaries)
         case = StaticCase("n=4096", Identity(launches=launches, inputs="digest"), binaries)
         return (StaticOp(regression.op, regression.target, (case,)),)
 

@@ -210,7 +210,7 @@ def test_a_program_has_only_the_rights_that_are_left_to_it_and_can_get_no_more(o
     read = "found = dict(line.split(':') for line in open('/proc/self/status'))"
     said = attempt(own, read, "print(*(found['Cap' + name].strip() for name in ('Eff', 'Prm', 'Bnd')))", by=by)
 
-    effective, permitted, bounds = (int(each, 16) for each in said.split())
+    effective, permitted, bounds = (int(part, 16) for part in said.split())
     assert not any((effective | permitted) >> each & 1 for each in confine.CAPABILITIES)
     assert (effective, permitted) == ((bounds, bounds) if os.getuid() == 0 else (0, 0))
 

@@ -114,13 +114,13 @@ def on_board(uuid):
 
 
 def test_blocks_of_another_board_than_the_runs_name_it():
-    found = Gathered(first_look().op_run(), board="GPU-0")
+    gathered = Gathered(first_look().op_run(), board="GPU-0")
     for message in (on_board("GPU-1"), Measured(CASE, block(0, process=1), {})):
-        found.hear(message)
+        gathered.hear(message)
     for message in (on_board("GPU-0"), Measured(CASE, block(0, process=2), {})):
-        found.hear(message)
+        gathered.hear(message)
 
-    (case,) = found.op_run().performance
+    (case,) = gathered.op_run().performance
     assert [(block.process, block.board) for block in case.blocks] == [(0, None), (0, None), (1, "GPU-1"), (2, None)]
 
 

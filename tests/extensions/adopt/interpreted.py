@@ -20,7 +20,7 @@ for op in ops:
         verify(suite, device, check, lambda error, folder=folder: describe_exception(error, folder))
         for check in checks(suite, 7, pattern)
     ]
-    failed = [each for each in results if each.failure]
+    failed = [result for result in results if result.failure]
     failures = [f"{each.case} {each.values} {each.failure.kind} {dict(each.failure.facts)}" for each in failed]
-    told[op] = [sum(each.unchecked is None for each in results), failures]
+    told[op] = [sum(result.unchecked is None for result in results), failures]
 print(json.dumps(told))

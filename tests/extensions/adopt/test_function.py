@@ -60,8 +60,8 @@ def made(said, tmp_path_factory) -> Path:
     return root
 
 
-def kinds(found: Sketch) -> set[str]:
-    return {reason.kind for reason in found.look}
+def kinds(sketch: Sketch) -> set[str]:
+    return {reason.kind for reason in sketch.look}
 
 
 def test_made_ops_obey_the_contract(made):

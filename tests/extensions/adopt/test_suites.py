@@ -127,8 +127,8 @@ def said(tmp_path_factory) -> dict[str, Any]:
     return {**rehearse(wanted), "root": root}
 
 
-def cases(found: Sketch, part: str) -> list[str]:
-    chosen = found.suites.cases if part == "accuracy" else found.suites.speed
+def cases(sketch: Sketch, part: str) -> list[str]:
+    chosen = sketch.suites.cases if part == "accuracy" else sketch.suites.speed
     return [",".join(f"{name}={value}" for name, value in case.items()).replace("torch.", "") for case in chosen]
 
 

@@ -92,11 +92,11 @@ def test_noise_is_no_gain_and_what_is_slower_scores_less_than_the_best(faster, m
     ],
 )
 def test_a_candidate_without_the_right_answer_scores_nothing_and_is_told_why(search, before, after, verdict, said):
-    found = search(before, after)
+    match = search(before, after)
 
-    assert found.metrics == {"combined_score": 0.0, "correct": 0.0, "kept": 0.0}
-    assert found.artifacts["verdict"] == verdict
-    assert said in found.artifacts["reasons"]
+    assert match.metrics == {"combined_score": 0.0, "correct": 0.0, "kept": 0.0}
+    assert match.artifacts["verdict"] == verdict
+    assert said in match.artifacts["reasons"]
 
 
 def test_the_work_tree_stays_as_it_is(faster):
@@ -115,7 +115,7 @@ def test_candidates_that_come_at_once_are_judged_one_after_the_other(search):
         asked = [pool.submit(search, after=f"US_PER_MEGABYTE = {us}", name=f"{us}.py") for us in (330.0, 340.0)]
         found = [each.result().metrics["combined_score"] for each in asked]
 
-    assert [each.number for each in rounds(search.project.root)] == [1, 2]
+    assert [round_.number for round_ in rounds(search.project.root)] == [1, 2]
     assert 1.0 > found[0] > found[1]
 
 

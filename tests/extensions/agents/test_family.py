@@ -34,8 +34,8 @@ def duels(rng, count, effect=0.0, bias=0.0):
 
 
 def keep(d, place, cases):
-    found = many_duels.ends(many_duels.reading(d, cases * weigh_round(place), ALPHA), TAU)
-    return found.faster & ~found.slower
+    ends = many_duels.ends(many_duels.reading(d, cases * weigh_round(place), ALPHA), TAU)
+    return ends.faster & ~ends.slower
 
 
 @pytest.mark.parametrize("bias", [0.0, 0.002])
@@ -76,7 +76,7 @@ def test_the_intervals_of_a_series_hold_the_truth_together(processes, bias):
             rounds.append(
                 average_gains([exact.to_ratio(noise.interval(each, confidence)) for each in seen], confidence)
             )
-        held += all(each.low <= gain <= each.high for each in rounds)
+        held += all(round_.low <= gain <= round_.high for round_ in rounds)
 
     assert held >= 190
 

@@ -28,8 +28,8 @@ def made(number, verdict="kept", **options):
 
 
 def keep(folder, *rounds):
-    for each in rounds:
-        append_round(folder, each)
+    for round_ in rounds:
+        append_round(folder, round_)
     return read_logbook(folder)
 
 
@@ -55,8 +55,8 @@ def test_a_line_that_cannot_be_read_is_named_and_everything_else_goes_on(tmp_pat
 
     found = keep(tmp_path, made(3))
 
-    assert [each.number for each in found.rounds] == [1, 3]
-    assert [(each.kind, each.facts["line"]) for each in found.problems] == [("logbook_damaged", 2)]
+    assert [round_.number for round_ in found.rounds] == [1, 3]
+    assert [(problem.kind, problem.facts["line"]) for problem in found.problems] == [("logbook_damaged", 2)]
     assert (tmp_path / FILE).read_bytes().split(b"\n")[1] == torn
     assert found.next_number == 5
 
@@ -65,7 +65,7 @@ def test_a_line_that_a_merge_left_twice_counts_once(tmp_path):
     keep(tmp_path, made(1))
     (tmp_path / FILE).write_bytes((tmp_path / FILE).read_bytes() * 2)
 
-    assert [each.number for each in read_logbook(tmp_path).rounds] == [1]
+    assert [round_.number for round_ in read_logbook(tmp_path).rounds] == [1]
 
 
 def test_rounds_of_two_branches_get_numbers_of_their_own_and_keep_whom_they_were_compared_with(tmp_path):
@@ -87,10 +87,10 @@ def test_a_logbook_that_cannot_be_written_is_an_error(tmp_path):
 
 
 def test_the_logbook_in_the_docs_can_be_read():
-    found = read_logbook(Path(__file__).parents[3] / "docs" / "example-rounds")
+    logbook = read_logbook(Path(__file__).parents[3] / "docs" / "example-rounds")
 
-    assert [str(each.verdict) for each in found.rounds] == ["kept", "slower", "slower", "slower", "kept"]
-    assert not found.problems
+    assert [str(round_.verdict) for round_ in logbook.rounds] == ["kept", "slower", "slower", "slower", "kept"]
+    assert not logbook.problems
 
 
 def test_patterns_are_counted_from_what_was_judged():
@@ -150,23 +150,23 @@ def test_files_of_the_work_tree_become_a_commit_and_nothing_else_changes(reposit
     git(repository, "add", "inner/other.py")
     before = git(repository, "status", "--porcelain")
 
-    found = keep_files(repository / "inner", head, ["kernel.py", "old.json", "new *.json"], "said\n", "refs/perfci/a/1")
+    files = keep_files(repository / "inner", head, ["kernel.py", "old.json", "new *.json"], "said\n", "refs/perfci/a/1")
 
-    assert git(repository, "rev-parse", "refs/perfci/a/1") == found
-    assert git(repository, "rev-parse", f"{found}^") == head == git(repository, "rev-parse", "HEAD")
-    changed = git(repository, "diff", "--name-status", head, found).split("\n")
+    assert git(repository, "rev-parse", "refs/perfci/a/1") == files
+    assert git(repository, "rev-parse", f"{files}^") == head == git(repository, "rev-parse", "HEAD")
+    changed = git(repository, "diff", "--name-status", head, files).split("\n")
     assert changed == ["M\tinner/kernel.py", "A\tinner/new *.json", "D\tinner/old.json"]
-    assert git(repository, "log", "-1", "--format=%an %s", found) == "perfci said"
+    assert git(repository, "log", "-1", "--format=%an %s", files) == "perfci said"
     assert git(repository, "status", "--porcelain") == before
 
 
 def test_it_is_kept_by_its_ref_when_git_collects_what_nobody_needs(repository):
     (repository / "inner" / "kernel.py").write_text("new")
-    found = keep_files(repository, "HEAD", ["inner/kernel.py"], "said\n", "refs/perfci/a/1")
+    files = keep_files(repository, "HEAD", ["inner/kernel.py"], "said\n", "refs/perfci/a/1")
 
     git(repository, "gc", "-q", "--prune=now")
 
-    assert git(repository, "show", f"{found}:inner/kernel.py") == "new"
+    assert git(repository, "show", f"{files}:inner/kernel.py") == "new"
 
 
 def test_no_hook_or_filter_of_the_repository_runs(repository, tmp_path):

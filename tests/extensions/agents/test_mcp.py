@@ -44,7 +44,7 @@ def talk(project, conversation, *options):
     from mcp import Client  # takes as long to import as a test
     from mcp.server.mcpserver import MCPServer
 
-    found = Future()
+    future = Future()
 
     async def meet(server):
         async with Client(server) as client:
@@ -52,14 +52,14 @@ def talk(project, conversation, *options):
 
     def serve(server, _transport):
         try:
-            found.set_result(asyncio.run(meet(server)))
+            future.set_result(asyncio.run(meet(server)))
         except BaseException as error:
-            found.set_exception(error)
+            future.set_exception(error)
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(MCPServer, "run", serve)
         assert project.perfci("mcp", "--device", "fake", *options).code == 0
-    return found.result()
+    return future.result()
 
 
 async def ask(client, name, **arguments):

@@ -152,7 +152,7 @@ NEW = CompiledKernel("_copy", registers=48, shared_bytes=0, warps=8, stages=3, c
 
 
 def changes(*cases):
-    return [(each.name, each.was, each.now) for each in list_changes(cases)]
+    return [(change.name, change.was, change.now) for change in list_changes(cases)]
 
 
 GRID = Reason("launch_changed", {"kernel": "_copy", "what": "grid", "before": "(8, 1, 1)", "after": "(4, 1, 1)"})

@@ -116,8 +116,8 @@ def test_an_equal_and_a_slower_kernel_are_not_kept_and_the_way_back_is_shown(kep
     slower = attempt(kept, 312.0)
 
     assert (equal.code, slower.code) == (3, 3)
-    assert [each.verdict for each in rounds(kept)] == ["kept", "equal", "slower"]
-    assert [each.best for each in rounds(kept)] == [0, 1, 1]
+    assert [round_.verdict for round_ in rounds(kept)] == ["kept", "equal", "slower"]
+    assert [round_.best for round_ in rounds(kept)] == [0, 1, 1]
     assert kinds(last(kept)) == ["round_unpromising"]  # one process was enough
     command = next(line.strip() for line in slower.out.splitlines() if "git restore" in line)
     git(kept.root, *shlex.split(command)[1:])
@@ -158,10 +158,10 @@ def test_a_wrong_kernel_and_one_that_raises_are_stored_and_never_kept(kernel):
     raised = attempt(kernel)
 
     assert (wrong.code, raised.code) == (2, 2)
-    assert [(each.verdict, each.place, bool(each.commit)) for each in rounds(kernel)] == [
+    assert [(round_.verdict, round_.place, bool(round_.commit)) for round_ in rounds(kernel)] == [
         ("wrong", 1, True), ("error", 2, True),
     ]  # fmt: skip
-    assert all(case.us is None for each in rounds(kernel) for case in each.cases)
+    assert all(case.us is None for round_ in rounds(kernel) for case in round_.cases)
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_a_target_that_is_out_of_reach_changes_nothing_and_costs_no_further_proc
     first = processes(kernel)
     attempt(kernel, 300.5)
 
-    assert [each.verdict for each in rounds(kernel)] == ["kept", "equal"]
+    assert [round_.verdict for round_ in rounds(kernel)] == ["kept", "equal"]
     assert (first, processes(kernel)) == ({0, 1}, {0})  # as few as the duel's rule allows
 
 
@@ -252,8 +252,8 @@ def test_another_file_that_the_op_imports_is_refused_and_one_that_ops_share_is_a
         attempt(kernel)
         path.write_text("FACTOR = 1.0\n")
 
-    assert [each.verdict for each in rounds(kernel)] == ["refused", "slower"]
-    assert [each.files for each in rounds(kernel)] == [("lib.py",), ("kernels/_shared.py",)]
+    assert [round_.verdict for round_ in rounds(kernel)] == ["refused", "slower"]
+    assert [round_.files for round_ in rounds(kernel)] == [("lib.py",), ("kernels/_shared.py",)]
 
 
 def test_the_same_files_get_no_second_chance(kernel):
@@ -276,7 +276,7 @@ def test_a_spent_budget_is_said_and_can_be_raised(kernel):
     assert len(rounds(kernel)) == 1
     (kernel.root / "pyproject.toml").write_text(settings.replace("1", "2", 1))
     attempt(kernel, 340.0)
-    assert [(each.verdict, each.place) for each in rounds(kernel)] == [("slower", 1), ("slower", 2)]
+    assert [(round_.verdict, round_.place) for round_ in rounds(kernel)] == [("slower", 1), ("slower", 2)]
 
 
 def test_a_second_round_at_once_is_told_of_the_first(kernel):
@@ -311,7 +311,7 @@ def test_a_device_that_another_run_holds_is_an_error_that_costs_no_round(kernel,
     assert (last(kernel).verdict, kinds(last(kernel))) == ("error", ["device_taken"])
     assert attempt(kernel).code == 3  # not refused as tried before
     # It counts for the correction, as does whatever was tried, but not for the budget.
-    assert [each.place for each in rounds(kernel)] == [1, 2]
+    assert [round_.place for round_ in rounds(kernel)] == [1, 2]
 
 
 def test_an_op_that_the_start_does_not_have_is_refused(kernel):
@@ -343,7 +343,7 @@ def test_a_torn_last_line_survives_and_the_next_number_is_new(kept):
     shown = kept.perfci("brief", "scale", "--rounds")
 
     assert path.read_bytes().split(b"\n")[1] == torn
-    assert [(each.number, each.best) for each in rounds(kept)] == [(1, 0), (3, 1)]
+    assert [(round_.number, round_.best) for round_ in rounds(kept)] == [(1, 0), (3, 1)]
     assert shown.code == 3 and "line 2, is damaged" in " ".join(shown.out.split())
 
 
@@ -374,8 +374,8 @@ def test_a_history_by_rounds_has_a_table_a_picture_and_a_record(kept):
     assert "1 of 3 rounds" in record and "![scale](scale.png)" in record
     assert record.count("git show") == 2  # a refused round has no commit
     assert (folder / "scale.png").read_bytes().startswith(b"\x89PNG")
-    found = json.loads(kept.perfci("brief", "scale", "--rounds", "--format", "json").out)
-    assert [each["verdict"] for each in found["ops"][0]["rounds"]] == verdicts
+    loads = json.loads(kept.perfci("brief", "scale", "--rounds", "--format", "json").out)
+    assert [load["verdict"] for load in loads["ops"][0]["rounds"]] == verdicts
 
 
 def test_ops_without_rounds_are_left_out_unless_they_are_named(kernel):

@@ -189,7 +189,7 @@ def bisected(tmp_path, workers):
 
 def culprits(bisected):
     """Numbers of the commits that are named, or of all suspects."""
-    return [tuple(bisected.ids.index(one.id) for one in each.suspects) for each in bisected.found.culprits]
+    return [tuple(bisected.ids.index(one.id) for one in culprit.suspects) for culprit in bisected.found.culprits]
 
 
 def sides(bisected):
@@ -280,7 +280,7 @@ def test_broken_commits_around_the_culprit_leave_a_range(bisected):
     broken = [(f"broken {n}", {KERNEL: kernel(50.0 + n, "broken")}) for n in range(3)]
     found = bisected([note(1), *broken, ("mended", {KERNEL: kernel(55.0)}), note(2)])
 
-    assert [set(each) for each in culprits(bisected)] == [{2, 3, 4, 5}]
+    assert [set(culprit) for culprit in culprits(bisected)] == [{2, 3, 4, 5}]
     assert culprits(bisected)[0][0] == 5
     assert found.culprits[0].confirmed is None
     assert 0.9 < found.culprits[0].sure < 1
@@ -292,7 +292,7 @@ def test_two_culprits_share_the_loss_and_both_are_named(bisected):
     )
 
     assert culprits(bisected) == [(2,), (5,)]
-    assert [each.own.value for each in found.culprits] == pytest.approx([0.03, 0.029], abs=0.006)
+    assert [culprit.own.value for culprit in found.culprits] == pytest.approx([0.03, 0.029], abs=0.006)
     assert Rating.PART in sides(bisected).values()
 
 

@@ -26,10 +26,10 @@ def _own_git(monkeypatch, tmp_path):
 
 def files_of(project):
     """The demo's project, with what git is not to see."""
-    found = {
+    files = {
         str(path.relative_to(project.root)): path.read_text() for path in project.root.rglob("*") if path.is_file()
     }
-    return {**found, ".gitignore": "reports/\n__pycache__/\n"}
+    return {**files, ".gitignore": "reports/\n__pycache__/\n"}
 
 
 def notes(number):
@@ -102,8 +102,8 @@ def test_what_is_installed_from_the_work_tree_is_each_revisions_own(project, edi
     answer = project.perfci(
         "bisect", "scale", "--against", ids[0], "--bad", ids[2], "--device", "fake", "--seed", "7", "--format", "json"
     )
-    found = json.loads(answer.out)
+    told = json.loads(answer.out)
 
-    assert found["culprits"][0]["suspects"][0]["commit"] == ids[1], answer.err
-    assert found["change"]["value"] == pytest.approx(0.073, abs=0.01)
-    assert [each["name"] for each in found["culprits"][0]["files"]] == ["lib/speeds.py"]
+    assert told["culprits"][0]["suspects"][0]["commit"] == ids[1], answer.err
+    assert told["change"]["value"] == pytest.approx(0.073, abs=0.01)
+    assert [load["name"] for load in told["culprits"][0]["files"]] == ["lib/speeds.py"]

@@ -38,11 +38,11 @@ class History:
         return sum(cost for at, cost in self.loss.items() if at <= int(commit))
 
     def duel(self, commit, against, processes):
-        known = self.duels.setdefault((commit, against), [])
-        while len(known) < processes:
+        pair = self.duels.setdefault((commit, against), [])
+        while len(pair) < processes:
             shift = self.level(commit) - self.level(against) + self._bias()
-            known.append(tuple(self.random.gauss(shift, self.block) for _ in range(12)))
-        return Shown(tuple(known[:processes]))
+            pair.append(tuple(self.random.gauss(shift, self.block) for _ in range(12)))
+        return Shown(tuple(pair[:processes]))
 
     def _bias(self):
         wide = math.sqrt(self.random.gammavariate(1.5, 2) / 3) if self.heavy else 1.0
@@ -147,12 +147,12 @@ def _most(expected):
 def test_a_duel_strays_no_more_often_than_its_chance_says(heavy, processes):
     history = History({}, 5, process=strays.BIAS / math.sqrt(3) if heavy else strays.BIAS)
     history.heavy = heavy
-    known = Stray(history.block)
+    stray = Stray(history.block)
     duels = [history.duel(str(number), "0", processes) for number in range(1500)]
 
     for distance in (0.002, 0.003, 0.005):
         beyond = sum(duel.shift > distance for duel in duels)
-        assert beyond <= _most(len(duels) * known.chance(distance, duels[0]))
+        assert beyond <= _most(len(duels) * stray.chance(distance, duels[0]))
 
 
 def test_noise_is_learnt_from_all_duels_and_never_below_what_devices_showed():
@@ -168,10 +168,10 @@ def test_noise_is_learnt_from_all_duels_and_never_below_what_devices_showed():
 
 def test_an_interval_covers_the_change_in_95_of_100_duels():
     history = History({1: 0.02}, 3, process=strays.BIAS)
-    known = Stray(history.block)
-    intervals = [known.interval(History({1: 0.02}, seed, process=strays.BIAS).duel("1", "0", 2)) for seed in range(400)]
+    stray = Stray(history.block)
+    intervals = [stray.interval(History({1: 0.02}, seed, process=strays.BIAS).duel("1", "0", 2)) for seed in range(400)]
 
-    covered = sum(each.low <= 0.02 <= each.high for each in intervals) / len(intervals)
+    covered = sum(interval.low <= 0.02 <= interval.high for interval in intervals) / len(intervals)
     assert 0.92 <= covered <= 0.99
 
 

@@ -124,9 +124,9 @@ def test_a_merged_branch_is_searched_and_with_first_parent_its_merge_stands_for_
 def test_only_commits_that_touch_the_paths_are_tried(repository):
     commits = line(repository, 10)
 
-    found = list_halving(repository, [commits[0]], commits[-1], ["kernel"])
+    halving = list_halving(repository, [commits[0]], commits[-1], ["kernel"])
 
-    assert set(found) == {commits[3], commits[6], commits[9]}
+    assert set(halving) == {commits[3], commits[6], commits[9]}
     assert list_halving(repository, [commits[0]], commits[2], ["kernel"]) == ()
 
 

@@ -102,7 +102,7 @@ def test_a_loss_that_was_accepted_since_the_release_is_the_new_measure(released)
 
     quiet = released.duel(code=0)
     assert quiet.verdicts("scale") == {"UNCHANGED"}
-    held = {(each.op, each.commit, each.since) for each in released.run.plan.again.cases}
+    held = {(case.op, case.commit, case.since) for case in released.run.plan.again.cases}
     assert held == {("relu", released.first, None), ("scale", crept, "agreed in !7")}
 
     released.creep()
@@ -114,7 +114,7 @@ def test_a_loss_that_was_accepted_since_the_release_is_the_new_measure(released)
 
     git(released.root, "tag", "v2", "HEAD~1")
     since = released.duel("scale")
-    assert {each.commit for each in released.run.plan.again.cases} == {git(released.root, "rev-parse", "v2").strip()}
+    assert {case.commit for case in released.run.plan.again.cases} == {git(released.root, "rev-parse", "v2").strip()}
     assert "REGRESSED" not in since.verdicts("scale"), "the release has the accepted loss"
 
 

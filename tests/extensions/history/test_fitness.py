@@ -60,13 +60,13 @@ def read(where):
 
 
 def part(where, name):
-    return next(each for each in read(where).parts if each.title.startswith(name))
+    return next(part for part in read(where).parts if part.title.startswith(name))
 
 
 def test_a_release_of_which_everything_was_looked_at_is_fit(where):
     found = read(where)
 
-    assert {each.title.partition(",")[0]: each.gate for each in found.parts} == dict.fromkeys(
+    assert {part.title.partition(",")[0]: part.gate for part in found.parts} == dict.fromkeys(
         ("Check", "Creep since the last release", "Soak", "Chains", "Coverage of suites"), Gate.OK
     )
     assert (found.gate, found.release) == (Gate.OK, "v1.0")
@@ -102,7 +102,7 @@ def test_what_is_of_another_commit_says_nothing_about_this_one(where):
     (where.root / "kernels" / "relu" / "relu_triton.py").write_text("# other")
     commit_all(where.root)
 
-    assert {each.gate for each in read(where).parts} == {None}
+    assert {part.gate for part in read(where).parts} == {None}
     assert "which is checked out: run it again" in part(where, "Soak").said[0]
 
 

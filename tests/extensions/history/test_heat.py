@@ -42,9 +42,9 @@ def test_without_a_release_it_goes_over_all_runs():
 
 @pytest.mark.parametrize("times", [[], [10], [10, 10, 10, 10]])
 def test_there_is_none_without_a_run_after_the_release(times):
-    found = measure_heat(history(*times), V1)
+    heat = measure_heat(history(*times), V1)
 
-    assert (found.changes, found.worst, found.mean) == ({}, "", None)
+    assert (heat.changes, heat.worst, heat.mean) == ({}, "", None)
 
 
 def test_a_run_of_an_unknown_commit_lies_where_its_neighbours_do():
@@ -65,10 +65,10 @@ def test_the_worst_case_and_the_mean_are_of_all_cases():
         replace(run, cases=(*run.cases, figures(OTHER, us)))
         for run, us in zip(history(10, 10, 10, 10, 12.1), (20, 20, 20, 20, 20 / 1.21), strict=True)
     ]
-    found = measure_heat(runs, V1)
+    heat = measure_heat(runs, V1)
 
-    assert found.worst == CASE
-    assert found.mean == pytest.approx(0.0)
+    assert heat.worst == CASE
+    assert heat.mean == pytest.approx(0.0)
 
 
 def test_a_new_driver_and_an_accepted_loss_in_between_are_noted_and_a_new_board_is_not():
@@ -134,7 +134,7 @@ def test_an_alert_says_since_when_and_how_to_find_the_commit():
 
 
 def test_the_newest_verdict_counts_so_that_what_was_settled_is_no_alert():
-    assert [each.why for each in list_alerts([], [kept()])] == ["It was slower."]
+    assert [alert.why for alert in list_alerts([], [kept()])] == ["It was slower."]
     assert list_alerts([run_of(judged(Verdict.PASS))], [kept()]) == []
 
 
@@ -149,13 +149,15 @@ def test_what_fails_comes_first_and_then_what_changed_most():
         alert("x=1", Verdict.DRIFTED, Gate.WARNS, 0.9), alert("x=2", change=None, commits="c"), alert("x=3", change=0.2)
     ]  # fmt: skip
 
-    assert [each.case for each in sort_alerts(found, [])] == ["x=3", "x=2", "x=1"]
+    assert [alert.case for alert in sort_alerts(found, [])] == ["x=3", "x=2", "x=1"]
 
 
 def test_cases_of_an_op_that_are_alike_share_a_row():
-    found = sort_alerts([alert("x=1", change=0.1), alert("x=2", change=0.3), alert("x=3", kind="peak_memory_grew")], [])
+    alerts = sort_alerts(
+        [alert("x=1", change=0.1), alert("x=2", change=0.3), alert("x=3", kind="peak_memory_grew")], []
+    )
 
-    assert [(each.case, each.others) for each in found] == [("x=2", ("x=1",)), ("x=3", ())]
+    assert [(alert.case, alert.others) for alert in alerts] == [("x=2", ("x=1",)), ("x=3", ())]
 
 
 def test_a_step_of_a_case_with_a_verdict_adds_to_that():
@@ -163,6 +165,6 @@ def test_a_step_of_a_case_with_a_verdict_adds_to_that():
         alert(state="stepped", gate=Gate.WARNS, why="A step."),
         alert(OTHER, "stepped", Gate.WARNS, why="Another."),
     ]
-    found = sort_alerts([alert()], steps)
+    alerts = sort_alerts([alert()], steps)
 
-    assert [(each.case, each.why) for each in found] == [(CASE, "Slower. A step."), (OTHER, "Another.")]
+    assert [(alert.case, alert.why) for alert in alerts] == [(CASE, "Slower. A step."), (OTHER, "Another.")]

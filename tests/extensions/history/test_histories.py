@@ -30,8 +30,8 @@ def nights(root):
 
 
 def keep(root, *runs, op="softmax", key=KEY):
-    for each in runs:
-        append_history(root / "baselines", key, op, each)
+    for kept in runs:
+        append_history(root / "baselines", key, op, kept)
 
 
 @pytest.fixture

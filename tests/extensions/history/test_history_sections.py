@@ -111,7 +111,7 @@ def test_a_run_takes_the_figures_of_its_history_along(tmp_path):
     for number in range(3):
         append_history(where.baselines, "nvidia-h200", "op", line(number, [op.stored[0]]))
 
-    found = add_accepted(op, run, where)
+    accepted = add_accepted(op, run, where)
 
-    assert [each.run for each in found.stored[0].before] == ["run0", "run1", "run2"]
-    assert found.stored[1].before == ()
+    assert [each.run for each in accepted.stored[0].before] == ["run0", "run1", "run2"]
+    assert accepted.stored[1].before == ()

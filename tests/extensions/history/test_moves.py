@@ -52,7 +52,9 @@ def test_each_case_tells_how_far_kernel_and_reference_moved():
     assert move.kernel.low < 0.05 < move.kernel.high
     assert move.reference.value == pytest.approx(0.04, abs=0.005)
     assert (move.before_us, move.after_us) == pytest.approx((50.0, 52.5), rel=0.005)
-    assert [(each.field, each.before, each.after) for each in found.differs] == [("device.driver", "580", "590")]
+    assert [(differ.field, differ.before, differ.after) for differ in found.differs] == [
+        ("device.driver", "580", "590")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -106,7 +108,7 @@ def test_a_step_holds_both_sides_and_how_far_each_case_moved():
 
     (step,) = found.steps
     assert (step.date, step.why) == ("2026-03-01T00:00:00Z", "driver 590")
-    assert [each.field for each in step.differs] == ["device.driver"]
+    assert [differ.field for differ in step.differs] == ["device.driver"]
     assert (step.before.run_ids, step.before.driver, step.before.boards) == (("old",), "580", ("GPU-1",))
     assert (step.after.run_ids, step.after.driver, step.after.commits) == (("new",), "590", ("c" * 40,))
     assert step.after.packages == {"torch": "2.11"}

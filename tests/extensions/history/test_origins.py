@@ -47,13 +47,13 @@ def shown(project, **options):
 
 
 def value(found, key, case=None, part=""):
-    return next(each for each in found.values if (each.key, each.case, each.part) == (key, case, part))
+    return next(value for value in found.values if (value.key, value.case, value.part) == (key, case, part))
 
 
 def test_every_key_has_its_place(project):
     found = shown(project)
 
-    assert {each.key for each in found.values} == set(CaseThresholds.__dataclass_fields__) - STORED_KEYS
+    assert {value.key for value in found.values} == set(CaseThresholds.__dataclass_fields__) - STORED_KEYS
     assert (str(value(found, "margin").origin), value(found, "margin").layer) == (
         "thresholds/default.yaml:2",
         Layer.FILE,
@@ -66,7 +66,7 @@ def test_every_key_has_its_place(project):
 def test_tau_of_a_case_is_that_of_its_length(project):
     found = shown(project, pattern="rows=*", key="tau")
 
-    assert [(each.case, each.value) for each in found.values] == [(CASE, 0.01), (OTHER, 0.03)]
+    assert [(value.case, value.value) for value in found.values] == [(CASE, 0.01), (OTHER, 0.03)]
 
 
 def test_a_relaxed_value_names_its_entry_and_what_has_ended_is_said(project):

@@ -25,7 +25,7 @@ def nights(tmp_path_factory):
 
 def trail(nights, case):
     run, _, found = nights
-    return next(each for each in past.list_trails(run.ops[0], run, found) if each.case == case)
+    return next(trail for trail in past.list_trails(run.ops[0], run, found) if trail.case == case)
 
 
 def told(nights, tmp_path, **changes):
@@ -69,7 +69,7 @@ def test_marks_have_the_commits_that_they_fall_between_and_what_explains_them(ni
     assert all(change.cause is Cause.ENVIRONMENT for change in marks[DRIVER].changes)
     assert (marks[LOSS].why, marks[LOSS].cases) == ("float32 accumulation for bfloat16, agreed in !412", (TAKEN,))
     step = next(
-        mark for mark in marks.values() if any(each.case == STEPPED for each in mark.changes) and not mark.fields
+        mark for mark in marks.values() if any(change.case == STEPPED for change in mark.changes) and not mark.fields
     )
     before, after = (found.runs[place].environment.commit[:12] for place in (examples.STEP - 1, examples.STEP))
     assert spell(past.tabulate_marks([step]).rows[0][2]) == f"`{before}` and `{after}`"

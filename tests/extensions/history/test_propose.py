@@ -81,8 +81,8 @@ class Job:
         created = f"2026-01-0{day}T00:00:00Z"
         runs = (BaselineRun(f"run-{created}", created, ENVIRONMENT),)
         blocks = tuple(BaselineBlock(runs[0].id, us, 2 * us, 0.7) for _ in range(4))
-        found = Baseline("softmax", "fake-one", "virtual", runs, tuple(BaselineCase(case, blocks) for case in cases))
-        return write_baseline(found, self.root / "baselines").read_bytes()
+        baseline = Baseline("softmax", "fake-one", "virtual", runs, tuple(BaselineCase(case, blocks) for case in cases))
+        return write_baseline(baseline, self.root / "baselines").read_bytes()
 
     def note(self, day=1):
         created = f"2026-01-0{day}T00:00:00Z"

@@ -51,7 +51,7 @@ def test_an_entry_again_takes_the_place_of_the_first(project):
     _, replaced = relax(project, **options(to="5 %"), day=DAY)
 
     assert replaced
-    assert [each.to for each in entries(project)] == [0.05]
+    assert [entry.to for entry in entries(project)] == [0.05]
 
 
 def test_without_a_value_it_goes_back_to_what_people_wrote(project):
@@ -133,7 +133,7 @@ def test_an_entry_is_put_in_and_every_other_line_stays(tmp_path, before):
     after, entries = put(tmp_path, before)
 
     assert [line for line in changed(before or b"", after) if line[0] == "-"] == []
-    mine = next(each for each in entries if each.key == "tau")
+    mine = next(entry for entry in entries if entry.key == "tau")
     assert (mine.to, mine.case, mine.why, mine.until) == (0.03, "rows=7,*", 'noisy: "new" driver', "2027-01-31")
 
 
@@ -141,7 +141,7 @@ def test_an_entry_of_the_same_key_case_and_device_gives_way(tmp_path):
     first, _ = put(tmp_path, b"speedup: 1.2\n")
     after, entries = put(tmp_path, first, Relaxed("softmax", "tau", "still", "2027-02-28", case="rows=7,*", to=0.04))
 
-    assert [(each.to, each.until) for each in entries] == [(0.04, "2027-02-28")]
+    assert [(entry.to, entry.until) for entry in entries] == [(0.04, "2027-02-28")]
     assert len(changed(first, after)) == 2
 
 

@@ -69,8 +69,8 @@ def creep(main, heard, workers):
 def held(run):
     """Op and case -> commit, why its epoch began, whether its files are the same, why it is not duelled."""
     return {
-        (each.op, each.case): (each.commit, each.since, each.same, each.failure and each.failure.kind)
-        for each in run.plan.again.cases
+        (case.op, case.case): (case.commit, case.since, case.same, case.failure and case.failure.kind)
+        for case in run.plan.again.cases
     }
 
 
@@ -82,7 +82,7 @@ def test_every_case_is_held_against_the_release(creep, commits, workers):
     run, judgements = creep()
 
     assert held(run) == {(op, case): (commits[0], None, False, None) for op in ("relu", "scale") for case in CASES}
-    assert {(each.op, each.commits, each.touching) for each in run.plan.again.cases} == {
+    assert {(case.op, case.commits, case.touching) for case in run.plan.again.cases} == {
         ("relu", 3, 2),
         ("scale", 3, 1),
     }

@@ -53,17 +53,17 @@ def stored(main):
 
     def write(dirty=(), **ops):
         for op, cases in ops.items():
-            known = dict.fromkeys(each for mine in cases.values() for each in mine)
+            unique = dict.fromkeys(each for mine in cases.values() for each in mine)
             environment = Environment(DEVICE, "virtual", "3.11", {}, "host", "Linux")
             runs = tuple(
                 BaselineRun(f"run-{index}", f"2026-01-0{index + 1}T00:00:00Z", replace(environment, commit=each))
-                for index, each in enumerate(known)
+                for index, each in enumerate(unique)
             )
             runs = tuple(
                 replace(run, environment=replace(run.environment, dirty=run.environment.commit in dirty))
                 for run in runs
             )
-            ids = dict(zip(known, runs, strict=True))
+            ids = dict(zip(unique, runs, strict=True))
             found = tuple(
                 BaselineCase(case, tuple(BaselineBlock(ids[each].id, 5.0, 5.0, 0.0) for each in mine))
                 for case, mine in cases.items()
@@ -100,7 +100,7 @@ def both(*commits):
 
 def why(run):
     """Case -> kind of why it is not duelled."""
-    return {(each.op, each.case): each.failure and each.failure.kind for each in run.plan.again.cases}
+    return {(case.op, case.case): case.failure and case.failure.kind for case in run.plan.again.cases}
 
 
 def test_cases_are_grouped_by_their_own_last_conclusive_commits(again, earlier, stored, commits, workers):
@@ -108,7 +108,7 @@ def test_cases_are_grouped_by_their_own_last_conclusive_commits(again, earlier, 
     stored(relu={CASES[0]: (first,), CASES[1]: (second,)}, scale=both(first, second))
     run, judgements = again(earlier())
 
-    held = {(each.op, each.case): each.commit for each in run.plan.again.cases}
+    held = {(case.op, case.case): case.commit for case in run.plan.again.cases}
     # relu is the same at its second commit and at HEAD, and is duelled anyway: it was inconclusive.
     assert held == {
         ("relu", CASES[0]): first,
@@ -116,7 +116,7 @@ def test_cases_are_grouped_by_their_own_last_conclusive_commits(again, earlier, 
         ("scale", CASES[0]): second,
         ("scale", CASES[1]): second,
     }
-    assert {(each.op, each.case) for each in run.plan.again.cases if each.same} == {("relu", CASES[1])}
+    assert {(case.op, case.case) for case in run.plan.again.cases if case.same} == {("relu", CASES[1])}
     first_looks = [(op, cases) for op, process, cases in workers.measured() if process == 0]
     assert sorted(first_looks) == [("relu", CASES[:1]), ("relu", CASES[1:]), ("scale", CASES)]
     assert run.plan.family == 4 and run.environment.commit == head
@@ -141,7 +141,7 @@ def test_a_case_without_a_baseline_is_duelled_against_the_runs_own_base(again, e
 
     found, _ = again(run)
 
-    assert {(each.op, each.commit) for each in found.plan.again.cases} == {("relu", commits[0]), ("scale", commits[0])}
+    assert {(case.op, case.commit) for case in found.plan.again.cases} == {("relu", commits[0]), ("scale", commits[0])}
 
 
 @pytest.mark.parametrize("verdict", [Verdict.PASS, Verdict.UNCHANGED, Verdict.DRIFTED, Verdict.REGRESSED])
@@ -155,14 +155,14 @@ def test_what_a_younger_base_answered_is_asked_again_where_files_changed(
     run = replace(run, plan=replace(run.plan, base=Base(head, "baseline", head[:10])))
 
     def decided(given, *told, **more):
-        found = decide(given, *told, **more)
-        rows = tuple(replace(row, verdict=verdict) for row in found.rows)
-        return replace(found, rows=rows) if given.id == run.id else found
+        test = decide(given, *told, **more)
+        rows = tuple(replace(row, verdict=verdict) for row in test.rows)
+        return replace(test, rows=rows) if given.id == run.id else test
 
     monkeypatch.setattr(importlib.import_module("perfci.extensions.history.retry"), "decide", decided)
-    found, _ = again(run)
+    test, _ = again(run)
 
-    asked = {(each.op, each.commit) for each in found.plan.again.cases}
+    asked = {(case.op, case.commit) for case in test.plan.again.cases}
     assert asked == (set() if verdict is Verdict.REGRESSED else {("scale", first)})
 
 

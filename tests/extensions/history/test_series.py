@@ -17,9 +17,9 @@ def points(*runs, case=CASE):
 
 
 def test_cases_stand_in_the_order_in_which_they_first_appear():
-    found = list_points([accepted(0, figures("b")), accepted(1, figures("a"), figures("b"))])
+    points = list_points([accepted(0, figures("b")), accepted(1, figures("a"), figures("b"))])
 
-    assert [(case, len(each)) for case, each in found.items()] == [("b", 2), ("a", 1)]
+    assert [(case, len(each)) for case, each in points.items()] == [("b", 2), ("a", 1)]
 
 
 def test_changes_are_against_the_run_before_and_the_first():
@@ -51,14 +51,14 @@ def test_a_point_knows_speedup_and_epoch():
 def test_another_driver_is_a_step_and_another_board_is_none():
     found = points(accepted(0), accepted(1, uuid="GPU-2"), accepted(2, uuid="GPU-2", driver="590"))
 
-    assert [[each.field for each in point.steps] for point in found] == [[], [], ["device.driver"]]
+    assert [[step.field for step in point.steps] for point in found] == [[], [], ["device.driver"]]
     assert [each.field for each in found[1].moved] == ["device.uuid"]
 
 
 def test_the_steps_of_a_whole_history_are_told_by_run():
     found = environment_steps([accepted(0), accepted(1, torch="2.13.0"), accepted(2, torch="2.13.0")])
 
-    assert {run: [each.field for each in fields] for run, fields in found.items()} == {"run1": ["packages.torch"]}
+    assert {run: [field.field for field in fields] for run, fields in found.items()} == {"run1": ["packages.torch"]}
 
 
 def storing(number, *stored, **surroundings):
@@ -69,12 +69,12 @@ def storing(number, *stored, **surroundings):
 
 def test_stored_tensors_have_points_of_their_own_with_changes_of_p99():
     runs = [storing(0, ("stored=a", 0.02), ("stored=b", 0.01)), storing(1, ("stored=a", 0.022)), accepted(2)]
-    found = list_points([*runs, storing(3, ("stored=a", 0.025))], stored=True)
+    points = list_points([*runs, storing(3, ("stored=a", 0.025))], stored=True)
 
-    assert {case: len(each) for case, each in found.items()} == {"stored=a": 3, "stored=b": 1}
-    changes = [point.since_last for point in found["stored=a"]]
+    assert {case: len(each) for case, each in points.items()} == {"stored=a": 3, "stored=b": 1}
+    changes = [point.since_last for point in points["stored=a"]]
     assert changes == [None, pytest.approx(0.1), pytest.approx(0.025 / 0.022 - 1)]
-    assert found["stored=a"][-1].since_first == pytest.approx(0.25)
+    assert points["stored=a"][-1].since_first == pytest.approx(0.25)
 
 
 def test_a_stored_tensor_is_held_against_runs_of_any_timer_and_driver():
@@ -82,7 +82,7 @@ def test_a_stored_tensor_is_held_against_runs_of_any_timer_and_driver():
     (found,) = list_points(runs, stored=True).values()
 
     assert found[-1].since_last == pytest.approx(0.5)
-    assert {each.field for each in found[-1].steps} >= {"device.driver"}
+    assert {step.field for step in found[-1].steps} >= {"device.driver"}
 
 
 @pytest.mark.parametrize(("before", "after"), [(0.0, 0.02), (None, 0.02), (0.02, None)])

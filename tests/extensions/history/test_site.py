@@ -309,10 +309,10 @@ def test_an_op_with_wrong_answers_is_one_alert_whatever_follows_from_them(exampl
         for row in rows
     ]  # fmt: skip
 
-    found = sort_alerts(list_alerts([(run, Judgements(rows))], stored), [])
-    shown = parsed(site.render_alerts(found, [], "p")).one("table", id="table")
+    alerts = sort_alerts(list_alerts([(run, Judgements(rows))], stored), [])
+    shown = parsed(site.render_alerts(alerts, [], "p")).one("table", id="table")
 
-    assert [(alert.op, alert.case) for alert in found] == [("gelu", ""), ("softmax", "")]
+    assert [(alert.op, alert.case) for alert in alerts] == [("gelu", ""), ("softmax", "")]
     assert [[*node.all("td")][2].text for node in shown.all("tbody")] == ["accuracy", "accuracy"]
 
 
@@ -324,4 +324,4 @@ def test_a_case_that_a_partial_run_left_alone_is_not_gone():
     page, _ = site.render_op(histories.kept((*runs[:-1], partly)))
 
     cases = [node.attributes for node in parsed(page).all("tbody")]
-    assert [each["data-key"] for each in cases if each.get("data-state") == "gone"] == list(living[1:])
+    assert [case["data-key"] for case in cases if case.get("data-state") == "gone"] == list(living[1:])

@@ -29,11 +29,11 @@ STORED = Path(__file__).parents[2] / "stored" / "format-1" / "reports"
 
 @pytest.fixture(scope="module")
 def server():
-    found = postgres.start()
-    if found is None:
+    start = postgres.start()
+    if start is None:
         pytest.skip("no PostgreSQL here: Debian has it as postgresql")
-    yield found
-    postgres.end(found)
+    yield start
+    postgres.end(start)
 
 
 @contextlib.contextmanager
@@ -72,8 +72,8 @@ def ask(capsys):
 
 
 def keep(root, *runs, op="softmax"):
-    for each in runs:
-        append_history(root / "baselines", KEY, op, each)
+    for kept in runs:
+        append_history(root / "baselines", KEY, op, kept)
 
 
 def rows(url, text):
@@ -221,9 +221,9 @@ def test_only_the_figures_of_chosen_runs_are_read(root, url, ask):
     ask("--store", url)
 
     with database.open_store(url) as store:
-        found = store.read_history(KEY, "softmax", choose=lambda runs: [runs[0], *runs[-2:]])
+        history = store.read_history(KEY, "softmax", choose=lambda runs: [runs[0], *runs[-2:]])
 
-    assert [len(each.cases) for each in found.runs] == [1, 0, 0, 0, 1, 1]
+    assert [len(run.cases) for run in history.runs] == [1, 0, 0, 0, 1, 1]
 
 
 def test_a_database_that_goes_away_leaves_the_old_index_and_the_next_build_goes_on(

@@ -33,8 +33,8 @@ def root(tmp_path, monkeypatch):
     write_ops(folder)
     (folder / "thresholds").mkdir(exist_ok=True)
     (folder / "thresholds" / "relu.yaml").write_text("speedup: 1.2\n")
-    for each in runs(10):
-        append_history(folder / "baselines", KEY, "relu", each)
+    for accepted in runs(10):
+        append_history(folder / "baselines", KEY, "relu", accepted)
     monkeypatch.chdir(folder)
     return folder
 

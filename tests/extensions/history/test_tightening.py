@@ -46,7 +46,7 @@ def path_of(settings, op="relu"):
 
 
 def earned(settings, op="relu"):
-    return {(each.case, each.key): each for each in read_file(path_of(settings, op), op, KEY).values}
+    return {(value.case, value.key): value for value in read_file(path_of(settings, op), op, KEY).values}
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_without_a_wish_to_write_nothing_is_written(nights):
 
     (found,) = tighten(nights, day=DAY)
 
-    assert {each.key for each in found.changes} >= {"speedup", "rsd"}
+    assert {change.key for change in found.changes} >= {"speedup", "rsd"}
     assert sorted(nights.root.rglob("*")) == before
 
 

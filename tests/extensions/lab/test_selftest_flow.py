@@ -17,19 +17,19 @@ def test_on_a_sound_device_all_comes_out_as_it_should(project):
     answer = selftest(project, "--device", "fake", "--format", "json")
 
     assert answer.code == 0
-    found = json.loads(answer.out)
-    assert [(trial["name"], trial["checked"], trial["seen"], trial["wanted"]) for trial in found["trials"]] == [
+    told = json.loads(answer.out)
+    assert [(trial["name"], trial["checked"], trial["seen"], trial["wanted"]) for trial in told["trials"]] == [
         ("unchanged", 2, 0, 0),
         ("slower", 2, 2, 2),
         ("wrong", 1, 1, 1),
     ]
-    assert [(line["case"], line["tau"]) for line in found["noise"]] == [
+    assert [(line["case"], line["tau"]) for line in told["noise"]] == [
         ("rows=256,cols=128,dtype=float32", 0.01),
         ("rows=512,cols=128,dtype=float32", 0.01),
     ]
     # Spreads of a device that scatters by 0.1 % a block, and what they let it see.
-    assert all(0 < line["noise"]["spread"] < 0.005 for line in found["noise"])
-    assert all(0.01 < line["noise"]["smallest"] < 0.02 for line in found["noise"])
+    assert all(0 < line["noise"]["spread"] < 0.005 for line in told["noise"])
+    assert all(0.01 < line["noise"]["smallest"] < 0.02 for line in told["noise"])
     slower = store.read_run(project.root / "reports" / "selftest" / "slower")
     shifts = [block.shifts["kernel/base"] for case in slower.ops[0].performance for block in case.blocks]
     assert all(0.015 < shift < 0.025 for shift in shifts)

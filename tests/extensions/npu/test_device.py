@@ -167,11 +167,11 @@ def test_timers_ask_for_no_counters_which_would_lengthen_kernels(made):
 def test_a_profiler_that_leaves_nothing_gives_no_counters_and_the_reason(made):
     device = made()
     made.profiler.spoil = lambda lines: None
-    found = device.count_work(CountedCalls(("n=1",), lambda case: lambda: None, (), warm=False, alive=lambda: None))
+    work = device.count_work(CountedCalls(("n=1",), lambda case: lambda: None, (), warm=False, alive=lambda: None))
 
-    assert (found.source, found.cases) == ("compiled", {})
-    assert found.note is not None
-    assert found.note.kind == "counters_failed"
+    assert (work.source, work.cases) == ("compiled", {})
+    assert work.note is not None
+    assert work.note.kind == "counters_failed"
 
 
 # --- what it is -------------------------------------------------------------------------------------------------------
@@ -315,10 +315,10 @@ def test_its_ceilings_are_measured_between_buffers_that_fit(made, monkeypatch):
     monkeypatch.setattr(torch_device, "MATMUL_SIZE", 64)
     monkeypatch.setattr(torch, "add", copied)
     monkeypatch.setattr(torch, "matmul", lambda left, right: made.chip.run("MatMul", 100.0, gap_us=0.0))
-    found = device.limits(["float16", "float64"])
+    limits = device.limits(["float16", "float64"])
 
-    assert found.copy_gbps == pytest.approx(2 * MIB / 50e-6 / 1e9)
-    assert found.matmul_tflops == {"float16": pytest.approx(2 * 64**3 / 100e-6 / 1e12)}
+    assert limits.copy_gbps == pytest.approx(2 * MIB / 50e-6 / 1e9)
+    assert limits.matmul_tflops == {"float16": pytest.approx(2 * 64**3 / 100e-6 / 1e12)}
     assert set(sizes) == {MIB}
 
 

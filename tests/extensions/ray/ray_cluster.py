@@ -48,7 +48,7 @@ class StandIn:
 
     def nodes(self):
         places = ("NodeID", "NodeManagerHostname", "NodeManagerAddress")
-        return [{**dict.fromkeys(places, each), "Alive": True, "Resources": {"CPU": 1.0}} for each in self._nodes]
+        return [{**dict.fromkeys(places, node), "Alive": True, "Resources": {"CPU": 1.0}} for node in self._nodes]
 
     def cluster_resources(self):
         return {}

@@ -126,7 +126,7 @@ def test_what_finds_a_board_taken_or_sick_begins_again_elsewhere(project, monkey
     answer = project.check("relu", "--suite", "performance", "--on", "ray")
 
     run, notes = project.run_record(), json.loads(answer.out)["notes"]
-    found = [(each["kind"], each["facts"]["node"]) for each in notes if "node" in each["facts"]]
+    found = [(note["kind"], note["facts"]["node"]) for note in notes if "node" in note["facts"]]
     assert found == [("node_failed", "a (a)"), ("node_sick", "b (b)")]
     # Without another node a result stands, which says more than that a shard is missing.
     assert (find_boards(run), run.ops[0].failure) == ({"FAKE-1"}, None)

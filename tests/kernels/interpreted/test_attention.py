@@ -83,7 +83,7 @@ def small_parts(module, monkeypatch):
 
 
 def gradients(function, tensors, grad, **how):
-    leaves = [each.detach().clone().requires_grad_() for each in tensors]
+    leaves = [tensor.detach().clone().requires_grad_() for tensor in tensors]
     out = function(*leaves, **how)
     return [out, *torch.autograd.grad(out, leaves, grad.to(out.dtype))]
 
@@ -173,7 +173,7 @@ def test_takes_any_strides_and_gradients_of_one_number(module):
     out.sum().backward()
 
     wanted = gradients(dense, [each.double() for each in (q, k, v)], torch.ones(()).expand(q.shape), causal=True)
-    close([out, *(each.grad for each in leaves)], wanted)
+    close([out, *(leave.grad for leave in leaves)], wanted)
 
 
 def test_descriptors_and_pointers_give_the_same(module, monkeypatch):

@@ -38,7 +38,7 @@ def test_every_faults_text_stands_in_its_file():
     ),
 )
 def test_a_planted_fault_is_found(fault, tmp_path):
-    found = mutations.first(fault, tmp_path)
+    first = mutations.first(fault, tmp_path)
 
-    assert found.anything
-    assert found.checks <= SOON, "name in the fault's `case` one that shows it: what is tried before costs time"
+    assert first.anything
+    assert first.checks <= SOON, "name in the fault's `case` one that shows it: what is tried before costs time"

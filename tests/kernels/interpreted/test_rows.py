@@ -37,7 +37,7 @@ def check(op, x, **changes):
     """The kernel's outputs, which are near the reference's in float64."""
     suite, inputs = suite_of(op), inputs_of(op, x) | changes
     answers = suite.kernel(**inputs), suite.reference(**widen(inputs))
-    outputs = [each if isinstance(each, tuple) else (each,) for each in answers]
+    outputs = [answer if isinstance(answer, tuple) else (answer,) for answer in answers]
     for got, exact in zip(*outputs, strict=True):
         rtol = ROUNDING[got.dtype]
         torch.testing.assert_close(got, exact.to(got.dtype), rtol=rtol, atol=2e-5, equal_nan=True)

@@ -34,10 +34,10 @@ def now():
 
 def test_the_divergence_is_from_the_newest_accepted_run():
     other = measured(lambda **case: store(**case, shrink=0.3))
-    found = add_history(now(), [line(0), line(1, other)])
+    history = add_history(now(), [line(0), line(1, other)])
 
-    assert found.divergence == divergence(now().histogram, other[0].histogram) > 0.1
-    assert found.accepted == other[0].histogram
+    assert history.divergence == divergence(now().histogram, other[0].histogram) > 0.1
+    assert history.accepted == other[0].histogram
     assert add_history(now(), [line(0, other), line(1)]).divergence == 0.0
 
 
@@ -87,17 +87,17 @@ def test_a_scale_that_makes_zeros_of_small_values_is_too_large():
 
 def test_a_tail_that_drifts_while_the_mean_is_steady_is_told():
     base = sound()[0]
-    found = add_history(changed(base, p99=1.5, mean=1.02), before(base))
+    history = add_history(changed(base, p99=1.5, mean=1.02), before(base))
 
-    assert find_cause(found) is AdviceCause.TAIL
+    assert find_cause(history) is AdviceCause.TAIL
 
 
 def test_where_all_errors_grew_that_is_told():
     base = one(normal())
-    found = add_history(one(3 * normal()), before(replace(base, case=one(3 * normal()).case)))
+    history = add_history(one(3 * normal()), before(replace(base, case=one(3 * normal()).case)))
 
-    assert found.errors.mean_abs / base.errors.mean_abs == pytest.approx(3, rel=0.05)
-    assert find_cause(found) is AdviceCause.MOVED
+    assert history.errors.mean_abs / base.errors.mean_abs == pytest.approx(3, rel=0.05)
+    assert find_cause(history) is AdviceCause.MOVED
 
 
 @pytest.mark.parametrize("dtype", [E4M3, E5M2, "int8"])

@@ -83,11 +83,11 @@ def test_whatever_else_the_op_could_read_counts_whatever_its_name(write, take, n
 
 def test_a_file_that_goes_while_it_is_looked_at_stops_nothing(write, tmp_path):
     write({"kernels/softmax/.x.swp": ""})
-    found = Tree(tmp_path, tmp_path / "kernels")
-    assert list(found._finder.below(str(tmp_path / "kernels" / "softmax"), hidden=True))  # each folder is read once
+    tree = Tree(tmp_path, tmp_path / "kernels")
+    assert list(tree._finder.below(str(tmp_path / "kernels" / "softmax"), hidden=True))  # each folder is read once
     (tmp_path / "kernels" / "softmax" / ".x.swp").unlink()
 
-    assert found.fingerprint("softmax").files["kernels/softmax/.x.swp"] == "gone"
+    assert tree.fingerprint("softmax").files["kernels/softmax/.x.swp"] == "gone"
 
 
 def test_changed_new_and_deleted_files_are_seen_and_named(write, take, tmp_path):

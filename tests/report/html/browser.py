@@ -15,7 +15,7 @@ WAIT_S = 60
 
 def executable():
     """None if the machine has no chromium."""
-    return next((found for name in NAMES if (found := shutil.which(name))), None)
+    return next((which for name in NAMES if (which := shutil.which(name))), None)
 
 
 class Browser:
@@ -54,10 +54,10 @@ class Browser:
         if self._session:
             message["sessionId"] = self._session
         os.write(self._write, json.dumps(message).encode() + b"\0")
-        while (found := self._next()).get("id") != self._number:
-            self._noted(found)
-        assert "error" not in found, found["error"]
-        return found["result"]
+        while (call := self._next()).get("id") != self._number:
+            self._noted(call)
+        assert "error" not in call, call["error"]
+        return call["result"]
 
     def _next(self):
         end = time.monotonic() + WAIT_S

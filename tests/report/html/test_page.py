@@ -173,10 +173,10 @@ def test_every_text_of_the_page_goes_through_the_catalogues(examples, read_page,
     monkeypatch.setattr(wording, "catalogue", lambda language="en": told)
     monkeypatch.setattr(wording, "phrases", lambda language: {} if language == "en" else Marked())
     with wording.speaking("zh"):
-        found = read_page(*examples.duelled(), tmp_path)
+        page = read_page(*examples.duelled(), tmp_path)
 
-    texts = [" ".join(spoken(found.root.one("body"))), *found.data["words"].values()]
-    assert {word for each in texts for word in unmarked(each)} - NAMES == set()
+    texts = [" ".join(spoken(page.root.one("body"))), *page.data["words"].values()]
+    assert {word for text in texts for word in unmarked(text)} - NAMES == set()
 
 
 NAMES = {

@@ -43,8 +43,8 @@ def _history(world, seen):
 
 def _proposed(history, limits):
     changes = propose(history, limits, "op", family=30)
-    found = {change.key: change.after for change in changes}
-    return {key: ((0.0, value),) if key == "tau" else value for key, value in found.items()}
+    proposed = {change.key: change.after for change in changes}
+    return {key: ((0.0, value),) if key == "tau" else value for key, value in proposed.items()}
 
 
 def test_a_life_learns_what_is_proposed(bench, world):

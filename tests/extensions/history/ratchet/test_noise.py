@@ -32,10 +32,10 @@ def test_the_bound_lies_above_the_truth_and_comes_nearer():
 
 
 def test_blocks_beyond_the_shortest_null_are_not_read():
-    found = _first(30, blocks=4)
-    longer = [(*own, 5.0, 5.0) for own in found]
+    first = _first(30, blocks=4)
+    longer = [(*own, 5.0, 5.0) for own in first]
 
-    assert noise.bound_scales([*longer[:-1], found[-1]]) == noise.bound_scales(found)
+    assert noise.bound_scales([*longer[:-1], first[-1]]) == noise.bound_scales(first)
 
 
 def test_the_chances_of_all_looks_sum_up_to_what_may_be_missed():

@@ -39,10 +39,10 @@ def test_the_robust_bound_is_passed_as_rarely_as_it_says_by_tails_that_it_reckon
 
 def test_one_board_gives_the_textbooks_bound():
     values = _normal(10)
-    found = prediction.predict_by_moments(values, [BOARD] * 10)
+    predict = prediction.predict_by_moments(values, [BOARD] * 10)
 
     expected = np.mean(values) + _factor(10, 0.001) * np.std(values, ddof=1)
-    assert found.bound(0.001) == pytest.approx(expected)
+    assert predict.bound(0.001) == pytest.approx(expected)
 
 
 def test_many_runs_of_two_boards_tell_little_about_the_next_board():

@@ -65,7 +65,7 @@ def test_nineteen_nulls_leave_the_default():
 
 
 def test_nulls_of_another_environment_do_not_count():
-    before = [replace(each, environment=ELSEWHERE) for each in with_nulls(30)]
+    before = [replace(null, environment=ELSEWHERE) for null in with_nulls(30)]
 
     assert _one([*before, *with_nulls(19)], "tau") is None
     assert _one([*before, *with_nulls(20)], "tau").runs == tuple(f"r{number}" for number in range(20))
@@ -78,8 +78,8 @@ def test_a_tau_at_its_floor_or_below_stays(before):
 
 def test_what_the_timer_cannot_tell_is_the_floor_of_short_kernels():
     history = [
-        replace(each, cases=(replace(each.cases[0], kernel_us=run(0, kernel_us=8.0).cases[0].kernel_us),))
-        for each in with_nulls(30)
+        replace(null, cases=(replace(null.cases[0], kernel_us=run(0, kernel_us=8.0).cases[0].kernel_us),))
+        for null in with_nulls(30)
     ]
     change = _one(history, "tau")
 

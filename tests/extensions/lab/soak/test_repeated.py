@@ -27,9 +27,9 @@ def inputs(rows, device, seed):
 
 
 def test_a_kernel_that_answers_alike_passes(subject):
-    found = check_determinism(subject(lambda x: x * 2.0, inputs), 50)
+    determinism = check_determinism(subject(lambda x: x * 2.0, inputs), 50)
 
-    assert (found.status, found.numbers) == (Status.PASS, {"calls": 50})
+    assert (determinism.status, determinism.numbers) == (Status.PASS, {"calls": 50})
     assert check_determinism(subject(lambda x: x * np.nan, inputs), 10).status is Status.PASS
 
 
@@ -43,18 +43,18 @@ def test_one_call_that_answers_otherwise_is_found_and_named(subject):
             out[2, 1] += 1e-12
         return out
 
-    found = check_determinism(subject(change, inputs), 1000)
+    determinism = check_determinism(subject(change, inputs), 1000)
 
-    assert found.reason.kind == "soak_differs"
-    assert {"call": 500, "count": 1, "index": "(2, 1)"}.items() <= found.reason.facts.items()
+    assert determinism.reason.kind == "soak_differs"
+    assert {"call": 500, "count": 1, "index": "(2, 1)"}.items() <= determinism.reason.facts.items()
 
 
 def test_an_output_that_a_later_call_writes_into_is_found(subject):
     kept = np.empty((4, 4))
 
-    found = check_determinism(subject(lambda x: np.multiply(x, 2.0, out=kept), inputs), 50)
+    determinism = check_determinism(subject(lambda x: np.multiply(x, 2.0, out=kept), inputs), 50)
 
-    assert (found.status, found.reason.kind) == (Status.FAIL, "soak_rewritten")
+    assert (determinism.status, determinism.reason.kind) == (Status.FAIL, "soak_rewritten")
 
 
 # --- leaks ------------------------------------------------------------------------------------------------------------
@@ -74,8 +74,8 @@ def test_a_steady_leak_is_found_with_its_size_also_under_memory_that_goes_up_and
 
     assert find_leak(read_memory(lambda call: 512)) == 512 * PER_WINDOW
     assert find_leak(np.array(read_memory(lambda call: 512)) + noise) == pytest.approx(512 * PER_WINDOW, rel=0.1)
-    found = find_leak(read_memory(lambda call: 512 * (call % 100 == 0)))
-    assert found == pytest.approx(512 / 100 * PER_WINDOW, rel=0.1)
+    leak = find_leak(read_memory(lambda call: 512 * (call % 100 == 0)))
+    assert leak == pytest.approx(512 / 100 * PER_WINDOW, rel=0.1)
 
 
 @pytest.mark.parametrize("full", [10, 250, 400, 700])
@@ -105,12 +105,12 @@ def fails(medians, clocks=(None,) * 20):
 
 
 def test_a_decay_of_ten_per_cent_is_beyond_three():
-    found = measure_decay(draw_times(0.10), [1980] * 20)
+    decay = measure_decay(draw_times(0.10), [1980] * 20)
 
-    assert found["low"] < 0.10 < found["high"]
-    assert is_beyond(found, 0.03)
-    assert found["left"] > 0.03
-    assert found["clock"] == 0
+    assert decay["low"] < 0.10 < decay["high"]
+    assert is_beyond(decay, 0.03)
+    assert decay["left"] > 0.03
+    assert decay["clock"] == 0
 
 
 def test_steady_times_a_single_slow_window_and_a_decay_of_the_limit_itself_are_not_beyond_doubt():
@@ -126,11 +126,11 @@ def test_a_decay_that_follows_the_clock_is_explained_and_one_beyond_it_is_not():
     clocks = [round(1980 - 300 * step / 19) for step in range(20)]
     following = 100 * 1980 / np.array(clocks)
 
-    found = measure_decay(following, clocks)
+    decay = measure_decay(following, clocks)
 
-    assert is_beyond(found, 0.03)
-    assert found["left"] <= 0.03
-    assert found["clock"] == pytest.approx(-300 / 1980, rel=0.05)
+    assert is_beyond(decay, 0.03)
+    assert decay["left"] <= 0.03
+    assert decay["clock"] == pytest.approx(-300 / 1980, rel=0.05)
     assert measure_decay(following * draw_times(0.2) / 100, clocks)["left"] > 0.03
     assert measure_decay(following, [*clocks[:-1], None])["left"] is None
 

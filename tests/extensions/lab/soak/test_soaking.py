@@ -72,7 +72,7 @@ class Project:
     def findings(self, *options: str) -> tuple[int, dict[tuple[str, str, str | None], dict]]:
         code, out, err = self.soak("--format", "json", "--calls", CALLS, *options)
         assert code in {0, 2}, err
-        return code, {(each["op"], each["test"], each["case"]): each for each in json.loads(out)["findings"]}
+        return code, {(load["op"], load["test"], load["case"]): load for load in json.loads(out)["findings"]}
 
 
 @pytest.fixture

@@ -22,10 +22,10 @@ def double(x):
 
 
 def test_a_kernel_without_state_passes(subject):
-    found = check_threads(subject(double, inputs))
+    threads = check_threads(subject(double, inputs))
 
-    assert found.status is Status.PASS
-    assert found.numbers == {"threads": 2, "calls": CALLS}
+    assert threads.status is Status.PASS
+    assert threads.numbers == {"threads": 2, "calls": CALLS}
 
 
 def test_a_scratch_buffer_that_threads_share_is_found(subject):
@@ -40,10 +40,10 @@ def test_a_scratch_buffer_that_threads_share_is_found(subject):
             _meet(both)  # both have written; what either reads now is the other's
         return scratch * 2.0 if own.calls == 30 else x * 2.0
 
-    found = check_threads(subject(sharing, inputs))
+    threads = check_threads(subject(sharing, inputs))
 
-    assert (found.status, found.reason.kind) == (Status.FAIL, "soak_threads")
-    assert found.reason.facts["call"] == 30
+    assert (threads.status, threads.reason.kind) == (Status.FAIL, "soak_threads")
+    assert threads.reason.facts["call"] == 30
 
 
 def test_a_table_that_two_first_calls_set_up_at_once_is_found(subject):
@@ -60,9 +60,9 @@ def test_a_table_that_two_first_calls_set_up_at_once_is_found(subject):
         _meet(both)
         return x * table["factor"]
 
-    found = check_threads(subject(filling, inputs))
+    threads = check_threads(subject(filling, inputs))
 
-    assert (found.status, found.reason.kind) == (Status.FAIL, "soak_threads_first")
+    assert (threads.status, threads.reason.kind) == (Status.FAIL, "soak_threads_first")
 
 
 def _meet(both):
@@ -153,14 +153,14 @@ def queued(subject, monkeypatch):
 
 
 def test_calls_on_the_current_stream_pass(queued):
-    found = check_streams(queued())
+    streams = check_streams(queued())
 
-    assert found.status is Status.PASS, found
-    assert found.numbers["late"] is True
+    assert streams.status is Status.PASS, streams
+    assert streams.numbers["late"] is True
 
 
 def test_an_op_that_always_works_on_the_default_stream_is_found_by_inputs_that_come_late(queued):
-    found = check_streams(queued(where=0))
+    streams = check_streams(queued(where=0))
 
-    assert (found.status, found.reason.kind) == (Status.FAIL, "soak_stream_side")
-    assert found.reason.facts["count"] == 4 * 64
+    assert (streams.status, streams.reason.kind) == (Status.FAIL, "soak_stream_side")
+    assert streams.reason.facts["count"] == 4 * 64

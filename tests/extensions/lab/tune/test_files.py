@@ -65,9 +65,9 @@ KEYS = sorted(path.stem for path in (KERNELS / "_devices").glob("*.json"))
 
 @pytest.mark.parametrize("key", KEYS)
 def test_every_number_has_its_source_and_every_device_the_same_fields(key):
-    found = read_description(KERNELS, key)
+    description = read_description(KERNELS, key)
 
-    assert found.values.keys() == read_description(KERNELS, "generic").values.keys()
+    assert description.values.keys() == read_description(KERNELS, "generic").values.keys()
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"processors": 3}', '{"processors": {"value": 3}}'])

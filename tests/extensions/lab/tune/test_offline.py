@@ -48,7 +48,7 @@ def test_a_kernel_bound_by_bandwidth_keeps_no_more_than_the_bandwidth_that_is_le
     assert answer["recovery"]["tuned"] == pytest.approx(0.7, abs=0.02)
     candidates = [each for entry in answer["entries"] for each in entry["candidates"]]
     assert len(candidates) > 3
-    assert all(each["us"] for each in candidates if not each["failure"])
+    assert all(candidate["us"] for candidate in candidates if not candidate["failure"])
 
 
 def test_a_device_that_nothing_compiles_for_has_no_model_and_says_so(tune):

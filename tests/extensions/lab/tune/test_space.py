@@ -26,10 +26,10 @@ def test_entries_of_the_tuned_file_come_first_and_keep_their_order(space):
     tree = PLAIN | {"entries": [{"m_max": 16}, {"m_max": 64}, {}]}
     tuned = [{"config": {"block": 32}}, {"m_max": 16, "config": {"block": 16}}]
 
-    found = list_regimes(space(tree), tuned)
+    regimes = list_regimes(space(tree), tuned)
 
-    assert [regime.label for regime in found] == ["*", "m_max=16", "m_max=64"]
-    assert [regime.current for regime in found] == [{"block": 32, "warps": 4}, {"block": 16, "warps": 4}, None]
+    assert [regime.label for regime in regimes] == ["*", "m_max=16", "m_max=64"]
+    assert [regime.current for regime in regimes] == [{"block": 32, "warps": 4}, {"block": 16, "warps": 4}, None]
 
 
 def test_entries_that_ask_for_the_same_are_told_apart_by_their_switches(space):

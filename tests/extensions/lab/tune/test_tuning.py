@@ -144,7 +144,10 @@ def project(tmp_path, capsys):
 def failures(answer):
     """Kinds of what failed, by configuration."""
     candidates = [each for entry in answer["entries"] for each in entry["candidates"] if each["failure"]]
-    return {(each["config"]["block"], each["config"]["warps"]): each["failure"]["kind"] for each in candidates}
+    return {
+        (candidate["config"]["block"], candidate["config"]["warps"]): candidate["failure"]["kind"]
+        for candidate in candidates
+    }
 
 
 def test_coarse_grid_and_refinement_find_what_was_planted_for_each_entry_and_write_it(project):
@@ -180,7 +183,7 @@ def test_a_search_that_was_interrupted_goes_on_and_measures_nothing_twice(projec
 
     assert again["resumed"]
     assert project.lines()[:7] == kept
-    names = [(each["regime"], json.dumps(each["config"]), each["stage"]) for each in project.lines()]
+    names = [(line["regime"], json.dumps(line["config"]), line["stage"]) for line in project.lines()]
     assert len({*names}) == len(names)
     assert [entry["config"] for entry in again["entries"]] == [entry["config"] for entry in whole["entries"]]
 

@@ -45,7 +45,10 @@ def workers(npu, tmp_path_factory):
     around = environment.worker_environment(npu, (), False, Path())
     folders = around["PYTHONPATH"].split(os.pathsep)
     stand_ins = tmp_path_factory.mktemp("stand-ins")  # of all that is on the path
-    for path in [Path(perfci_package.__file__).parent, *(path for each in folders for path in Path(each).iterdir())]:
+    for path in [
+        Path(perfci_package.__file__).parent,
+        *(path for folder in folders for path in Path(folder).iterdir()),
+    ]:
         (stand_ins / path.name).symlink_to(path)
     # As where a chip's device file is: its processes are known by their numbers outside.
     (stand_ins / "unisolated.py").write_text("from perfci.worker import confine\nconfine.can_isolate = lambda: False\n")

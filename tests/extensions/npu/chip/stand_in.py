@@ -68,11 +68,11 @@ def _build(target: Path) -> None:
     from torch.utils import cpp_extension
 
     folders = [*cpp_extension.include_paths(), sysconfig.get_path("include")]
-    found = cpp_extension.library_paths()
+    library_paths = cpp_extension.library_paths()
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
         made = Path(scratch) / target.name
         command = ["g++", *FLAGS, f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}", str(SOURCE)]
-        command += [f"-I{folder}" for folder in folders] + [f"-L{folder}" for folder in found]
+        command += [f"-I{folder}" for folder in folders] + [f"-L{folder}" for folder in library_paths]
         command += ["-lc10", "-ltorch_cpu", "-ltorch", "-ltorch_python", "-o", str(made)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:

@@ -134,7 +134,7 @@ def test_no_kernel_chains_more_than_two_booleans_which_triton_ascend_refuses():
     """Its front end, as that of Triton 3.2 that it is made from, takes `(a or b) or c` and no `a or b or c`."""
     nodes = [node for file in sorted(KERNELS.rglob("*.py")) for node in ast.walk(ast.parse(file.read_text("utf-8")))]
     functions = [node for node in nodes if isinstance(node, ast.FunctionDef)]
-    jitted = [each for each in functions if any("jit" in ast.unparse(one) for one in each.decorator_list)]
+    jitted = [function for function in functions if any("jit" in ast.unparse(one) for one in function.decorator_list)]
 
     assert len(jitted) > 20
     chains = [node for each in jitted for node in ast.walk(each) if isinstance(node, ast.BoolOp)]

@@ -18,9 +18,9 @@ def test_a_profile_has_the_chips_own_counters_and_no_advice_about_what_it_lacks(
     code, out, err = perfci(project, "profile", "scale", "--device", "npu", "--format", "json", "--case", "*cols=[23]*")
 
     assert code == 0, err
-    found = json.loads(out)
-    assert (found["source"], found["note"]) == ("aic_metrics", None)
-    for case in found["cases"]:
+    answer = json.loads(out)
+    assert (answer["source"], answer["note"]) == ("aic_metrics", None)
+    for case in answer["cases"]:
         assert case["counters"] == {"tensor": 0.0, "vector": 0.125, "move": 0.75}
         assert case["bound"] == "memory"
         assert not [each["id"] for each in case["advice"] if "warps" in each["id"]]

@@ -44,8 +44,8 @@ class AscendBackend(compiler.BaseBackend):
         return target.backend == "npu"
 
     def parse_options(self, opts):
-        known = NPUOptions.__dataclass_fields__
-        return NPUOptions(**{name: value for name, value in opts.items() if name in known and value is not None})
+        options = NPUOptions.__dataclass_fields__
+        return NPUOptions(**{name: value for name, value in opts.items() if name in options and value is not None})
 
     def pack_metadata(self, metadata):
         return {"kernel_name": metadata.name.split()[0], "hash": metadata.hash, "debug": metadata.debug}
