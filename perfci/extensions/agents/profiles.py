@@ -20,6 +20,7 @@ from perfci.report.speed import find_rates
 from perfci.runs.bench import Listener, WorkerPlace, claim_bench, list_files, make_environment, place_ops, plan_opening
 from perfci.runs.experiment import Experiment
 from perfci.runs.plan import Request
+from perfci.store import NAME
 from perfci.store.files import decode, encode, write_atomically
 from perfci.store.lines import find_median
 from perfci.worker.process import run_worker
@@ -92,6 +93,11 @@ def find_path(settings: Settings, op: str) -> Path:
 
 
 def read_profile(settings: Settings, op: str) -> Profile | None:
-    """The last profile of an op. None if there is none. Raises StoredFileError for one that cannot be read."""
+    """The last profile of an op. None if there is none. Raises StoredFileError for one that cannot be read.
+
+    op: of a run's file, say, where it may be any text: one that names no file has no profile.
+    """
+    if not NAME.fullmatch(op):
+        return None
     path = find_path(settings, op)
     return decode(path, Profile) if path.exists() else None
