@@ -1,1 +1,1 @@
-"""The commands of this extension (history, bisect, thresholds and the site): with perfci/cli the only modules that print."""
+"""The commands of this extension (history, bisect, thresholds, site): with perfci/cli the only modules that print."""
