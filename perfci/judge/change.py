@@ -1,5 +1,6 @@
 """What a change does to an op beside its kernel: suites that got weaker, and the kind of change, by evidence."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -20,6 +21,9 @@ from perfci.judge.expected import Standing, day_of, stage
 
 PARTS = ("baseline", "triton", "accuracy", "performance")
 """Files of an op that all belong to a change of its interface or logic, in the order in which they are written."""
+
+_PART = re.compile(r"(->|\*{0,2}\w+|[*/])(?:: | )?(?P<annotation>[^=]*)(?P<default>=.*)?", re.DOTALL)
+"""A part of a signature: what an argument may be given as, what it has to be, and what it is without one"""
 
 _OTHER_ANSWERS = frozenset({"answers_differ", "answers_raise"})
 
@@ -46,20 +50,10 @@ def have_one_interface(before: Sequence[str], after: Sequence[str]) -> bool:
     >>> have_one_interface(["x: Tensor"], ["x: Array"]), have_one_interface(["x=1"], ["x=2"])
     (False, False)
     """
-    parts: list[dict[str, tuple[str, str]]] = []
-    for signature in (before, after):
-        found = {}
-        for each in signature:
-            name, _, rest = each.partition(": ") if not each.startswith("-> ") else ("->", "", each[3:])
-            annotation, equals, default = rest.partition("=")
-            bare, given, value = name.partition("=")
-            found[bare] = annotation, f"{given}{value}{equals}{default}"
-        parts.append(found)
-    names = [[name for name in found if name != "->"] for found in parts]
-    if names[0] != names[1]:
-        return False
-    pairs = [(parts[0][name], parts[1][name]) for name in parts[0] if name in parts[1]]
-    return all(was[1] == now[1] and (was[0] == now[0] or not (was[0] and now[0])) for was, now in pairs)
+    was, now = ({part[1]: part for part in filter(None, map(_PART.fullmatch, texts))} for texts in (before, after))
+    given = [[(name, part["default"]) for name, part in parts.items() if name != "->"] for parts in (was, now)]
+    annotated = [name for name in was if name in now and was[name]["annotation"] and now[name]["annotation"]]
+    return given[0] == given[1] and all(was[name]["annotation"] == now[name]["annotation"] for name in annotated)
 
 
 def find_kind(op: PlannedOp, found: OpRun | None) -> Kind | None:
