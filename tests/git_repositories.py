@@ -72,3 +72,14 @@ def alone(monkeypatch, ceiling: Path) -> None:
     for role in ("AUTHOR", "COMMITTER"):
         monkeypatch.setenv(f"GIT_{role}_NAME", "A. Tester")
         monkeypatch.setenv(f"GIT_{role}_EMAIL", "tester@example.org")
+
+
+def fork(repository: Path) -> Path:
+    """Leave it on the branch topic, one commit beyond where it left main; main has moved on by another."""
+    git(repository, "tag", "fork")
+    git(repository, "checkout", "-q", "-b", "topic")
+    commit(repository, "topic", "other")
+    git(repository, "checkout", "-q", "main")
+    commit(repository, "main moved on")
+    git(repository, "checkout", "-q", "topic")
+    return repository

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.git_repositories import alone, commit, git, start
+from tests.git_repositories import alone, fork, git, start
 
 
 @pytest.fixture(autouse=True)
@@ -20,13 +20,7 @@ def repository(tmp_path) -> Path:
 @pytest.fixture
 def forked(repository) -> Path:
     """On the branch topic, one commit beyond where it left main; main has moved on by another."""
-    git(repository, "tag", "fork")
-    git(repository, "checkout", "-q", "-b", "topic")
-    commit(repository, "topic", "other")
-    git(repository, "checkout", "-q", "main")
-    commit(repository, "main moved on")
-    git(repository, "checkout", "-q", "topic")
-    return repository
+    return fork(repository)
 
 
 @pytest.fixture

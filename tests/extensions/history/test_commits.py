@@ -12,7 +12,7 @@ from perfci.extensions.history.commits import (
     list_changes,
     list_halving,
 )
-from tests.git_repositories import alone, clone, commit, git, start, told
+from tests.git_repositories import alone, clone, commit, fork, git, start, told
 
 
 @pytest.fixture
@@ -24,13 +24,7 @@ def repository(monkeypatch, tmp_path):
 @pytest.fixture
 def forked(repository):
     """On the branch topic, one commit beyond where it left main; main has moved on by another."""
-    git(repository, "tag", "fork")
-    git(repository, "checkout", "-q", "-b", "topic")
-    commit(repository, "topic", "other")
-    git(repository, "checkout", "-q", "main")
-    commit(repository, "main moved on")
-    git(repository, "checkout", "-q", "topic")
-    return repository
+    return fork(repository)
 
 
 def line(repository, count, start=0):
