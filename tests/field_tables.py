@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from importlib import resources
 from typing import Any
 
 from perfci.extensions.history import tables
-from tests.closed_schemas import published
 from tests.schemas import SCHEMAS, schema
 
 TYPES = {tables.TEXT: "text", tables.WHOLE: "whole number", tables.NUMBER: "number", tables.TRUTH: "true or false"}
 PLAIN = {"string": "text", "integer": "whole number", "number": "number", "boolean": "true or false"}
 
 
-def fields(*names: str) -> str:
-    """A heading and a table a record, each record once."""
-    known: set[str] = set()
-    parts = []
-    for name in names:
-        whole = schema(SCHEMAS[name]) if name in SCHEMAS else published(name)
-        for record, definition in whole["$defs"].items():
-            if record not in known and "properties" in definition:
-                known.add(record)
-                parts.append(_record(record, definition))
-    return "\n\n".join(parts)
+def fields(name: str, *but: str) -> str:
+    """A heading and a table a record of a schema. but: schemas whose records are left out."""
+    shown = {record for other in but for record in _definitions(other)}
+    return "\n\n".join(
+        _record(record, definition)
+        for record, definition in _definitions(name).items()
+        if record not in shown and "properties" in definition
+    )
 
 
 def columns(
@@ -37,36 +35,45 @@ def columns(
     return _table(("column", "type", "holds"), rows)
 
 
+def _definitions(name: str) -> dict[str, Any]:
+    if name in SCHEMAS:
+        whole = schema(SCHEMAS[name])
+    else:
+        whole = json.loads(resources.files("perfci").joinpath("schemas", name).read_text(encoding="utf-8"))
+    definitions: dict[str, Any] = whole["$defs"]
+    return definitions
+
+
 def _record(name: str, definition: dict[str, Any]) -> str:
     needed = set(definition.get("required", ()))
     rows = [
         (
             f"`{field}`",
-            _type(told) if field in needed else f"{_type(told).removesuffix(' or null')}, or missing",
-            _cell(told),
+            _type(described) if field in needed else f"{_type(described).removesuffix(' or null')}, or missing",
+            _cell(described),
         )
-        for field, told in definition["properties"].items()
+        for field, described in definition["properties"].items()
     ]
     return f"### {name}\n\n{definition['description'].splitlines()[0]}\n\n" + _table(("field", "type", "holds"), rows)
 
 
-def _cell(told: dict[str, Any]) -> str:
-    return str(told.get("description", "")).replace("|", "\\|")
+def _cell(described: dict[str, Any]) -> str:
+    return str(described.get("description", "")).replace("|", "\\|")
 
 
-def _type(told: dict[str, Any]) -> str:
-    if "anyOf" in told:
-        kinds = list(dict.fromkeys(_type(each) for each in told["anyOf"]))
+def _type(described: dict[str, Any]) -> str:
+    if "anyOf" in described:
+        kinds = list(dict.fromkeys(_type(kind) for kind in described["anyOf"]))
         return " or ".join(kinds)
-    if "$ref" in told:
-        return f"{told['$ref'].rpartition('/')[2]}"
-    if "enum" in told:
+    if "$ref" in described:
+        return f"{described['$ref'].rpartition('/')[2]}"
+    if "enum" in described:
         return "text"
-    if told.get("type") == "array":
-        return f"list of {_type(told['items'])}" if "items" in told else "list"
-    if told.get("type") == "object":
-        return f"map of {_type(told['additionalProperties'])}"
-    return PLAIN.get(told.get("type", ""), "null")
+    if described.get("type") == "array":
+        return f"list of {_type(described['items'])}" if "items" in described else "list"
+    if described.get("type") == "object":
+        return f"map of {_type(described['additionalProperties'])}"
+    return PLAIN.get(described.get("type", ""), "null")
 
 
 def _table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:

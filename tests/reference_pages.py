@@ -1,13 +1,15 @@
-"""The tables of docs/commands.md and docs/settings.md: `python -m tests.reference_pages` writes them.
+"""The tables of docs/commands.md, docs/settings.md and docs/stored-files.md, made where the site is built.
 
-Commands and options are those of `--help`. Settings and thresholds have the words that stand beside them in the code.
+Commands and options are those of `--help`. Settings, thresholds and fields have the words beside them in the code.
+`python -m tests.reference_pages commands.md` prints a page with its tables.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from perfci.cli.app import app
 from perfci.core.settings import FOLDERS, Settings
 from perfci.device.fake import FakeSpec
 from perfci.thresholds.case import CaseThresholds
+from tests.field_tables import columns, fields
 from tests.schemas import read_words
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -55,7 +58,7 @@ def thresholds() -> str:
     for name in (field.name for field in dataclasses.fields(CaseThresholds)):
         together.append(name)
         if words[name]:
-            shown = ", ".join(f"`{each}`" for each in together)
+            shown = ", ".join(f"`{key}`" for key in together)
             rows.append((shown, _value(values.get(name, "any")), _tidy(words[name])))
             together = []
     assert not together, together
@@ -75,29 +78,36 @@ FOLDER_WORDS = dict(
     )
 )
 
-TABLES = {
+RUN, BASELINE = "run.schema.json", "baseline.schema.json"
+PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "commands.md": {"commands": commands},
     "settings.md": {"settings": settings, "thresholds": thresholds, "fake": fake},
+    "stored-files.md": {
+        "run": lambda: fields(RUN),
+        "launches": lambda: fields("launches.schema.json"),
+        "plan": lambda: fields("plan.schema.json", RUN),
+        "baseline": lambda: fields(BASELINE, RUN),
+        "history": lambda: fields("history.schema.json", RUN, BASELINE),
+        "round": lambda: fields("round.schema.json", RUN),
+        "answer": lambda: fields("answer.schema.json"),
+        "columns": columns,
+    },
 }
+"""Page -> its tables, by the names in the marks that they take the place of."""
 
 
-def write(text: str, tables: dict[str, Any]) -> str:
-    """A page with its tables made anew, each between its mark and the end mark."""
-    for name, make in tables.items():
-        mark = f"<!-- {name}: made by tests/reference_pages.py -->\n"
-        before, found, rest = text.partition(mark)
-        assert found, name
-        text = f"{before}{mark}\n{make()}\n\n<!-- end -->{rest.partition('<!-- end -->')[2]}"
-    return text
+def fill(text: str, tables: dict[str, Callable[[], str]]) -> str:
+    """A page with its tables in the place of their marks."""
+    return re.sub(r"<!-- table: (\w+) -->", lambda mark: tables[mark[1]](), text)
 
 
 def _walk(group: Any, name: str) -> Iterator[tuple[str, Any]]:
-    for each in group.list_commands(click.Context(group)):
-        command = group.get_command(click.Context(group), each)
+    for word in group.list_commands(click.Context(group)):
+        command = group.get_command(click.Context(group), word)
         if hasattr(command, "list_commands"):
-            yield from _walk(command, f"{name} {each}")
+            yield from _walk(command, f"{name} {word}")
         else:
-            yield f"{name} {each}", command
+            yield f"{name} {word}", command
 
 
 def _command(name: str, command: Any) -> str:
@@ -108,12 +118,12 @@ def _command(name: str, command: Any) -> str:
     for parameter in command.params:
         help_record = parameter.get_help_record(context)
         if help_record and not EVERYWHERE & set(parameter.opts):
-            told, _, default = " ".join(help_record[1].split()).partition("[default: ")
-            told = told.replace("[required]", "").strip()
+            text, _, default = " ".join(help_record[1].split()).partition("[default: ")
+            text = text.replace("[required]", "").strip()
             default = "required" if parameter.required else default.rstrip("]").replace("(", "").replace(")", "")
             option = help_record[0].replace("|", ", ").partition("list[")[0].replace("<str>", "")
             default = re.sub(r"(\S+)<=x<=(\S+)", r"\1 to \2", default).replace("x>=0", "0 or more")
-            rows.append((f"`{option.translate({60: '', 62: ''}).strip()}`", _cell(told), _cell(default)))
+            rows.append((f"`{option.translate({60: '', 62: ''}).strip()}`", _cell(text), _cell(default)))
     words = " ".join((command.help or "").split())
     return f"## {name}\n\n{words}\n\n```text\n{usage}\n```\n\n" + _table(("option", "what", "default"), rows)
 
@@ -131,9 +141,9 @@ def _value(value: Any) -> str:
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
     if isinstance(value, dict):
-        return ", ".join(f"`{key}: {each}`" for key, each in value.items())
+        return ", ".join(f"`{key}: {inner}`" for key, inner in value.items())
     if isinstance(value, tuple):
-        return ", ".join(f"`{each}`" for each in value)
+        return ", ".join(f"`{item}`" for item in value)
     return value if value == "any" else f"`{value:g}`" if isinstance(value, float) else f"`{value}`"
 
 
@@ -151,6 +161,5 @@ def _table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
 
 
 if __name__ == "__main__":
-    for file, tables in TABLES.items():
-        path = DOCS / file
-        path.write_text(write(path.read_text(encoding="utf-8"), tables), encoding="utf-8", newline="\n")
+    for page in sys.argv[1:] or PAGES:
+        print(fill((DOCS / page).read_text(encoding="utf-8"), PAGES[page]))

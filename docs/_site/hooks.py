@@ -10,13 +10,13 @@ CHINESE = "中文"
 
 
 def on_startup(**_):
-    """Let the search find the words of Chinese in silence."""
+    """Let the search find the words of Chinese in silence, and the hooks import what makes schemas and tables."""
+    sys.path.insert(0, str(Path(__file__).parents[2]))
     logging.getLogger("jieba").setLevel(logging.WARNING)
 
 
 def on_post_build(config):
     """Put the schemas of stored files beside the pages."""
-    sys.path.insert(0, str(Path(config.docs_dir).parent))
     from tests.schemas import publish
 
     publish(Path(config.site_dir) / "schemas")
@@ -26,13 +26,18 @@ def on_page_markdown(markdown, page, config, **_):
     """Render what perfci folds in a report: GitLab does so by itself. Nested lists have four spaces here.
 
     On the page of an op its text beside the kernel takes the place of the links to it, so that it is written once.
+    The pages of the reference get their tables.
     """
+    from tests.reference_pages import PAGES, fill
+
     if page.file.src_uri.startswith("ops/"):
         return show_ops(markdown, Path(config.docs_dir).parent)
+    if page.file.src_uri in PAGES:
+        return fill(markdown, PAGES[page.file.src_uri])
     if page.file.name != "report":
         return markdown
     folded = markdown.replace("<details>", "<details markdown>")
-    return re.sub(r"^( +)- ", lambda found: f"{found[1] * 2}- ", folded, flags=re.MULTILINE)
+    return re.sub(r"^( +)- ", lambda indent: f"{indent[1] * 2}- ", folded, flags=re.MULTILINE)
 
 
 def show_ops(markdown, root):

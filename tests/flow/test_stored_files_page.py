@@ -14,57 +14,15 @@ import pytest
 import perfci
 from perfci.core.model import FORMAT
 from tests.closed_schemas import PUBLISHED, faults
-from tests.field_tables import columns, fields
 from tests.schemas import UNITS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "stored-files.md"
 STORED = ROOT / "tests" / "stored" / "format-1"
 
-TABLES = {
-    "run": lambda: fields("run.schema.json"),
-    "launches": lambda: fields("launches.schema.json"),
-    "baseline": lambda: (
-        fields("run.schema.json", "baseline.schema.json").removeprefix(fields("run.schema.json")).strip()
-    ),
-    "history": lambda: (
-        fields("run.schema.json", "baseline.schema.json", "history.schema.json")
-        .removeprefix(fields("run.schema.json", "baseline.schema.json"))
-        .strip()
-    ),
-    "plan": lambda: fields("run.schema.json", "plan.schema.json").removeprefix(fields("run.schema.json")).strip(),
-    "round": lambda: fields("run.schema.json", "round.schema.json").removeprefix(fields("run.schema.json")).strip(),
-    "answer": lambda: fields("answer.schema.json"),
-    "columns": columns,
-}
-
 
 def text() -> str:
     return PAGE.read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize("name", TABLES)
-def test_the_page_has_every_field_as_the_schema_has_it(name):
-    """PERFCI_UPDATE_GOLDEN=1 writes the tables again; read them in the diff."""
-    mark = f"<!-- {name}: made by tests/field_tables.py -->\n"
-    before, found, rest = text().partition(mark)
-    assert found
-    shown, end, after = rest.partition("<!-- end -->")
-
-    wanted = f"\n{TABLES[name]()}\n\n"
-    if os.environ.get("PERFCI_UPDATE_GOLDEN"):
-        PAGE.write_text(before + mark + wanted + end + after, encoding="utf-8", newline="\n")
-        shown = wanted
-
-    assert shown == wanted, "run this test with PERFCI_UPDATE_GOLDEN=1, and read the diff"
-
-
-def test_no_field_and_no_column_is_left_without_words():
-    lines = [line for line in text().splitlines() if line.startswith("| `")]
-    silent = [line for line in lines if re.fullmatch(r"\| `\w+` \| [^|]*(text|number|false)[^|A-Z]* \|  \|", line)]
-
-    assert len(lines) > 200
-    assert silent == [], "say beside the field in perfci/core/model what it holds, or in SAID of tests/schemas.py"
 
 
 def test_the_page_names_the_format_the_schemas_and_the_units_of_today():
