@@ -50,7 +50,18 @@ def resolve(folder: Path, asked: str | None, variables: Mapping[str, str], basel
         return Base(recorded, How.BASELINE, recorded[:10])
     if baseline_commit and shallow and _DIGITS.fullmatch(baseline_commit):
         raise _cut(folder, say("commit {commit}, which the baselines record", commit=baseline_commit[:10]))
-    raise GitError("no_base")
+    raise GitError("no_base" if find_default(folder, variables) else "no_default_branch")
+
+
+def find_default(folder: Path, variables: Mapping[str, str]) -> str | None:
+    """Returns the default branch: origin/main, or main if the clone has no remote one. None if it has neither."""
+    default = variables.get("CI_DEFAULT_BRANCH")
+    # The remote's branch comes before ours: the one that GitLab names, that the clone recorded, the usual names.
+    recorded = git(folder, "symbolic-ref", "-q", "refs/remotes/origin/HEAD")
+    first = (recorded.strip().removeprefix("refs/remotes/"),) if isinstance(recorded, str) else ()
+    names = (f"origin/{default}", default) if default else (*first, *DEFAULT_BRANCHES)
+    named = next((name for name in names if parse_commit(folder, _ref(name))), None)
+    return named or (default if default and variables.get("CI_COMMIT_BRANCH") == default else None)
 
 
 def find_commit(folder: Path, name: str) -> str:
@@ -120,11 +131,7 @@ def _find_on_branch(folder: Path, head: str, variables: Mapping[str, str]) -> Ba
     default, branch = variables.get("CI_DEFAULT_BRANCH"), variables.get("CI_COMMIT_BRANCH")
     if branch and branch == default:
         return None
-    # The remote's branch comes before ours: the one that GitLab names, that the clone recorded, the usual names.
-    recorded = git(folder, "symbolic-ref", "-q", "refs/remotes/origin/HEAD")
-    first = (recorded.strip().removeprefix("refs/remotes/"),) if isinstance(recorded, str) else ()
-    names = (f"origin/{default}", default) if default else (*first, *DEFAULT_BRANCHES)
-    name = next((name for name in names if parse_commit(folder, _ref(name))), None)
+    name = find_default(folder, variables)
     if name is None and default and branch:
         raise _lack_branch(folder, default)
     if name is None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from perfci import store
 from perfci.core.codec import decode
-from perfci.core.environment import PACKAGES, find_newest
+from perfci.core.environment import PACKAGES, find_newest, in_ci
 from perfci.core.errors import GitError, PerfciError, UsageError
 from perfci.core.model import Base, DuelWhat, because
 from perfci.core.settings import Settings
@@ -28,7 +28,8 @@ FOLDER = "base"  # the folder of the base's files in the run's folder
 
 MERGE_REQUEST = ("CI_MERGE_REQUEST_TARGET_BRANCH_NAME", "CI_MERGE_REQUEST_EVENT_TYPE")
 
-UNREMARKABLE = frozenset({"git_missing", "no_repository", "no_commit_yet", "no_base"})  # no reader needs to hear of it
+UNREMARKABLE = frozenset({"git_missing", "no_repository", "no_commit_yet", "no_base"})
+"""Why there is no base, if no reader needs to hear of it."""
 
 NEEDED = ("msgspec", "numpy", "scipy", "yaml")  # to run the base's kernels, and torch for real devices. perfci is lent
 
@@ -91,7 +92,9 @@ def find(bench: Bench, request: Request) -> FoundBase:
             why = because("merge_without_base", why)
         elif request.against is not None or request.base_python:
             raise UsageError(why.kind, **why.facts) from error
-    return FoundBase(None, NOT_AGAINST if why.kind in UNREMARKABLE else Against(note=why), settings)
+    # Only in a pipeline does it matter which branch is the default one: a change is granted what that has.
+    silent = why.kind in UNREMARKABLE or (why.kind == "no_default_branch" and not in_ci(os.environ))
+    return FoundBase(None, NOT_AGAINST if silent else Against(note=why), settings)
 
 
 def take_base(tree: BaseTree | None, request: Request, settings: Settings) -> FoundBase:

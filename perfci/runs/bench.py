@@ -1,7 +1,6 @@
 """What a run's workers run in: folders, variables, a time limit, and who listens."""
 
 import atexit
-import contextlib
 import functools
 import os
 import sys
@@ -83,13 +82,17 @@ def open_bench(settings: Settings, listener: Listener) -> Iterator[Bench]:
 
 
 def hold_grants(settings: Settings, variables: Mapping[str, str] = os.environ) -> Settings:
-    """Returns the settings with what the base of a change grants, if a pipeline runs this. Else unchanged."""
-    if environment.in_ci(variables):
-        with contextlib.suppress(GitError):
-            base = resolve(settings.root, None, variables)
-            if base.rules:
-                return take_grants(settings, read_file(settings.root, base.commit, FILE))
-    return settings
+    """Returns the settings with what the base of a change grants, if a pipeline runs this. Else unchanged.
+
+    Without a base nothing is granted, but on the default branch: what it has was merged.
+    """
+    if not environment.in_ci(variables):
+        return settings
+    try:
+        granted = read_file(settings.root, resolve(settings.root, None, variables).commit, FILE)
+    except GitError as error:
+        return settings if error.reason.kind == "no_base" else take_grants(settings, None)
+    return take_grants(settings, granted)
 
 
 @contextmanager

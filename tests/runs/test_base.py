@@ -27,7 +27,7 @@ from perfci.runs.bench import open_bench
 from perfci.runs.beside import describe_against, plan_ops
 from perfci.runs.plan import Request
 from perfci.runs.rules import choose_rules, move_settings
-from tests.git_repositories import commit_all, git
+from tests.git_repositories import clone, commit_all, git
 from tests.runs.stand_ins import CASES
 from tests.stored_examples import write_baseline
 
@@ -326,6 +326,32 @@ def test_in_a_pipeline_a_change_is_given_what_its_base_grants(asking, monkeypatc
         assert bench.settings.cache_folder == (None if ci else Path("/elsewhere"))
         assert bench.settings.time_limit_s == 7
         assert find(bench).base.changed_rules == ("pyproject.toml",)
+
+
+def test_in_a_pipeline_a_change_whose_base_is_not_in_the_clone_is_given_nothing(asking, monkeypatch):
+    monkeypatch.setenv("CI", "true")
+    monkeypatch.setenv("CI_MERGE_REQUEST_TARGET_BRANCH_NAME", "main")
+    shallow = clone(asking.root, "--depth", "1")
+
+    with open_bench(load(shallow), print) as bench:
+        assert (bench.settings.environment, bench.settings.cache_folder) == ((), None)
+        note = find(bench)
+    assert note.kind == "merge_without_base"
+    assert "fetch-depth: 0" in sentence(note)
+
+
+def test_in_a_pipeline_without_a_default_branch_nothing_is_given_and_on_it_what_it_says(asking, monkeypatch):
+    monkeypatch.setenv("CI", "true")
+    shallow = clone(asking.root, "--depth", "1")
+    git(shallow, "remote", "set-head", "origin", "--delete")  # which a pipeline's clone has not
+
+    with open_bench(load(shallow), print) as bench:
+        assert bench.settings.environment == ()
+        assert find(bench).kind == "no_default_branch"
+    monkeypatch.setenv("CI_COMMIT_BRANCH", "topic")
+    monkeypatch.setenv("CI_DEFAULT_BRANCH", "topic")
+    with open_bench(load(shallow), print) as bench:
+        assert bench.settings.environment == ("MODEL", "MINE")
 
 
 @pytest.mark.parametrize("table", [None, "[tool.perfci\n", "[tool.perfci]\nenvironment = 3\n"])

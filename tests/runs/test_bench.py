@@ -94,6 +94,6 @@ def test_a_benchs_folder_goes_when_it_is_closed(settings):
     with open_bench(settings, print) as bench:
         (bench.folder / "kept").mkdir()
         folder = bench.folder
-        assert dataclasses.replace(bench).settings is settings
+        assert dataclasses.replace(bench).settings == settings
 
     assert not folder.exists()
