@@ -83,7 +83,7 @@ def measure(name: str, run: Run, judgements: Judgements, histories: dict[str, Pa
     with tempfile.TemporaryDirectory() as folder:
         count = write_launches(run, Path(folder))
         wall, cpu = time.perf_counter(), time.process_time()
-        path = report.write(run, judgements, Path(folder), Path(folder), extras=[PastSections(run, histories)])
+        path = report.write(run, judgements, Path(folder), Path(folder), extras=[PastSections(run, histories or {})])
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
         pictures = [file.stat().st_size for file in Path(folder).glob("*.png")]
         timed = sum(bool(case.blocks) for op in run.ops for case in op.performance)

@@ -202,7 +202,8 @@ def check(
         return _measure(request, where, json=json)
     nothing = say("Nothing was duelled.")
     # While workers are at work, this process has nothing to do.
-    threading.Thread(target=report.import_libraries, daemon=True).start()
+    importing = threading.Thread(target=report.import_libraries, daemon=True)
+    importing.start()
     with Progress(quiet=quiet) as progress:
         if static:
             where = _set_reports(where, "static")
@@ -234,6 +235,7 @@ def check(
         else:
             print_lines(*map(sentence, judgements.notes), nothing)
         return Exit.OK
+    importing.join()  # beside another thread pictures are not drawn on all cores
     began = time.monotonic()
     code = conclude(run, judgements, where, strict=strict, json=json, html=html, quiet=quiet)
     if not json:  # which has all this in run.json

@@ -1,18 +1,21 @@
 """Which pictures an op gets, and their files: an overview of each kind, and one of each case that fails or warns.
 
-A figure takes some 0.1 s to draw. So a run of many ops gets fewer panels an op, and only its gravest ops get overviews.
+A figure takes some 0.1 s of a core. So a run of many ops gets fewer panels an op, and only its gravest ops get
+overviews.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from perfci.core.cores import map_forked
 from perfci.core.model import Gate, Judgement, Judgements, OpRun, PerformanceCase, Run, Suite, choose_look
 from perfci.core.wording import say
 from perfci.ops.spec import is_stored
@@ -171,33 +174,47 @@ class Painter:
 
     @np.errstate(all="ignore")  # matplotlib overflows if times are absurd, and then leaves a margin out
     def draw_all(self) -> Gallery:
-        """Draw the pictures of all ops."""
+        """Draw the pictures of all ops, on all cores."""
         for old in [old for kind in KINDS if self.folder for old in self.folder.glob(f"{kind}*.png")]:
             old.unlink()
-        run, limits = self.run, self.run.limits
         grave = [(op, chart) for op, found in self.charts.items() for chart in found if chart.gate is not Gate.OK]
         grave = sorted(grave, key=lambda pair: rank_chart(pair[1]))[:CASES]
         alone = {(op, chart.case) for op, chart in grave}
         last = (len(Gate) + 3, 0.0)
         ranked = sorted(self.charts, key=lambda op: min(map(rank_chart, self.charts[op]), default=last))
-        points = [*ceilings.find_points(run.ops, self.spreads, self.judgements.rows, limits)]
-        ops = {}
-        for op, name in zip(run.ops, name_files([op.op for op in run.ops]), strict=True):
-            charts, pictures = self.charts[op.op], list[Picture]()
-            more = [list[Picture]() for _ in self.extras]
+        points = [*ceilings.find_points(self.run.ops, self.spreads, self.judgements.rows, self.run.limits)]
+        drawings: dict[tuple[str, str], Callable[[], Iterable[Picture]]] = {
+            ("", "roofline"): partial(self.draw_roofline, points),
+            ("", "sizes"): partial(self.draw_sizes, points),
+        }
+        for op, name in zip(self.run.ops, name_files([op.op for op in self.run.ops]), strict=True):
             if op.op in ranked[:OPS]:
-                pictures += self.draw_overviews(op, name)
-                more = [[*extra.draw(op, self, name)] for extra in self.extras]
-            pictures += self.draw_storage(op, name)
-            own = list[Picture]()
-            for chart in [chart for chart in charts if (op.op, chart.case) in alone]:
-                figure = draw_case(chart, style.fit(f"{op.op} {chart.case}: {chart.verdict}", 100))
-                facts = {"op": plain(op.op, 40), "case": plain(chart.case, 80), "verdict": str(chart.verdict)}
-                about = say("{op}, {case}: {verdict}", **facts)
-                own.append(self.save(figure, f"case-{name}-{len(own) + 1}", about, case=chart.case))
-            count = sum(chart.gate is not Gate.OK for chart in charts)
-            ops[op.op] = Pictures(tuple(pictures), tuple(own), count, tuple(map(tuple, more)))
-        return Gallery(ops, self.draw_roofline(points), self.draw_sizes(points))
+                drawings[op.op, "overview of times"] = partial(self.draw_overviews, op, name)
+                for place, extra in enumerate(self.extras):
+                    drawings[op.op, f"extra {place}"] = partial(extra.draw, op, self, name)
+            drawings[op.op, "overview of storage"] = partial(self.draw_storage, op, name)
+            own = [chart for chart in self.charts[op.op] if (op.op, chart.case) in alone]
+            for number, chart in enumerate(own, 1):
+                drawings[op.op, f"case {number}"] = partial(self.draw_alone, op, chart, f"case-{name}-{number}")
+        made = map_forked(lambda draw: tuple(draw()), [*drawings.values()])
+        drawn = dict(zip(drawings, made, strict=True))
+
+        def take(op: str, kind: str) -> tuple[Picture, ...]:
+            parts = (drawn[key] for key in drawn if key[0] == op and key[1].partition(" ")[0] == kind)
+            return tuple(itertools.chain.from_iterable(parts))
+
+        ops = {}
+        for op in self.run.ops:
+            count = sum(chart.gate is not Gate.OK for chart in self.charts[op.op])
+            extras = tuple(drawn.get((op.op, f"extra {place}"), ()) for place, _ in enumerate(self.extras))
+            ops[op.op] = Pictures(take(op.op, "overview"), take(op.op, "case"), count, extras)
+        return Gallery(ops, *(next(iter(take("", kind)), None) for kind in ("roofline", "sizes")))
+
+    def draw_alone(self, op: OpRun, chart: CaseChart, name: str) -> Iterator[Picture]:
+        """A case that fails or warns, by itself."""
+        figure = draw_case(chart, style.fit(f"{op.op} {chart.case}: {chart.verdict}", 100))
+        facts = {"op": plain(op.op, 40), "case": plain(chart.case, 80), "verdict": str(chart.verdict)}
+        yield self.save(figure, name, say("{op}, {case}: {verdict}", **facts), case=chart.case)
 
     def draw_overviews(self, op: OpRun, name: str) -> Iterator[Picture]:
         """One picture of each kind that there are data for."""
@@ -220,32 +237,28 @@ class Painter:
                 figure = draw(worst, heading, describe_left_out(len(worst), count))
                 yield self.save(figure, f"{kind}-{name}", about)
 
-    def draw_roofline(self, points: Sequence[WorkingPoint]) -> Picture | None:
+    def draw_roofline(self, points: Sequence[WorkingPoint]) -> Iterator[Picture]:
         """The roofline of the ops that are furthest below their ceilings."""
-        device, shown = (
-            self.run.environment.device.name,
-            choose_lowest([one for one in points if one.place], CEILING_OPS),
-        )
+        device = self.run.environment.device.name
+        shown = choose_lowest([one for one in points if one.place], CEILING_OPS)
         if places := [one.place for one in points if one.place and one.op in shown]:
             figure = draw_roofline(places, self.run.limits, caption("Roofline, {device}", device=style.fit(device, 40)))
-            return self.save(figure, "roofline", say("Roofline of {device}", device=plain(device, 40)))
-        return None
+            yield self.save(figure, "roofline", say("Roofline of {device}", device=plain(device, 40)))
 
-    def draw_sizes(self, points: Sequence[WorkingPoint]) -> Picture | None:
+    def draw_sizes(self, points: Sequence[WorkingPoint]) -> Iterator[Picture]:
         """The times of the same ops against their sizes."""
         sized = choose_sized(points)
         shown = choose_lowest([one for one in points if one.op in sized], CEILING_OPS)
-        if not shown:
-            return None
-        left_out = caption(
-            "{shown} of {count} ops, those furthest below their ceilings", shown=len(shown), count=len(sized)
-        )
-        figure = draw_sizes(
-            {op: sized[op] for op in sized if op in shown},
-            caption("Time against size"),
-            left_out if sized.keys() - shown else "",
-        )
-        return self.save(figure, "sizes", say("Time against size"))
+        if shown:
+            left_out = caption(
+                "{shown} of {count} ops, those furthest below their ceilings", shown=len(shown), count=len(sized)
+            )
+            figure = draw_sizes(
+                {op: sized[op] for op in sized if op in shown},
+                caption("Time against size"),
+                left_out if sized.keys() - shown else "",
+            )
+            yield self.save(figure, "sizes", say("Time against size"))
 
     def draw_storage(self, op: OpRun, name: str) -> Iterator[Picture]:
         """The errors of each tensor that is stored in low precision."""

@@ -1,16 +1,13 @@
 """Runs a run's workers: in which order, how many at once, and as far as time goes."""
 
-import contextlib
 import dataclasses
 import math
-import os
 import shutil
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 
 from perfci.core import deadline
+from perfci.core.cores import count_cores
 from perfci.core.deadline import Timetable
 from perfci.core.model import Need, OpRun, PlannedOp, Reason, Run
 from perfci.core.wording import say
@@ -257,12 +254,3 @@ class Recorder:
 def _name_look(op: str, process: int) -> str:
     """The name by which the run's pace knows a process of an op: the first one's is the op's."""
     return f"{op}/{process}" if process else op
-
-
-def count_cores() -> int:
-    """How many of this machine's cores the process may use at a time."""
-    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
-    with contextlib.suppress(OSError, ValueError):  # a container's share, by the second version of cgroups
-        share, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
-        cores = min(cores, max(int(share) // int(period), 1))
-    return cores
