@@ -10,7 +10,7 @@ from perfci.core import units
 from perfci.core.model import Block, Gate, Identity, Judgement, OpRun, PerformanceCase, Run, Screen, Static, Suite
 from perfci.core.wording import say, sentence
 from perfci.ops.spec import matches
-from perfci.report import accuracy, against, compiled, frame, lowprec, speed, words
+from perfci.report import accuracy, against, compiled, frame, sections, speed, words
 from perfci.report.view import Section, make_table
 
 
@@ -27,9 +27,8 @@ def show_op(op: OpRun, judged: Sequence[Judgement], run: Run, pattern: str | Non
     for case in op.performance:
         yield ""
         yield from _show_case(op.op, case, timed.get(case.case))
-    if op.stored:
-        yield ""
-        yield from show_tables(lowprec.make_parts(op, rows))
+    if more := list(show_tables(sections.list_tables(op, rows))):
+        yield from ("", *more)
     if run.static:
         yield from _show_compiled(run.static, op.op, pattern)
 

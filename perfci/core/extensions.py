@@ -17,6 +17,7 @@ NAMES = (
     "agents",
     "history",
     "lab",
+    "lowprec",
     "npu",
     "ray",
 )  # fmt: skip
@@ -27,6 +28,8 @@ POINTS = {
     "report": "a `ReportFormat` of perfci.cli.results: what else `perfci report --to` writes",
     "load": "the function behind `perfci.load`",
     "sections": "a function of a run, its settings and its rules' that returns an `OpExtra` of perfci.report.sections",
+    "tables": "a function of an op and its judgements that yields Sections: its tables, for `perfci show` too",
+    "stored": "a `StoredChecks` of perfci.measure.stored: how tensors stored in low precision are checked and judged",
     "boards": "a function of the folder of baselines that yields UUIDs of boards that are sick",
     "note": "a function of settings and names of ops that yields a title and a table of the note in a merge request",
     "suite": "a class that files of a project use as `perfci.NAME`. Its `command` runs a file by its path",

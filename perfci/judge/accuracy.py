@@ -4,14 +4,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from perfci.core.model import AccuracyCase, Fact, Judgement, OpRun, PlannedOp, Reason, Run, Suite, Verdict
-from perfci.judge import storage
 from perfci.judge.cause import find_pattern
 from perfci.judge.figures import errors_beyond
 from perfci.measure.closeness import times_allowed
+from perfci.measure.stored import BEYOND, find_checks
 from perfci.store.lines import find_worst_errors
 from perfci.thresholds.limits import Thresholds
 
-_BY_LIMIT = frozenset({"checked_errors_overall", "checked_errors_in_places", *storage.KINDS})
+_BY_LIMIT = ("checked_errors_", BEYOND)  # what kinds of reasons about a limit begin with
 
 _DOUBTS = frozenset(
     {"calls_reference", "interpreter_lacks_now", "launches_nothing", "less_exact", "vacuous", "vacuous_answers"}
@@ -75,7 +75,8 @@ def _judge_cases(run: Run, op: PlannedOp, found: OpRun | None, limits: Threshold
         reason = errors_beyond("checked", error.errors, op.op, error.case, limits, device, error.checks)
         if reason and error.case not in wrong:
             yield _row(op, error.case, Verdict.WRONG, (reason,))
-    yield from storage.judge_stored(found, device, limits)
+    if found.stored:
+        yield from find_checks().judge(found, device, limits)
 
 
 def is_complete(run: Run, op: PlannedOp, found: OpRun | None) -> bool:
@@ -88,7 +89,7 @@ def is_complete(run: Run, op: PlannedOp, found: OpRun | None) -> bool:
 
 def is_by_limit(row: Judgement) -> bool:
     """Whether a case's row is about a limit alone: it passed its checks, and was timed."""
-    return row.reasons[0].kind in _BY_LIMIT
+    return row.reasons[0].kind.startswith(_BY_LIMIT)
 
 
 def _row(op: PlannedOp, case: str | None, verdict: Verdict, reasons: Iterable[Reason]) -> Judgement:

@@ -2,7 +2,7 @@
 
 rows       the plain view of verdicts, which every format renders
 view       what a whole report shows: sections of plain text with a few marks. build makes it
-sections   the section of each op, made of the tables of against, speed, accuracy and lowprec
+sections   the section of each op, made of the tables of against, speed, accuracy and extensions
 markdown   report.md. html: report.html
 data       what `--format json` prints; junit and metrics are for other programs
 plots      which pictures there are; charts draws them

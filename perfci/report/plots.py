@@ -18,14 +18,12 @@ import numpy as np
 from perfci.core.cores import map_forked
 from perfci.core.model import Gate, Judgement, Judgements, OpRun, PerformanceCase, Run, Suite, choose_look
 from perfci.core.wording import say
-from perfci.ops.spec import is_stored
-from perfci.report import ceilings, lowprec, rows
+from perfci.report import ceilings, rows
 from perfci.report.against import DUEL
 from perfci.report.ceilings import WorkingPoint
 from perfci.report.charts import style
 from perfci.report.charts.cases import ROWS, CaseChart, draw_blocks, draw_case, draw_changes, draw_launches
 from perfci.report.charts.device import choose_sized, draw_roofline, draw_sizes
-from perfci.report.charts.lowprec import draw_errors
 from perfci.report.charts.style import caption
 from perfci.report.frame import ArmSpread
 from perfci.report.sections import OpExtra, Pictures
@@ -165,6 +163,12 @@ class Painter:
         """Most of an overview."""
         return max(min(style.PANELS, PANELS_OF_RUN // max(sum(map(bool, self.charts.values())), 1)), FEWEST_PANELS)
 
+    @cached_property
+    def gravest(self) -> list[str]:
+        """The ops that get overviews."""
+        last = (len(Gate) + 3, 0.0)
+        return sorted(self.charts, key=lambda op: min(map(rank_chart, self.charts[op]), default=last))[:OPS]
+
     def save(self, figure: Figure, name: str, alt: str, case: str | None = None, shows: int = 0) -> Picture:
         """Draw a figure, and save it if there is a folder."""
         png = style.save_png(figure)
@@ -180,19 +184,16 @@ class Painter:
         grave = [(op, chart) for op, found in self.charts.items() for chart in found if chart.gate is not Gate.OK]
         grave = sorted(grave, key=lambda pair: rank_chart(pair[1]))[:CASES]
         alone = {(op, chart.case) for op, chart in grave}
-        last = (len(Gate) + 3, 0.0)
-        ranked = sorted(self.charts, key=lambda op: min(map(rank_chart, self.charts[op]), default=last))
         points = [*ceilings.find_points(self.run.ops, self.spreads, self.judgements.rows, self.run.limits)]
         drawings: dict[tuple[str, str], Callable[[], Iterable[Picture]]] = {
             ("", "roofline"): partial(self.draw_roofline, points),
             ("", "sizes"): partial(self.draw_sizes, points),
         }
         for op, name in zip(self.run.ops, name_files([op.op for op in self.run.ops]), strict=True):
-            if op.op in ranked[:OPS]:
-                drawings[op.op, "overview of times"] = partial(self.draw_overviews, op, name)
-                for place, extra in enumerate(self.extras):
-                    drawings[op.op, f"extra {place}"] = partial(extra.draw, op, self, name)
-            drawings[op.op, "overview of storage"] = partial(self.draw_storage, op, name)
+            if op.op in self.gravest:
+                drawings[op.op, "overview"] = partial(self.draw_overviews, op, name)
+            for place, extra in enumerate(self.extras):
+                drawings[op.op, f"extra {place}"] = partial(extra.draw, op, self, name)
             own = [chart for chart in self.charts[op.op] if (op.op, chart.case) in alone]
             for number, chart in enumerate(own, 1):
                 drawings[op.op, f"case {number}"] = partial(self.draw_alone, op, chart, f"case-{name}-{number}")
@@ -259,11 +260,3 @@ class Painter:
                 left_out if sized.keys() - shown else "",
             )
             yield self.save(figure, "sizes", say("Time against size"))
-
-    def draw_storage(self, op: OpRun, name: str) -> Iterator[Picture]:
-        """The errors of each tensor that is stored in low precision."""
-        judged = [row for row in self.judgements.rows if row.op == op.op and row.case and is_stored(row.case)]
-        for index, ways in enumerate(lowprec.choose_tensors(op, judged), 1):
-            about, alt = style.fit(f"{op.op} {ways[0].family}", 80), plain(f"{op.op} {ways[0].family}", 120)
-            figure = draw_errors(ways, caption("{what}: errors", what=about))
-            yield self.save(figure, f"lowprec-{name}-{index}", say("Errors of storage of {what}", what=alt))

@@ -4,9 +4,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from perfci.core import extensions
 from perfci.core.model import Gate, Judgement, Judgements, OpRun, Reason, Run, Suite, Verdict
 from perfci.core.wording import say, sentence
-from perfci.report import accuracy, against, lowprec, rows, speed
+from perfci.report import accuracy, against, rows, speed
 from perfci.report.frame import ArmSpread, Clocks
 from perfci.report.text import block, code, plain
 from perfci.report.view import Message, Picture, Section
@@ -56,6 +57,12 @@ class Material:
         return rows
 
 
+def list_tables(op: OpRun, judged: Sequence[Judgement]) -> Iterator[Section]:
+    """Yields the tables that extensions add to those of an op."""
+    for make_parts in extensions.provided("tables"):
+        yield from make_parts(op, judged)
+
+
 def is_untouched(op: OpRun, judged: list[Judgement]) -> bool:
     """Returns whether nothing of an op was run: it is the base's own, is gone, or was only compiled."""
     return (
@@ -86,7 +93,7 @@ def make_section(material: Material, op: OpRun, judged: list[Judgement]) -> Sect
         *against.make_parts(op, base, judged),
         *speed.make_parts(op, spreads, run.limits),
         *accuracy.make_parts(op),
-        *lowprec.make_parts(op, judged),
+        *list_tables(op, judged),
         *(extra.section(op, next(extra_pictures, ())) for extra in material.extras),
     )
     return Section(

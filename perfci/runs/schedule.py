@@ -11,9 +11,9 @@ from perfci.core.cores import count_cores
 from perfci.core.deadline import Timetable
 from perfci.core.model import Need, OpRun, PlannedOp, Reason, Run
 from perfci.core.wording import say
+from perfci.measure.stored import find_checks
 from perfci.runs.base import BaseTree
 from perfci.runs.bench import Bench, warm_up
-from perfci.runs.histories import add_accepted
 from perfci.runs.looks import Looks
 from perfci.runs.pace import LATER, Pace, Stopwatch
 from perfci.runs.plan import Request, cases_to_run
@@ -199,7 +199,8 @@ class Recorder:
             failure = yield from self._looks.look(task, gathered, hear)
         finally:
             self._end = failure if failure and ends_run(failure) else self._end
-            accepted = add_accepted(self._sum_up(gathered, failure, task), record.run, self._rules)
+            op = self._sum_up(gathered, failure, task)
+            accepted = find_checks().add_history(op, record.run, self._rules) if op.stored else op
             spent, took_s = accepted.spent_s, time.monotonic() - began
             if task.process:
                 spent = {**spent, LATER: round(spent.get(LATER, 0.0) + took_s, 3)}

@@ -57,9 +57,9 @@ def _describe_op(task: Describe, files: OpFiles, channel: MessageChannel) -> Pla
             with suppress(Exception):  # what an op cannot declare fails its case when that is prepared
                 channel.send(Prepared(read_declarations(suite, params, PerformanceCase(case_id(params)))))
     if loaded.accuracy.quantised is not None and Suite.ACCURACY in task.suites:
-        from perfci.measure.lowprec.declared import list_stored_cases
+        from perfci.measure.stored import find_checks
 
-        stored = list_stored_cases(loaded.accuracy, task.pattern)
+        stored = find_checks().list_cases(loaded.accuracy, task.pattern)
     return PlannedOp(
         files.op,
         accuracy,

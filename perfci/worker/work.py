@@ -30,9 +30,9 @@ from perfci.measure.bench import (
 from perfci.measure.blocks import is_short, measure, measure_in_turns
 from perfci.measure.host import is_compared, may_show
 from perfci.measure.inputs import bound_inputs, flat
-from perfci.measure.lowprec.declared import check_stored_tensors
 from perfci.measure.prepare import prepare, warm_up_peers
 from perfci.measure.search import plan_search, search
+from perfci.measure.stored import find_checks
 from perfci.measure.suites import CALLS, describe_suite, find_other_answers, find_slower, find_weaker, find_wrapped
 from perfci.measure.suspect import suspicions
 from perfci.ops.spec import Params, Performance, case_id
@@ -220,7 +220,7 @@ class Worker:
             yield replace(result, of_base=before != now and declared is suite)
         if suite.quantised is not None and not task.host:  # which the op's process does
             self._send(Doing("accuracy", self._op, "stored tensors"))
-            for tensor in check_stored_tensors(suite, self._device, task.pattern, self._describe):
+            for tensor in find_checks().check(suite, self._device, task.pattern, self._describe):
                 yield tensor
                 if self._is_late():
                     break

@@ -7,7 +7,7 @@ import pytest
 from tests.cli.conftest import root
 from tests.flow.conftest import Project, editable, measured, project
 from tests.git_repositories import alone, begin_topic
-from tests.report.conftest import examples, golden
+from tests.report.conftest import examples, golden, sentences
 from tests.runs.conftest import forked, heard, measure, settings, workers
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "measured",
     "project",
     "root",
+    "sentences",
     "settings",
     "topic",
     "workers",

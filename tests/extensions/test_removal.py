@@ -140,3 +140,20 @@ def test_a_run_cannot_be_loaded_without_the_extension_that_does_it_and_a_sentenc
 
     with pytest.raises(UsageError, match=r"perfci\.load"):
         perfci.load(tmp_path)
+
+
+def test_an_op_that_declares_stored_tensors_is_refused_without_the_extension_that_checks_them(tmp_path):
+    place = without(("lowprec",), tmp_path / "place")
+    (tmp_path / "kernels").mkdir()
+    assert run(place, "new", "scale", "--fake", where=tmp_path).returncode == 0
+    suite = tmp_path / "kernels/scale/scale_accuracy.py"
+    text, field = suite.read_text(), "    make_inputs=make_inputs,\n"
+    assert field in text
+    suite.write_text(
+        text.replace(field, f'{field}    quantised=perfci.Quantised(lambda **_: {{}}, [{{"scaling": "row"}}]),\n')
+    )
+
+    done = run(place, "list", "--device", "fake", where=tmp_path)
+
+    assert done.returncode == 1
+    assert "lacks the extension lowprec, which perfci.Quantised needs" in " ".join(done.stdout.split())

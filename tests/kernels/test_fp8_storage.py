@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from perfci.measure.lowprec.declared import check_stored_tensors
+from perfci.extensions.lowprec.declared import check_stored_tensors
 from perfci.thresholds.read import load
 
 torch = pytest.importorskip("torch")
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.torch
 
 from perfci.core.model import OpRun  # noqa: E402
 from perfci.device import open_device  # noqa: E402
-from perfci.judge import storage  # noqa: E402
+from perfci.extensions.lowprec import judge as storage  # noqa: E402
 from perfci.worker.load import load_op  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]

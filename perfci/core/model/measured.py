@@ -102,7 +102,7 @@ class Extent:
 
 @dataclass(frozen=True)
 class ErrorHistogram:
-    """How many absolute errors lie in each bin of `perfci.measure.lowprec.EDGES`. Bins that are left out are empty."""
+    """How many absolute errors lie in each bin, eight a decade from 1e-8 on. Bins that are left out are empty."""
 
     start: Count
     """place of the first bin in `counts`: 0 holds what lies below the lowest edge, errors of exactly 0 included"""

@@ -73,7 +73,7 @@ class PastSections:
     def draw(self, op: OpRun, painter: Painter, name: str) -> Iterator[Picture]:
         """Draw the accepted runs of an op, if they are enough and undamaged."""
         past = self.histories.get(op.op)
-        if past is None or past.damage or len(past.runs) < FEWEST_RUNS:
+        if op.op not in painter.gravest or past is None or past.damage or len(past.runs) < FEWEST_RUNS:
             return
         charts, count = chart_history(op, self.run, past, painter.panels)
         if charts:

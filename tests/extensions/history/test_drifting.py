@@ -11,8 +11,8 @@ import pytest
 
 from perfci.cli.main import run
 from perfci.core.model import Baseline, BaselineBlock, BaselineCase, BaselineRun, BoardCounts, Step, StepSide
+from tests.extensions.lowprec.storage_examples import changed, line, sound
 from tests.history_examples import CASE, OTHER, accepted, environment, figures
-from tests.storage_examples import changed, line, sound
 from tests.stored_examples import append_history, write_baseline
 
 KEY = "nvidia-h200"

@@ -8,16 +8,16 @@ from perfci.core import settings
 from perfci.core.model import OpRun, PlannedOp
 from perfci.core.wording import sentence
 from perfci.extensions.history.histories import PastSections, read_histories
+from perfci.extensions.lowprec.checks import add_accepted
 from perfci.runs.decide import read_context
-from perfci.runs.histories import add_accepted
 from perfci.store import layout
 from tests import git_repositories as git
 from tests import past_examples as examples
+from tests.extensions.lowprec.storage_examples import line, sound
 from tests.history_examples import accepted, environment, figures
 from tests.past_examples import CASES, CREPT
 from tests.runs.stand_ins import CASES as STOOD_IN
 from tests.runs.stand_ins import DEVICE
-from tests.storage_examples import line, sound
 from tests.stored_examples import append_history
 
 HISTORY = "baselines/nvidia-h200/softmax.history.jsonl"

@@ -11,7 +11,7 @@ from perfci.extensions.history.ratchet.figures import KEYS
 from perfci.thresholds.case import CaseThresholds
 from perfci.thresholds.limits import OpThresholds, Thresholds
 from tests.extensions.history.ratchet.histories import HERE
-from tests.storage_examples import changed, line, sound
+from tests.extensions.lowprec.storage_examples import changed, line, sound
 
 TENSOR = sound()[0]
 KEY = {key.name: key for key in KEYS}

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from perfci.core.model import AcceptedStorage, ErrorHistogram, HistoryRun, StoredTensor
-from perfci.measure.lowprec.storage import BINS, FORMATS
+from perfci.extensions.lowprec.figures import BINS, FORMATS
 
 KEPT = 30  # accepted runs whose figures a run takes along: the report's trends show so many
 

@@ -6,15 +6,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from perfci.measure.lowprec import storage
-from perfci.measure.lowprec.storage import (
+from perfci.extensions.lowprec import figures as storage
+from perfci.extensions.lowprec.figures import (
     FORMATS,
     HostTensor,
     channels,
     group_maxima,
     measure_figures,
 )
-from tests.storage_examples import E4M3, E5M2, one, rounded
+from tests.extensions.lowprec.storage_examples import E4M3, E5M2, one, rounded
 
 FORM = FORMATS[E4M3]
 

@@ -5,9 +5,9 @@ import pytest
 
 from perfci.core.model import AccuracyCase
 from perfci.core.wording import sentence
-from perfci.measure.lowprec.declared import list_stored_cases
+from perfci.extensions.lowprec.declared import list_stored_cases
 from perfci.ops.spec import Accuracy, Quantised, Stored, grid
-from tests.storage_examples import CASES, E4M3, measured, normal, sound, stored
+from tests.extensions.lowprec.storage_examples import CASES, E4M3, measured, normal, sound, stored
 
 ONE = grid(scaling=["tensor"], dtype=[E4M3])
 X = np.ones((4, 8))

@@ -7,8 +7,8 @@ import numpy as np
 
 from perfci.core.model import AccuracyCase, Fact, Reason, StoredTensor
 from perfci.device.seam import Accelerator, Arrays
+from perfci.extensions.lowprec.figures import FORMATS, HostTensor, measure_figures
 from perfci.measure.bench import Describe
-from perfci.measure.lowprec.storage import FORMATS, HostTensor, measure_figures
 from perfci.ops.spec import STORED, Accuracy, Params, Quantised, Stored, case_id, matches, stored_id
 
 SEED = 0  # the same in every run, so that figures move with code and versions only

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from perfci.core.model import ErrorHistogram
-from perfci.measure.lowprec.advice import (
+from perfci.extensions.lowprec.advice import (
     SMOOTHING,
     AdviceCause,
     add_history,
@@ -15,8 +15,8 @@ from perfci.measure.lowprec.advice import (
     families,
     find_cause,
 )
-from perfci.measure.lowprec.storage import BINS
-from tests.storage_examples import E4M3, E5M2, changed, line, measured, normal, one, sound, store
+from perfci.extensions.lowprec.figures import BINS
+from tests.extensions.lowprec.storage_examples import E4M3, E5M2, changed, line, measured, normal, one, sound, store
 
 
 def test_a_family_holds_all_ways_of_storing_one_tensor():

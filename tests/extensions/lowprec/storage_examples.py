@@ -10,10 +10,10 @@ import numpy as np
 
 from perfci.core.model import HistoryRun, HistoryStored, OpRun
 from perfci.device.fake import NumpyArrays
-from perfci.measure.lowprec import storage
-from perfci.measure.lowprec.advice import add_history
-from perfci.measure.lowprec.declared import check_stored_tensors
-from perfci.measure.lowprec.storage import FORMATS
+from perfci.extensions.lowprec import figures as storage
+from perfci.extensions.lowprec.advice import add_history
+from perfci.extensions.lowprec.declared import check_stored_tensors
+from perfci.extensions.lowprec.figures import FORMATS
 from perfci.ops.spec import Accuracy, Quantised, Stored, grid
 from tests.history_examples import environment
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfci.core.model import ErrorHistogram, StoredTensor
-from perfci.measure.lowprec.advice import dense, way
-from perfci.measure.lowprec.storage import BINS, EDGES
+from perfci.extensions.lowprec.advice import dense, way
+from perfci.extensions.lowprec.figures import BINS, EDGES
 from perfci.report.charts import style
 from perfci.report.charts.style import INK, SERIES, WIDTH, Floats, caption
 

@@ -4,17 +4,21 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
 from perfci.core import units
-from perfci.core.model import Extent, Judgement, OpRun, StoredTensor, Suite, Verdict
+from perfci.core.model import Extent, Judgement, OpRun, Run, StoredTensor, Suite, Verdict
+from perfci.core.settings import Settings
 from perfci.core.wording import join, say, sentence
-from perfci.measure.lowprec.advice import families, way
+from perfci.extensions.lowprec.advice import families, way
+from perfci.extensions.lowprec.charts import ACROSS, draw_errors, group_columns
+from perfci.measure.stored import BEYOND
 from perfci.ops.spec import is_stored
-from perfci.report.charts.lowprec import ACROSS, group_columns
+from perfci.report.charts import style
+from perfci.report.charts.style import caption
+from perfci.report.plots import Painter
 from perfci.report.text import code, phrase, plain
-from perfci.report.view import Section, Table, make_table
+from perfci.report.view import Picture, Section, Table, make_table
 from perfci.report.words import write_number
 
 FAMILIES = 6  # most tensors of an op that are drawn: those beyond their limits, or the first one if none is
-_KINDS = "stored_beyond_"  # what the kinds of reasons for figures beyond their limits begin with
 
 
 def make_parts(op: OpRun, judged: Sequence[Judgement]) -> Iterator[Section]:
@@ -29,7 +33,7 @@ def make_parts(op: OpRun, judged: Sequence[Judgement]) -> Iterator[Section]:
     )
     title, bad = say("{op}: stored in low precision", op=name), find_beyond(judged)
     yield Section(title, (note,), table=_tabulate(op, bad))
-    first = {case: row.reasons for case, row in bad.items() if row.reasons[0].kind.startswith(_KINDS)}
+    first = {case: row.reasons for case, row in bad.items() if row.reasons[0].kind.startswith(BEYOND)}
     told = {case: [plain(sentence(reason)) for reason in reasons] for case, reasons in first.items()}
     causes = ((code(case), why, join(advice) or "-") for case, (why, *advice) in told.items())
     table = make_table("case | what is beyond its limit, and why | advice", causes)
@@ -42,7 +46,7 @@ def find_beyond(judged: Sequence[Judgement]) -> Mapping[str, Judgement]:
     return {
         case: row
         for case, row in beyond.items()
-        if is_stored(case) and any(reason.kind.startswith(_KINDS) for reason in row.reasons)
+        if is_stored(case) and any(reason.kind.startswith(BEYOND) for reason in row.reasons)
     }
 
 
@@ -94,3 +98,25 @@ def _write_extent(extent: Extent) -> str:
         return units.significant(extent.most)
     ends = {"low": units.significant(extent.least), "high": units.significant(extent.most)}
     return say("{middle} ({low} to {high})", middle=units.significant(extent.median), **ends)
+
+
+class ErrorPictures:
+    """Pictures of the errors of an op's stored tensors."""
+
+    def draw(self, op: OpRun, painter: Painter, name: str) -> Iterator[Picture]:
+        """Draw those beyond their limits, or the first one if none is."""
+        judged = [row for row in painter.judgements.rows if row.op == op.op]
+        for index, ways in enumerate(choose_tensors(op, judged), 1):
+            about, alt = style.fit(f"{op.op} {ways[0].family}", 80), plain(f"{op.op} {ways[0].family}", 120)
+            figure = draw_errors(ways, caption("{what}: errors", what=about))
+            yield painter.save(figure, f"lowprec-{name}-{index}", say("Errors of storage of {what}", what=alt))
+
+    def section(self, op: OpRun, pictures: Sequence[Picture]) -> Section | None:
+        """Make a section of them, if there are any."""
+        title = say("{op}: errors of what is stored", op=plain(op.op, 80))
+        return Section(title, pictures=tuple(pictures)) if pictures else None
+
+
+def read_sections(*_: Run | Settings) -> ErrorPictures:
+    """Returns what draws the pictures of any run."""
+    return ErrorPictures()

@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 
 from perfci import report
+from perfci.extensions.lowprec import tables as lowprec
 from perfci.ops.spec import is_stored
-from perfci.report import lowprec
 from perfci.report.text import spell
-from tests.storage_examples import clipped
+from tests.extensions.lowprec.storage_examples import clipped
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +20,9 @@ def judged(examples, sentences):
 
 @pytest.fixture(scope="module")
 def folder(judged, tmp_path_factory):
-    return report.write(*judged, tmp_path_factory.mktemp("stored"), formats=report.FORMATS).parent
+    return report.write(
+        *judged, tmp_path_factory.mktemp("stored"), extras=[lowprec.ErrorPictures()], formats=report.FORMATS
+    ).parent
 
 
 def rows(judged):
@@ -65,7 +67,8 @@ def test_hostile_names_break_neither_page(examples, tmp_path):
     )  # fmt: skip
     run, judgements = examples.judged(examples.run((replace(op, stored=bad),)))
 
-    made = report.write(run, judgements, tmp_path, formats=report.FORMATS).parent
+    extras = [lowprec.ErrorPictures()]
+    made = report.write(run, judgements, tmp_path, extras=extras, formats=report.FORMATS).parent
 
     assert "<script>alert" not in (made / "report.html").read_text(encoding="utf-8").split("</style>")[1]
     assert not re.search(r"(?<!`)<script>alert", (made / report.REPORT).read_text(encoding="utf-8").replace("`", ""))

@@ -4,14 +4,12 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from perfci.core import units
 from perfci.core.model import Fact, Judgement, OpRun, Reason, StoredTensor, Suite, Verdict
+from perfci.extensions.lowprec.advice import families, find_cause, way
+from perfci.extensions.lowprec.figures import FORMATS
 from perfci.judge.figures import show_command
-from perfci.measure.lowprec.advice import AdviceCause, families, find_cause, way
-from perfci.measure.lowprec.storage import FORMATS
 from perfci.thresholds.limits import Thresholds
 
 Limits = Mapping[str, float | None]
-
-KINDS = frozenset(f"stored_beyond_{cause}" for cause in AdviceCause)  # of the reasons of a figure beyond its limit
 
 
 def judge_stored(op: OpRun, device: str, limits: Thresholds) -> Iterator[Judgement]:

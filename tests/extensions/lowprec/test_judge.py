@@ -6,13 +6,13 @@ import pytest
 
 from perfci.core.model import OpRun, Suite, Verdict
 from perfci.core.wording import catalogue, sentence
-from perfci.judge import storage
-from perfci.measure.lowprec.advice import AdviceCause
+from perfci.extensions.lowprec import judge as storage
+from perfci.extensions.lowprec.advice import AdviceCause
 from perfci.ops.spec import is_stored
 from perfci.thresholds.case import CaseThresholds
 from perfci.thresholds.limits import Thresholds
 from tests.decision_examples import CASE, check, judged, plan, run
-from tests.storage_examples import changed, clipped, sound
+from tests.extensions.lowprec.storage_examples import changed, clipped, sound
 
 LIMITS = Thresholds()
 
