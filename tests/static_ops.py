@@ -9,105 +9,29 @@ import sys
 import threading
 from pathlib import Path
 
+import yaml
+
 from perfci.device.targets import LINE_FREE
 from perfci.runs.bench import IMPORTED, IMPORTED_ON_GPU, PROGRAM
 from perfci.worker import forks
 from perfci.worker.static import HIDDEN
 from perfci.worker.tasks import Compile, OpFiles, Place, pack_task
 
+TEXTS = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))
+
 ROOT = Path(__file__).parents[1]
-HEADER = "import torch\nimport triton\nimport triton.language as tl\n\n"
+HEADER = "import torch\nimport triton\nimport triton.language as tl\n\n\n"
 
-BASELINE = """import torch
+BASELINE = TEXTS["baseline"]
 
+SUITE = TEXTS["suite"]
 
-def {op}(x):
-    return x * 2
-
-
-def make_inputs(n, device, seed):
-    generator = torch.Generator(device).manual_seed(seed)
-    return {{"x": torch.randn((n,), generator=generator, device=device)}}
-"""
-
-SUITE = """import perfci
-from {op}_baseline import make_inputs, {op} as reference
-from {op}_triton import {op} as kernel
-
-{name} = perfci.{kind}(kernel=kernel, reference=reference, make_inputs=make_inputs, cases=[{cases}])
-"""
-
-SCALE = (
-    HEADER
-    + """
-@triton.jit
-def _scale(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
-    offset = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    x = tl.load(x_ptr + offset, mask=offset < n)
-    tl.store(out_ptr + offset, x * 2.0, mask=offset < n)
-
-
-def {op}(x):
-    out = torch.empty_like(x)
-    n = x.numel()
-    _scale[(triton.cdiv(n, 256),)](x, out, n, BLOCK=256)
-    return out
-"""
-)
+SCALE = HEADER + TEXTS["scale"]
 """The revision that all others are compared with."""
 
-LOOP = (
-    HEADER
-    + """
-@triton.jit(do_not_specialize=["turns"])
-def _loop(x_ptr, out_ptr, n, turns, BLOCK: tl.constexpr):
-    offset = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    x = tl.load(x_ptr + offset, mask=offset < n)
-    for _ in range(turns):
-        x = x * 1.5 + 1.0
-    tl.store(out_ptr + offset, x, mask=offset < n)
+LOOP = HEADER + TEXTS["loop"]
 
-
-def {op}(x):
-    out = torch.empty_like(x)
-    _loop[(triton.cdiv(x.numel(), 256),)](x, out, x.numel(), 4, BLOCK=256)
-    return out
-"""
-)
-
-AUTOTUNED = (
-    HEADER
-    + """
-FACTOR = tl.constexpr(2.0)
-
-
-@triton.jit
-def _scaled(x):
-    return x * FACTOR
-
-
-@triton.autotune(
-    configs=[triton.Config({"BLOCK": 64}, num_warps=1), triton.Config({"BLOCK": 512}, num_warps=8)], key=["n"]
-)
-@triton.heuristics({"EVEN": lambda args: args["n"] % args["BLOCK"] == 0})
-@triton.jit
-def _tuned(x_ptr, out_ptr, n, BLOCK: tl.constexpr, EVEN: tl.constexpr):
-    offset = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    if EVEN:
-        x = tl.load(x_ptr + offset)
-    else:
-        x = tl.load(x_ptr + offset, mask=offset < n)
-    if BLOCK > 256:
-        x = x + 0.0
-    tl.store(out_ptr + offset, _scaled(x), mask=offset < n)
-
-
-def {op}(x):
-    out = torch.empty_like(x)
-    _tuned[lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)](x, out, x.numel())
-    return out
-"""
-)
+AUTOTUNED = HEADER + TEXTS["autotuned"]
 
 
 def edited(text: str, *changes: tuple[str, str]) -> str:

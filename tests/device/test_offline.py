@@ -4,161 +4,32 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+import yaml
 
 from perfci.core.model import Reason
 from perfci.core.wording import sentence
 from tests import triton_versions
 from tests.static_ops import AUTOTUNED, HEADER, SCALE, compiled, edited, run, write
 
+TEXTS = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))
+
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
-PERSISTENT = (
-    HEADER
-    + """
-from triton.runtime import driver
-
-DEVICE = triton.runtime.driver.active.get_active_torch_device()
-PROCESSORS = driver.active.utils.get_device_properties(DEVICE.index)["multiprocessor_count"]
-
-
-@triton.jit
-def _copy(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
-    for start in range(tl.program_id(0) * BLOCK, n, tl.num_programs(0) * BLOCK):
-        offset = start + tl.arange(0, BLOCK)
-        tl.store(out_ptr + offset, tl.load(x_ptr + offset, mask=offset < n), mask=offset < n)
-
-
-def {op}(x):
-    assert x.is_cuda and x.is_contiguous() and x.device == DEVICE and x.get_device() == 0
-    assert torch.cuda.is_available() and torch.cuda.current_device() == 0 and torch.cuda.device_count() == 1
-    properties = torch.cuda.get_device_properties("cuda")
-    assert properties.multi_processor_count == PROCESSORS
-    assert (properties.major, properties.minor) == torch.cuda.get_device_capability(x.device)
-    assert properties.name == torch.cuda.get_device_name()
-    out = torch.empty_like(x)
-    with torch.cuda.device(x.device):
-        block = triton.next_power_of_2(16)
-        grid = lambda meta: (min(PROCESSORS, triton.cdiv(x.numel(), meta["BLOCK"])),)
-        _copy[grid](x, out, x.numel(), BLOCK=block)
-    return out
-"""
-)
+PERSISTENT = HEADER + TEXTS["persistent"]
 
 # As in Triton's second tutorial: compiled first, then launched as often as its registers allow.
-BY_REGISTERS = (
-    HEADER
-    + """
-@triton.jit
-def _rows(out_ptr, x_ptr, rows, cols, BLOCK: tl.constexpr):
-    for row in tl.range(tl.program_id(0), rows, tl.num_programs(0)):
-        col = tl.arange(0, BLOCK)
-        x = tl.load(x_ptr + row * cols + col, mask=col < cols, other=-float("inf"))
-        power = tl.exp(x - tl.max(x, axis=0))
-        tl.store(out_ptr + row * cols + col, power / tl.sum(power, axis=0), mask=col < cols)
+BY_REGISTERS = HEADER + TEXTS["by_registers"]
 
+TMA = HEADER + TEXTS["tma"]
 
-def {op}(x):
-    x = x.view(-1, 4)
-    out = torch.empty_like(x)
-    rows, cols = x.shape
-    kernel = _rows.warmup(out, x, rows, cols, BLOCK=4, num_warps=8, grid=(1,))
-    kernel._init_handles()
-    facts = triton.runtime.driver.active.utils.get_device_properties(x.device.index)
-    resident = facts["max_num_regs"] // (kernel.n_regs * facts["warpSize"] * kernel.metadata.num_warps)
-    assert kernel.n_spills == 0
-    kernel[(min(facts["multiprocessor_count"] * max(resident, 1), rows), 1, 1)](out, x, rows, cols, 4)
-    return out
-"""
-)
+TMA_ON_DEVICE = HEADER + TEXTS["tma_on_device"]
 
-TMA = (
-    HEADER
-    + """
-from triton.tools.tensor_descriptor import TensorDescriptor
+GREEDY = HEADER + TEXTS["greedy"]
 
-
-@triton.jit
-def _tiles(x, out, BLOCK: tl.constexpr):
-    first = tl.program_id(0) * BLOCK
-    out.store([first, 0], x.load([first, 0]) * 2)
-
-
-def {op}(x):
-    x = x.view(-1, 64)
-    out = torch.empty_like(x)
-    tile = [32, 64]
-    x, target = TensorDescriptor.from_tensor(x, tile), TensorDescriptor.from_tensor(out, tile)
-    _tiles[(out.shape[0] // 32,)](x, target, BLOCK=32)
-    return out
-"""
-)
-
-TMA_ON_DEVICE = (
-    HEADER
-    + """
-@triton.jit
-def _tiles(x_ptr, out_ptr, rows, cols, BLOCK: tl.constexpr):
-    x = tl.make_tensor_descriptor(x_ptr, [rows, cols], [cols, 1], [BLOCK, 64])
-    out = tl.make_tensor_descriptor(out_ptr, [rows, cols], [cols, 1], [BLOCK, 64])
-    first = tl.program_id(0) * BLOCK
-    out.store([first, 0], x.load([first, 0]) * 2)
-
-
-def room(size: int, alignment: int, stream):
-    return torch.empty(size, device="cuda", dtype=torch.int8)
-
-
-def {op}(x):
-    x = x.view(-1, 64)
-    out = torch.empty_like(x)
-    triton.set_allocator(room)
-    _tiles[(x.shape[0] // 32,)](x, out, *x.shape, BLOCK=32)
-    return out
-"""
-)
-
-GREEDY = (
-    HEADER
-    + """
-@triton.jit
-def _scale(x_ptr, out_ptr, SIDE: tl.constexpr):
-    place = tl.arange(0, SIDE)[:, None] * SIDE + tl.arange(0, SIDE)[None, :]
-    total = tl.zeros((SIDE, SIDE), tl.float32)
-    for turn in tl.range(0, 8, num_stages=6):
-        total = tl.dot(tl.load(x_ptr + turn * 64 + place), tl.load(x_ptr + turn * 128 + place), total)
-    tl.store(out_ptr + place, total)
-
-
-def {op}(x):
-    out = torch.empty((128, 128), device=x.device)
-    _scale[(1,)](x, out, SIDE=128, num_stages=6)
-    return out
-"""
-)
-
-DIFFERENTIATED = (
-    edited(SCALE, ("def {op}(x):", "def launch(x):\n    assert x.is_cuda"))
-    + """
-
-class Scale(torch.autograd.Function):
-    @staticmethod
-    def forward(context, x):
-        context.save_for_backward(x)
-        return launch(x)
-
-    @staticmethod
-    def backward(context, gradient):
-        return launch(gradient.contiguous())
-
-
-def {op}(x):
-    x = x.detach().requires_grad_(True)
-    Scale.apply(x).sum().backward()
-    return x.grad
-"""
-)
+DIFFERENTIATED = edited(SCALE, ("def {op}(x):", "def launch(x):\n    assert x.is_cuda")) + TEXTS["differentiated"]
 
 FALLING_BACK = (
     edited(
@@ -169,30 +40,9 @@ FALLING_BACK = (
     + "\n\ndef launch(x):\n    try:\n        _broken[(1,)](x)\n    except Exception:\n        pass\n"
 )
 
-REGISTERED_BY_HAND = """import torch
+REGISTERED_BY_HAND = TEXTS["registered_by_hand"]
 
-library = torch.library.Library("perfci_by_hand", "DEF")
-library.define("twice(Tensor x) -> Tensor")
-library.impl("twice", lambda x: x * 2, "CUDA")
-library.impl("twice", lambda x: torch.empty_like(x), "Meta")
-
-
-def {op}(x):
-    return torch.ops.perfci_by_hand.twice(x)
-"""
-
-IN_TORCH = """import torch
-
-
-def {op}(x):
-    rows = x.view(-1, 64).half()
-    y = torch.softmax(rows, -1) @ rows.t()
-    y = torch.nn.functional.layer_norm(y, (64,))
-    y = torch.where(y > 0, y, torch.zeros_like(y)).sort(-1).values
-    y = torch.cat([y, torch.topk(y, 4, -1).values], -1)[:, 1::2].contiguous()
-    y = y + torch.arange(34, device=x.device, dtype=y.dtype) + torch.full((), 2.0, device="cuda:0")
-    return torch.stack([y, y.new_ones(64, 34)]).max(0).values.to(torch.float32), x.cuda(), x.to(0), x.shape.numel()
-"""
+IN_TORCH = TEXTS["in_torch"]
 
 
 def in_wrapper(line, *, before="    return out"):
@@ -367,17 +217,7 @@ def test_launches_are_the_ones_that_the_targets_board_would_get(hopper, others):
     assert grids == {target: boards[target] for target in ("sm_90", *OTHERS)}
 
 
-LACKING = '''
-from perfci.device import offline
-from perfci.device.targets import target_named
-from perfci.core.wording import sentence
-
-text = """def lacking(): raise RuntimeError("ROCm linker ld.lld not found. Set 'TRITON_HIP_LLD_PATH' to its path.")"""
-exec(compile(text, "/triton/compiler/compiler.py", "exec"))
-offline.install(target_named("sm_90"))
-seen = offline.compile_call(lacking)
-print(seen.failure, seen.raised, sentence(seen.capture.identity("").unknown))
-'''
+LACKING = TEXTS["lacking"]
 
 
 def test_a_tool_that_triton_does_not_bring_is_no_fault_of_the_kernel():

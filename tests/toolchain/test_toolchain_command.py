@@ -15,7 +15,7 @@ triton = pytest.importorskip("triton")
 from perfci.device.targets import release  # noqa: E402
 from tests.program import COMMAND  # noqa: E402
 from tests.static_ops import SCALE, write  # noqa: E402
-from tests.toolchain.regressions import PRECISE  # noqa: E402
+from tests.toolchain.regressions import SOURCES  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.torch, pytest.mark.slow]
 def project(tmp_path):
     """A repository with an op that got worse in Triton 3.8, and one that did not."""
     root = tmp_path / "project"
-    write(root / "kernels", "precise", PRECISE)
+    write(root / "kernels", "precise", SOURCES["precise"])
     write(root / "kernels", "scale", SCALE)
     _git(root, "init", "--quiet")
     _git(root, "add", "--all")

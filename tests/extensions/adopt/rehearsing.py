@@ -9,10 +9,14 @@ import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 
+import yaml
+
 from perfci.core import settings
 from perfci.core.codec import decode
 from perfci.extensions.adopt.files import find_files
 from perfci.extensions.adopt.sketch import Sketch, SketchFiles
+
+TEXTS = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))
 
 HERE = Path(__file__).parent
 
@@ -44,42 +48,11 @@ def interpreted(root: Path, pattern: str, *ops: str) -> dict[str, tuple[int, lis
     return json.loads(done.stdout.splitlines()[-1])
 
 
-KERNEL = """
-    import torch
-    import triton
-    import triton.language as tl
-
-    @triton.jit
-    def kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
-        at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-        tl.store(y_ptr + at, tl.load(x_ptr + at, mask=at < n), mask=at < n)
-
-    def op(x):
-        y = torch.empty_like(x)
-        kernel[(triton.cdiv(x.numel(), 64),)](x, y, x.numel(), BLOCK=64)
-        return y
-    """
+KERNEL = TEXTS["kernel"]
 PARTS = {
     "triton": KERNEL,
     "baseline": "import torch\n\ndef op(x):\n    return x.clone()\n",
-    "test_op_accuracy": """
-        import torch
-        from op_v1_baseline import op as reference
-        from op_v1_triton import op
-
-        def test_accuracy():
-            N = 100
-            x = torch.randn(N, device="cuda")
-            torch.testing.assert_close(op(x), reference(x))
-        """,
-    "test_op_performance": """
-        import torch
-        from op_v1_triton import op
-
-        def test_performance():
-            N = 4096
-            op(torch.randn(N, device="cuda"))
-        """,
+    **TEXTS["parts"],
 }
 
 
@@ -101,85 +74,8 @@ def accuracy(call: str, imports: str = "") -> str:
     return f"{lines}\ndef test_accuracy():\n{textwrap.indent(textwrap.dedent(call).strip(), '    ')}\n"
 
 
-CUBES = {
-    "triton": """
-        import torch
-        import triton
-        import triton.language as tl
-
-        @triton.jit
-        def op(bias_ptr, out_ptr, P, D, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
-            rows = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
-            cols = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
-            inside = (rows < P)[:, None] & (cols < D)[None, :]
-            row = tl.load(bias_ptr + cols, mask=cols < D, other=0.0)
-            tile = tl.broadcast_to(row[None, :], (BLOCK_M, BLOCK_N))
-            tl.store(out_ptr + rows[:, None] * D + cols[None, :], tile, mask=inside)
-
-        def op(x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-            assert x.is_npu and bias.is_npu
-            D = bias.numel()
-            assert x.shape[-1] == D
-            P = x.numel() // D
-            out = torch.empty_like(x)
-            grid = lambda meta: (triton.cdiv(P, meta["BLOCK_M"]), triton.cdiv(D, meta["BLOCK_N"]))
-            op[grid](bias, out, P, D, BLOCK_M=16, BLOCK_N=64)
-            return out
-        """,
-    "baseline": """
-        import torch
-
-        def op(x, bias):
-            assert x.is_npu
-            return bias.expand(x.shape).contiguous()
-        """,
-    "test_op_accuracy": accuracy("""
-        for shape in [(512, 512, 512), (1024, 1024, 1024), (2048, 2048, 2048)]:
-            x, bias = torch.randn(shape).npu(), torch.randn(shape[-1]).npu()
-            difference = torch.max(torch.abs(op(x, bias) - reference(x, bias))).item()
-            assert difference < 1e-3, f"{difference}"
-        """),
-    "test_op_performance": accuracy("""
-        import time
-        for shape in [(512, 512, 512), (2048, 2048, 2048)]:
-            x, bias = torch.randn(shape).npu(), torch.randn(shape[-1]).npu()
-            torch.npu.synchronize()
-            start = time.time()
-            for _ in range(100):
-                op(x, bias)
-            torch.npu.synchronize()
-            print(f"{(time.time() - start) / 100:.3f} ms")
-        """),
-}
+CUBES = {part: accuracy(text) if part.startswith("test_op") else text for part, text in TEXTS["cubes"].items()}
 """A wrapper that hides its kernel and demands an NPU; cubes, whose equal sides do not tell what belongs together."""
 
-HARNESS = {
-    "test_op_accuracy": """
-        import absent_harness
-        import torch
-        from absent_harness.config import DEVICE as device
-        from absent_harness.marks import label, parametrize
-        from absent_harness.utils import close, to_reference
-
-        @label("op")
-        @parametrize("shape", [(512,), (64, 128), (2, 4, 8, 16)])
-        @parametrize("dtype", [torch.float16, torch.float32])
-        def test_op(shape, dtype):
-            x = torch.randn(shape, dtype=dtype, device=device)
-            close(absent_harness.triton.op(x), absent_harness.op(to_reference(x, True)), dtype)
-        """,
-    "test_op_performance": """
-        import absent_harness
-        import torch
-        import triton
-        from absent_harness.marks import label, parametrize
-
-        @label("op_benchmark")
-        @parametrize("shape", [(1 << 20,)])
-        def op_benchmark(shape):
-            x = torch.randn(shape, device="cuda")
-            ms, _, _ = triton.testing.do_bench(lambda: absent_harness.triton.op(x), quantiles=[0.5, 0.2, 0.8])
-            return absent_harness.Result(ms=ms)
-        """,
-}
+HARNESS = TEXTS["harness"]
 """Tests for a harness that is not installed and supplies the functions itself."""

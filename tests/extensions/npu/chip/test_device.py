@@ -4,77 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+import yaml
+
+TEXTS = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
-PROGRAM = """
-import torch
-import triton
-import triton.language as tl
-
-assert torch.accelerator.current_accelerator().type == "npu", "torch did not load the plugin"
-assert triton.runtime.driver.active.get_current_target().backend == "npu"
-x = torch.randn(6, 40, device="npu")
-assert torch.equal((x * 2 + 1).cpu(), x.cpu() * 2 + 1)
-assert torch.equal(x[1:5, ::3].t().contiguous().cpu(), x.cpu()[1:5, ::3].t())
-draw = lambda: torch.randn(5, device="npu", generator=torch.Generator("npu").manual_seed(3))
-assert torch.equal(draw(), draw())
-assert x.data_ptr() % 512 == 0 and x.to(torch.float8_e4m3fn).device.type == "npu"
-
-held = torch.npu.memory_allocated()
-torch.npu.reset_peak_memory_stats()
-big = torch.zeros(1 << 28, dtype=torch.uint8, device="npu")
-del big
-assert torch.npu.memory_allocated() == held
-assert torch.npu.max_memory_allocated() == held + (1 << 28)
-try:
-    torch.empty(1 << 40, dtype=torch.uint8, device="npu")
-    raise AssertionError("memory without an end")
-except torch.OutOfMemoryError:
-    pass
-
-start, end = (torch.npu.Event(enable_timing=True) for _ in range(2))
-start.record()
-x + 1
-end.record()
-torch.npu.synchronize()
-assert 0.002 < start.elapsed_time(end) < 0.01, "2 us and 960 bytes each way at a nanosecond each"
-side = torch.npu.Stream()
-with torch.npu.stream(side):
-    assert torch.npu.current_stream() == side
-assert torch.npu.current_stream() != side
-
-
-@triton.jit
-def positive(value):
-    return tl.where(value > 0, value, 0.0)
-
-
-@triton.jit
-def softmax_of_positive(x, out, cols, BLOCK: tl.constexpr):
-    row, offsets = tl.program_id(0), tl.arange(0, BLOCK)
-    value = positive(tl.load(x + row * cols + offsets, mask=offsets < cols, other=0.0))
-    value = tl.exp(tl.where(offsets < cols, value, -float("inf")) - tl.max(value, 0))
-    tl.store(out + row * cols + offsets, value / tl.sum(value, 0), mask=offsets < cols)
-
-
-out = torch.empty_like(x)
-compiled = softmax_of_positive[(6,)](x, out, 40, BLOCK=64)
-assert "tt.reduce" in compiled.asm["ttir"]
-torch.testing.assert_close(out.cpu(), torch.softmax(x.cpu().relu(), 1))
-try:
-    softmax_of_positive[(65536,)](x, out, 0, BLOCK=64)
-    raise AssertionError("a grid without an end")
-except RuntimeError as error:
-    assert "65536" in str(error)
-
-has = torch._C._dispatch_has_kernel_for_dispatch_key
-assert has("aten::add.Tensor", "PrivateUse1") and not has("aten::erfinv", "PrivateUse1")
-torch.testing.assert_close(torch.erfinv(x.clamp(-0.9, 0.9)).cpu(), torch.erfinv(x.cpu().clamp(-0.9, 0.9)))
-print("all of it")
-"""
+PROGRAM = TEXTS["program"]
 
 
 def test_the_device_computes_keeps_time_and_memory_and_runs_kernels_that_triton_compiled(npu, tmp_path):
