@@ -1,4 +1,7 @@
-"""`python -m perfci`, and the program that pip installs: signals are heard before the commands are imported."""
+"""`python -m perfci`, and the program that pip installs: signals are heard before the commands are imported.
+
+So begins the process that workers are forked from: to import torch takes longest.
+"""
 
 import sys
 from typing import NoReturn
@@ -12,6 +15,9 @@ def main() -> NoReturn:
 
 
 def _run() -> int:
+    from perfci.worker import warm
+
+    warm.begin(sys.argv[1:])
     from perfci.cli.main import run
 
     return run(sys.argv[1:])

@@ -12,10 +12,10 @@ from pathlib import Path
 import yaml
 
 from perfci.device.targets import LINE_FREE
-from perfci.runs.bench import IMPORTED, IMPORTED_ON_GPU, PROGRAM
 from perfci.worker import forks
 from perfci.worker.static import HIDDEN
 from perfci.worker.tasks import Compile, OpFiles, Place, pack_task
+from perfci.worker.warm import IMPORTED, IMPORTED_ON_GPU, PROGRAM
 
 TEXTS = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))
 

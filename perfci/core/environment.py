@@ -1,15 +1,14 @@
-"""What may move a number although the kernel did not change, and the environment that workers start with."""
+"""What may move a number although the kernel did not change."""
 
 import functools
 import os
 import platform
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
-from pathlib import Path
 
 from perfci.core.model import BaselineRun, Bearing, Device, Difference, Environment, Fact
+from perfci.core.variables import holds_secret
 
 PACKAGES = (
     "perfci", "torch", "triton", "pytorch-triton", "torch-npu", "triton-ascend", "numpy", "scipy", "nvidia-ml-py",
@@ -29,27 +28,6 @@ TELLING_NAMES = frozenset({
     "NVIDIA_TF32_OVERRIDE", "OMP_NUM_THREADS", "TASK_QUEUE_ENABLE",
 })  # fmt: skip
 """Variables that change timing or code. They are recorded with a run."""
-
-PASSED = (
-    "ASCEND", "CUBLAS", "CUDA", "CUDNN", "GOMP_", "HCCL_", "KMP_", "LC_", "MKL_", "NCCL_", "NPU_", "NVIDIA", "OMP_",
-    "PYTHON", "PYTORCH", "TORCH", "TRITON_",
-)  # fmt: skip
-PASSED_NAMES = frozenset({
-    "AR", "CC", "CI", "CONDA_PREFIX", "CPU_AFFINITY_CONF", "CXX", "HOME", "INF_NAN_MODE_ENABLE", "LANG", "LANGUAGE",
-    "LD_LIBRARY_PATH", "LD_PRELOAD", "LOGNAME", "PATH", "SYSTEMROOT", "TASK_QUEUE_ENABLE", "TEMP", "TMP", "TMPDIR",
-    "TOOLCHAIN_HOME", "TZ", "USER", "VIRTUAL_ENV",
-})  # fmt: skip
-"""Variables that workers may see, by prefix or by name. No other variable reaches them."""
-
-CACHES = frozenset({"TRITON_CACHE_DIR", "TRITON_DUMP_DIR", "TRITON_OVERRIDE_DIR", "TORCHINDUCTOR_CACHE_DIR"})
-"""Folders from which a worker could get what another process compiled."""
-
-OWN = {
-    "TRITON_CACHE_DIR": "triton", "TORCHINDUCTOR_CACHE_DIR": "inductor", "TORCH_EXTENSIONS_DIR": "extensions",
-    "CUDA_CACHE_PATH": "cuda", "ASCEND_CACHE_PATH": "ascend", "ASCEND_WORK_PATH": "ascend",
-    "ASCEND_PROCESS_LOG_PATH": "ascend/log", "TMPDIR": "tmp",
-}  # fmt: skip
-"""Folders that each worker has for itself, since it can write nowhere else, below one that it is given."""
 
 UNCOMPARED = frozenset({"commit", "dirty", "branch"})  # fields that identify the code, not its environment
 
@@ -122,7 +100,7 @@ def installed_versions(names: Iterable[str]) -> dict[str, str]:
 def telling(variables: Mapping[str, str]) -> dict[str, str]:
     """Returns the variables that may change timing or code, without any that may hold a secret."""
     names = sorted(name for name in variables if name in TELLING_NAMES or name.startswith(TELLING))
-    return {name: variables[name] for name in names if not _holds_secret(name, variables[name])}
+    return {name: variables[name] for name in names if not holds_secret(name, variables[name])}
 
 
 def list_moving(variables: Mapping[str, str]) -> dict[str, str]:
@@ -159,34 +137,6 @@ def _clip(value: str | None) -> str:
     if value is None:
         return "-"
     return value if len(value) <= 48 else f"{value[:45]}..."
-
-
-def worker_environment(
-    base: Mapping[str, str], extra: Iterable[str], interpret: bool, cache_folder: Path
-) -> dict[str, str]:
-    """Returns a worker's variables: those of `base` allowed here or by name in `extra`, its caches, no secret."""
-    # TRITON_INTERPRET is set by perfci only: one left in a shell would time the interpreter instead of the kernel.
-    withheld = CACHES | {"TRITON_INTERPRET"}
-    allowed = frozenset(extra) | PASSED_NAMES
-    passed = {
-        name: value
-        for name, value in base.items()
-        if name not in withheld and (name in allowed or name.startswith(PASSED)) and not _holds_secret(name, value)
-    }
-    own = {
-        **{name: str(cache_folder / folder) for name, folder in OWN.items()},
-        "TRITON_DISABLE_LINE_INFO": "1",  # a comment above a kernel must not change what it compiles to
-    }
-    if interpret:  # torch then loads no accelerator's plugin, which would fail without its driver
-        own |= {"TRITON_INTERPRET": "1", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "OMP_NUM_THREADS": "1"}
-    return passed | own
-
-
-def _holds_secret(name: str, value: str) -> bool:
-    """Returns whether the name is a secret's, or the value an address with a password: https://user:word@host."""
-    from perfci.core.settings import is_secret  # a worker starts without the settings
-
-    return is_secret(name) or re.search(r"://[^/\s]*@", value) is not None
 
 
 @functools.cache  # an environment is described before and after every op, and metadata are files

@@ -1,4 +1,9 @@
-"""Advisory locks on open files: the system drops them with their process, so that a dead one blocks no one."""
+"""Advisory locks on open files: the system drops them with their process, so that a dead one blocks no one.
+
+Imports little, since folders for temporary files are locked before anything else of perfci is imported.
+"""
+
+from __future__ import annotations
 
 import contextlib
 import errno
@@ -11,9 +16,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from perfci.core.errors import DeviceError
-from perfci.core.model.basics import Reason, as_fact
+if TYPE_CHECKING:
+    from perfci.core.model import Reason
 
 _LONGEST = 1000  # bytes of a holder's signature that are read
 
@@ -31,6 +37,8 @@ def open_lock(path: Path) -> int:
         handle = os.open(path, os.O_RDONLY | flags)  # another user's: it can be locked all the same
     status = os.fstat(handle)
     if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
+        from perfci.core.model import as_fact
+
         os.close(handle)
         raise OSError(errno.EINVAL, as_fact("it is no plain file"))
     return handle
@@ -80,6 +88,8 @@ def find_lock(name: str, folder: Path | None) -> Path:
 
 def find_displaced(folder: Path | None) -> Reason | None:
     """Returns where devices' locks lie if the folder for temporary files cannot be used. None if they lie there."""
+    from perfci.core.model import Reason
+
     if folder or os.name != "posix":
         return None
     # Python takes the first that it can write a file into.
@@ -95,6 +105,8 @@ def device_lock(
     name: str, folder: Path | None, waiting: Callable[[str], None], limit_s: float = WAIT_S
 ) -> Iterator[None]:
     """Hold a device's lock, calling `waiting` with another holder's name. Raises DeviceError after `limit_s`."""
+    from perfci.core.errors import DeviceError
+
     path = find_lock(name, folder)
     until, handle = time.monotonic() + limit_s, None
     try:

@@ -15,6 +15,7 @@ from msgspec import Meta
 from perfci.core.errors import UsageError
 from perfci.core.files import read_regular
 from perfci.core.model import board_key
+from perfci.core.variables import is_secret
 from perfci.core.wording import say
 
 FILE = "pyproject.toml"
@@ -23,11 +24,6 @@ MOST = 1 << 22  # bytes of it
 ONE, ALL = "one", "all"  # of the devices of a host
 DEVICES = rf"^({ONE}|{ALL}|[0-9]{{1,4}}(,[0-9]{{1,4}})*)\Z"
 CLUSTER = r"^ray(://[^\s/@]+:[0-9]{1,5})?\Z"
-SECRET = re.compile(
-    r"TOKEN|SECRET|PASSPHRASE|PASSWORD|PASSWD|CREDENTIAL|PRIVATE|COOKIE|(PGPASS|_(AUTH|DSN|PASS|PAT|PWD))\Z|_KEY\Z",
-    re.IGNORECASE,
-)
-
 Seconds = Annotated[float, Meta(gt=0, le=7 * 24 * 3600.0)]  # no step of a worker may take more than a week
 
 
@@ -114,15 +110,6 @@ def read_table(root: Path) -> dict[str, Any]:
 def has_table(folder: Path) -> bool:
     """Returns whether a folder's pyproject.toml has a `[tool.perfci]` table. Raises UsageError as `load` does."""
     return _read_table(folder / FILE) is not None
-
-
-def is_secret(name: str) -> bool:
-    """Returns whether a variable of this name may hold a secret. Secrets never reach a worker.
-
-    >>> is_secret("CI_JOB_TOKEN"), is_secret("api_key"), is_secret("PYTHONPATH")
-    (True, True, False)
-    """
-    return SECRET.search(name) is not None
 
 
 def are_devices(text: str) -> bool:

@@ -1,50 +1,35 @@
 """What a run's workers run in: folders, variables, a time limit, and who listens."""
 
-import atexit
-import functools
 import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from perfci import store
-from perfci.core import PACKAGE, environment
+from perfci.core import environment
 from perfci.core.errors import GitError
 from perfci.core.settings import FILE, Settings, take_grants
 from perfci.core.temporary import remove_abandoned, temporary_folder
+from perfci.core.variables import OWN, worker_environment
 from perfci.git.base import resolve
 from perfci.git.command import read_file
 from perfci.ops.discover import OpFolder
-from perfci.worker import forks
-from perfci.worker.process import PROGRAM
+from perfci.worker import forks, warm
 from perfci.worker.protocol import Message
 from perfci.worker.tasks import Opening, OpFiles, Place, WorkerEnvironment
 
 Listener = Callable[[Message], None]
 
-OWN = "own"  # folder in the run's folder with one for each worker
+PRIVATE = "own"  # folder in the run's folder with one for each worker
 WRITABLE = "PERFCI_WRITABLE"  # variable that names further folders that all workers may write, separated as in PATH
 
 LOGS = "logs"  # folder in reports/ with what workers printed
 
 VISIBLE = {"cuda": "CUDA_VISIBLE_DEVICES", "npu": "ASCEND_RT_VISIBLE_DEVICES", "fake": "FAKE_VISIBLE_DEVICES"}
 """Variable by which a process is given its devices."""
-
-IMPORTED = (
-    *(PROGRAM, "perfci.worker.work", "perfci.worker.remote", "perfci.worker.serve"),
-    *("perfci.device.fake", "numpy.ma", "numpy.random", "unittest.mock"),
-)
-IMPORTED_ON_CPU = ("torch", "triton", "triton.language", "perfci.device.cpu", "triton.experimental.gluon")
-IMPORTED_ON_GPU = (
-    *("torch", "triton", "triton.language", "perfci.device.cuda", "perfci.device.offline"),
-    "triton.experimental.gluon.nvidia.hopper",
-)
-"""Modules that workers need, imported before they are forked."""
-
-NODES = ("nvidia*", "nvhost*", "nvmap", "davinci*", "kfd", "dxg")  # device files of machines with an accelerator
 
 BOARD = "PERFCI_BOARD"
 """Variable by which this process is given the devices of its workers, as VISIBLE names them: the first for first looks
@@ -119,10 +104,12 @@ def make_environment(bench: Bench, place: WorkerPlace) -> WorkerEnvironment:
     """A worker's environment, folder, log and time limit."""
     settings = bench.settings
     # Describing on the CPU is for the interpreter too, so that all workers start alike.
-    interpret = place.device == "cpu" or (place.device == "auto" and not _may_have_accelerator())
-    private = bench.folder / OWN / place.name
-    variables = environment.worker_environment(os.environ, settings.environment, interpret, private)
-    for folder in environment.OWN.values():
+    interpret = place.device == "cpu" or (
+        place.device == "auto" and not (warm.has_nodes() or environment.installed_versions(["torch-npu"]))
+    )
+    private = bench.folder / PRIVATE / place.name
+    variables = worker_environment(os.environ, settings.environment, interpret, private)
+    for folder in OWN.values():
         (private / folder).mkdir(parents=True, exist_ok=True)
     if name := VISIBLE.get(place.device):
         # The first device for the first process, the next ones for later looks.
@@ -154,9 +141,8 @@ def warm_up(bench: Bench, device: str) -> None:
     if environment.installed_versions(["torch-npu"]):  # its import may open a device, and has to come first
         return
     around = make_environment(bench, WorkerPlace("start", device))
-    interpreted = "TRITON_INTERPRET" in around.environment
-    more = () if device == "fake" else IMPORTED_ON_CPU if interpreted else IMPORTED_ON_GPU
-    forks.begin(around.environment, around.folder, PROGRAM, (*IMPORTED, *more))
+    imports = warm.list_imports(device, around.environment)
+    warm.settle(forks.begin(around.environment, around.folder, warm.PROGRAM, imports))
 
 
 def move_path(path: Path, root: Path, other: Path) -> Path:
@@ -182,8 +168,7 @@ def name_devices(variables: Mapping[str, str], device: str, visible: int) -> lis
 
 
 def _may_have_accelerator() -> bool:
-    present = any(True for name in NODES for _ in Path("/dev").glob(name))
-    return present or sys.platform != "linux" or bool(environment.installed_versions(["torch-npu"]))
+    return warm.has_nodes() or bool(environment.installed_versions(["torch-npu"]))
 
 
 def _python_path(variables: Mapping[str, str], place: WorkerPlace, bench: Bench) -> dict[str, str]:
@@ -191,22 +176,11 @@ def _python_path(variables: Mapping[str, str], place: WorkerPlace, bench: Bench)
 
     Another interpreter sees nothing else that was added for this one.
     """
-    root, given = bench.home or bench.settings.root, variables.get("PYTHONPATH", "").split(os.pathsep)
-    entries = [Path(entry) for entry in given if entry]
+    root, entries = bench.home or bench.settings.root, [Path(entry) for entry in warm.list_path(variables)]
     kept = [move_path(entry, root, place.root or bench.settings.root) for entry in entries]
     if place.python:
         kept = [entry for entry, before in zip(kept, entries, strict=True) if before.is_relative_to(root)]
-    return {"PYTHONPATH": os.pathsep.join(map(str, (_own_package(), *kept)))}
-
-
-@functools.cache
-def _own_package() -> Path:
-    """A folder with perfci and nothing else: for interpreters that must not see what is installed beside it."""
-    goes_at_exit = ExitStack()
-    folder = goes_at_exit.enter_context(temporary_folder("package"))
-    atexit.register(goes_at_exit.close)
-    (folder / "perfci").symlink_to(PACKAGE, target_is_directory=True)
-    return folder
+    return {"PYTHONPATH": os.pathsep.join(map(str, (warm.own_package(), *kept)))}
 
 
 def list_files(folders: Iterable[OpFolder]) -> tuple[OpFiles, ...]:

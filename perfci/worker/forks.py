@@ -25,7 +25,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import NoReturn
 
-from perfci.core.environment import OWN
+from perfci.core.variables import OWN
 
 LATE: tuple[str, ...] = (*OWN, "CUDA_VISIBLE_DEVICES", "FAKE_VISIBLE_DEVICES")
 """Beginnings of the variables that are read when they are needed. Others may have been read before a fork."""

@@ -30,8 +30,7 @@ from perfci.worker.inbox import LATE, Inbox
 from perfci.worker.log import copy_output, find_frame, find_last_words
 from perfci.worker.protocol import Hosted, LockAsked, Message, Ready, Turn
 from perfci.worker.tasks import DeviceTask, Task, WorkerEnvironment, pack_task
-
-PROGRAM = "perfci.worker.child"  # module whose `main` is a worker's program
+from perfci.worker.warm import PROGRAM
 
 _CHUNK = 1 << 14
 _CLOSE_S, _EXIT_S = 5.0, 10.0

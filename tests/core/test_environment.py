@@ -3,15 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from perfci.core.environment import (
-    OWN,
-    differences,
-    find_newest,
-    telling,
-    unmixable,
-    worker_environment,
-)
+from perfci.core.environment import differences, find_newest, telling, unmixable
 from perfci.core.model import BaselineRun, Bearing, Device, Difference, Environment
+from perfci.core.variables import OWN, worker_environment
 
 DEVICE = Device("cuda", "NVIDIA H200", "nvidia-h200", "GPU-1", "580.1", "CUDA 13.0", memory_bytes=4)
 PACKAGES = {"torch": "2.11.0", "triton": "3.6.0"}

@@ -4,7 +4,8 @@ import pytest
 
 from perfci.core.errors import UsageError
 from perfci.core.model import Reason
-from perfci.core.settings import KEYS, is_secret, load
+from perfci.core.settings import KEYS, load
+from perfci.core.variables import is_secret
 from perfci.core.wording import sentence
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from perfci.runs.bench import NODES
+from perfci.worker.warm import NODES
 from tests.git_repositories import commit_all, git
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -14,8 +14,9 @@ import pytest
 import perfci as perfci_package
 from perfci.cli.main import run
 from perfci.core import environment
-from perfci.runs.bench import IMPORTED, PROGRAM
+from perfci.core.variables import worker_environment
 from perfci.worker import forks
+from perfci.worker.warm import IMPORTED, PROGRAM
 from tests.extensions.npu.chip import stand_in
 
 AT_START = ("PYTHONHASHSEED", "LD_", "LC_", "LANG", "OMP_", "TORCH_DEVICE", "NPU_STAND_IN_CANN", "NPU_STAND_IN_LACKS")
@@ -42,7 +43,7 @@ def npu(tmp_path_factory) -> dict[str, str]:
 @pytest.fixture(scope="session")
 def workers(npu, tmp_path_factory):
     """Starts workers that have the test device, by fork where they can be: perfci itself forks none for an NPU."""
-    around = environment.worker_environment(npu, (), False, Path())
+    around = worker_environment(npu, (), False, Path())
     folders = around["PYTHONPATH"].split(os.pathsep)
     stand_ins = tmp_path_factory.mktemp("stand-ins")  # of all that is on the path
     for path in [

@@ -1,0 +1,66 @@
+"""Which variables a worker gets. Imports little: it is needed before anything else of perfci is imported."""
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+PASSED = (
+    "ASCEND", "CUBLAS", "CUDA", "CUDNN", "GOMP_", "HCCL_", "KMP_", "LC_", "MKL_", "NCCL_", "NPU_", "NVIDIA", "OMP_",
+    "PYTHON", "PYTORCH", "TORCH", "TRITON_",
+)  # fmt: skip
+PASSED_NAMES = frozenset({
+    "AR", "CC", "CI", "CONDA_PREFIX", "CPU_AFFINITY_CONF", "CXX", "HOME", "INF_NAN_MODE_ENABLE", "LANG", "LANGUAGE",
+    "LD_LIBRARY_PATH", "LD_PRELOAD", "LOGNAME", "PATH", "SYSTEMROOT", "TASK_QUEUE_ENABLE", "TEMP", "TMP", "TMPDIR",
+    "TOOLCHAIN_HOME", "TZ", "USER", "VIRTUAL_ENV",
+})  # fmt: skip
+"""Variables that workers may see, by prefix or by name. No other variable reaches them."""
+
+CACHES = frozenset({"TRITON_CACHE_DIR", "TRITON_DUMP_DIR", "TRITON_OVERRIDE_DIR", "TORCHINDUCTOR_CACHE_DIR"})
+"""Folders from which a worker could get what another process compiled."""
+
+OWN = {
+    "TRITON_CACHE_DIR": "triton", "TORCHINDUCTOR_CACHE_DIR": "inductor", "TORCH_EXTENSIONS_DIR": "extensions",
+    "CUDA_CACHE_PATH": "cuda", "ASCEND_CACHE_PATH": "ascend", "ASCEND_WORK_PATH": "ascend",
+    "ASCEND_PROCESS_LOG_PATH": "ascend/log", "TMPDIR": "tmp",
+}  # fmt: skip
+"""Folders that each worker has for itself, since it can write nowhere else, below one that it is given."""
+
+SECRET = re.compile(
+    r"TOKEN|SECRET|PASSPHRASE|PASSWORD|PASSWD|CREDENTIAL|PRIVATE|COOKIE|(PGPASS|_(AUTH|DSN|PASS|PAT|PWD))\Z|_KEY\Z",
+    re.IGNORECASE,
+)
+
+
+def worker_environment(
+    base: Mapping[str, str], extra: Iterable[str], interpret: bool, cache_folder: Path
+) -> dict[str, str]:
+    """Returns a worker's variables: those of `base` allowed here or by name in `extra`, its caches, no secret."""
+    # TRITON_INTERPRET is set by perfci only: one left in a shell would time the interpreter instead of the kernel.
+    withheld = CACHES | {"TRITON_INTERPRET"}
+    allowed = frozenset(extra) | PASSED_NAMES
+    passed = {
+        name: value
+        for name, value in base.items()
+        if name not in withheld and (name in allowed or name.startswith(PASSED)) and not holds_secret(name, value)
+    }
+    own = {
+        **{name: str(cache_folder / folder) for name, folder in OWN.items()},
+        "TRITON_DISABLE_LINE_INFO": "1",  # a comment above a kernel must not change what it compiles to
+    }
+    if interpret:  # torch then loads no accelerator's plugin, which would fail without its driver
+        own |= {"TRITON_INTERPRET": "1", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "OMP_NUM_THREADS": "1"}
+    return passed | own
+
+
+def is_secret(name: str) -> bool:
+    """Returns whether a variable of this name may hold a secret. Secrets never reach a worker.
+
+    >>> is_secret("CI_JOB_TOKEN"), is_secret("api_key"), is_secret("PYTHONPATH")
+    (True, True, False)
+    """
+    return SECRET.search(name) is not None
+
+
+def holds_secret(name: str, value: str) -> bool:
+    """Returns whether the name is a secret's, or the value an address with a password: https://user:word@host."""
+    return is_secret(name) or re.search(r"://[^/\s]*@", value) is not None

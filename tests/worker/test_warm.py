@@ -1,0 +1,80 @@
+"""The process that workers are forked from begins with the first line of a command."""
+
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from perfci.core import settings
+from perfci.runs.bench import open_bench, warm_up
+from perfci.worker import forks, warm
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="workers are forked on Linux")
+
+
+@pytest.fixture(autouse=True)
+def servers(monkeypatch):
+    """Processes that fork, without starting any: by their key."""
+    monkeypatch.setattr(forks, "_servers", {})
+    monkeypatch.setattr(warm, "_early", [])
+    started = []
+
+    class Unstarted:
+        def __init__(self, command, **options):
+            started.append((command, options["env"]))
+
+        def kill(self): ...
+        def communicate(self): ...
+
+    monkeypatch.setattr(forks.subprocess, "Popen", Unstarted)
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    yield started
+    forks.end()
+
+
+@pytest.fixture
+def project(tmp_path):
+    (tmp_path / "kernels").mkdir()
+    (tmp_path / "pyproject.toml").write_text("[tool.perfci]\n", encoding="utf-8")
+    return settings.load(tmp_path)
+
+
+@pytest.mark.parametrize("words", [["check"], ["check", "mm", "--device", "cpu"], ["check", "--device=fake"]])
+def test_the_process_that_began_early_is_the_one_that_the_run_needs(servers, project, words):
+    warm.begin(words)
+    device = next((word for word in ("cpu", "fake") if word in " ".join(words)), "auto")
+    with open_bench(project, lambda _: None) as bench:
+        warm_up(bench, device)
+    assert len(servers) == len(forks._servers) == 1
+
+
+def test_with_other_variables_the_early_one_ends_and_the_right_one_begins(servers, project, monkeypatch):
+    monkeypatch.setenv("KERNEL_MODE", "fast")
+    warm.begin(["check"])
+    with open_bench(dataclasses.replace(project, environment=("KERNEL_MODE",)), lambda _: None) as bench:
+        warm_up(bench, "auto")
+    assert [variables.get("KERNEL_MODE") for _, variables in servers] == [None, "fast"]
+    assert len(forks._servers) == 1
+
+
+@pytest.mark.parametrize("words", ["", "show", "check --help", "check --static", "check --device npu"])
+def test_commands_without_workers_of_this_machine_begin_nothing(servers, words):
+    warm.begin(words.split())
+    assert servers == []
+
+
+def test_a_path_from_the_projects_root_is_not_guessed(servers, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", "source")
+    warm.begin(["check"])
+    assert servers == []
+
+
+def test_it_begins_before_the_records_the_command_line_and_git_are_imported():
+    code = (
+        "import sys; sys.argv = ['perfci', 'check']\n"
+        "from perfci.worker import warm\n"
+        "assert not {'msgspec', 'numpy', 'typer', 'rich', 'yaml', 'perfci.core.model'} & {*sys.modules}, [*sys.modules]"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[2])
