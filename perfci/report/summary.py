@@ -37,7 +37,7 @@ def make_head(run: Run | None, judgements: Judgements) -> Head:
     for row in rows.make_rows(judgements):
         if row.aloud or row.verdict is Verdict.IMPROVED:
             why, cause = row.first.reasons[:1], _find_cause(row.first)
-            kind = why[0].kind if why and _has_cases(row) else ""
+            kind = why[0].kind if why and _has_cases(row) and not _find_changes([row]) else ""
             key = (row.op, row.first.target, row.verdict, row.gate, row.suite, kind, cause and (*cause.facts.items(),))
             groups.setdefault(key, []).append(row)
     ordered = list(groups.values())

@@ -80,6 +80,16 @@ def test_texts_of_overviews_overlap_nowhere(many, draw, count):
     assert overlaps(figure) == []
 
 
+def test_long_names_of_cases_are_cut_to_the_width_of_their_panels(many):
+    long = [
+        replace(case, case=f"m={8192 + place},n={8192 - place},k=4{place:03},dtype=bfloat16,bias=True,activation=gelu")
+        for place, case in enumerate(many[:6])
+    ]
+    long[0] = replace(long[0], case="m=1,n=1,k=1")  # so that no part of the names is shared
+
+    assert overlaps(cases.draw_launches(long, "matmul")) == []
+
+
 def test_texts_of_a_single_case_overlap_nowhere(chart):
     assert overlaps(cases.draw_case(chart, "softmax rows=4096: REGRESSED")) == []
     assert overlaps(cases.draw_case(replace(chart, launches={}, shifts=()), "softmax")) == []

@@ -110,6 +110,7 @@ def test_a_few_ops_share_one_roofline(examples, tmp_path):
 def test_of_many_ops_the_roofline_has_those_furthest_below_their_ceilings(examples, tmp_path, monkeypatch):
     monkeypatch.setattr(plots, "CEILING_OPS", 1)
     drawn = []
+    monkeypatch.setattr(plots, "map_forked", lambda function, items: [*map(function, items)])  # in this process
     monkeypatch.setattr(plots, "draw_roofline", lambda found, *rest: drawn.extend(found) or draw_roofline(found, *rest))
     run, judgements = products(examples, 2)
     quick = replace(run.ops[0].performance[0], flops=2 * 10**9)
@@ -121,6 +122,7 @@ def test_of_many_ops_the_roofline_has_those_furthest_below_their_ceilings(exampl
 def test_of_many_ops_those_furthest_below_their_ceilings_are_drawn_against_their_sizes(examples, tmp_path, monkeypatch):
     monkeypatch.setattr(plots, "CEILING_OPS", 1)
     drawn = []
+    monkeypatch.setattr(plots, "map_forked", lambda function, items: [*map(function, items)])  # in this process
     monkeypatch.setattr(plots, "draw_sizes", lambda found, *rest: drawn.extend(found) or draw_sizes(found, *rest))
     run, judgements = examples.large(ops=2, cases=4)
     slow = tuple(replace(case, bytes_moved=case.bytes_moved // 9 + n) for n, case in enumerate(run.ops[1].performance))

@@ -75,6 +75,17 @@ def test_each_cause_has_a_row_and_what_cannot_be_called_one_is_said_to_come_with
     assert sentences[0] == "matmul is 7.0 % slower in its only case, with BLOCK 128 instead of 64."
 
 
+def test_cases_that_are_slower_share_a_row_whatever_else_their_reasons_tell(examples):
+    slow = regressed(examples, "matmul", (0.37, 0.48), *[since()] * 2)
+    at_the_power_limit = Reason("duel_slower_limited", slow[1].reasons[0].facts)
+    slow[1] = replace(slow[1], reasons=(at_the_power_limit, *slow[1].reasons[1:]))
+
+    sentences, rows = head(examples, *slow)
+
+    assert sentences[0] == "matmul is 37 to 48 % slower in all 2 cases, since num_stages went from 4 to 3."
+    assert len(rows) == 1
+
+
 def test_faster_cases_are_told_if_nothing_fails(examples):
     sentences, rows = head(examples, *regressed(examples, "a", (-0.05, -0.02), verdict=Verdict.IMPROVED))
 

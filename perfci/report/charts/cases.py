@@ -165,7 +165,7 @@ def plot_launches(axes: Axes, case: CaseChart) -> str:
     slower, most = np.count_nonzero(every > high + room), float(every.max())
     longest = percent(most / 100, signed=True) if case.beside_base else time(most)
     share = percent(slower / every.size)
-    return caption("{share} of launches beyond, up to {longest}", share=share, longest=longest) if slower else ""
+    return caption("{share} beyond, up to {longest}", share=share, longest=longest) if slower else ""
 
 
 def _find_ends(values: Floats) -> tuple[float, float]:

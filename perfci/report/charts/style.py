@@ -187,7 +187,7 @@ def set_heading(axes: Axes, name: str, text: str = "", gate: Gate = Gate.OK, ver
     width = axes.get_position().width * WIDTH
     left = -0.42 / width
     weight = "bold" if verdict else "normal"
-    axes.set_title(fit_inches(name, width + 0.55, 8 if verdict else 7.6), x=left, pad=13, color=INK, weight=weight)
+    axes.set_title(fit_inches(name, width + 0.55, 9 if verdict else 7.6), x=left, pad=13, color=INK, weight=weight)
     line: dict[str, Any] = {"transform": axes.transAxes, "va": "bottom"}
     if verdict:
         axes.text(left, 1.01, verdict, fontsize=7.5, fontweight="bold", color=GATES[gate], **line)
