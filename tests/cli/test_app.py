@@ -18,8 +18,10 @@ GROUP = typer.main.get_command(app)
 COMMANDS = {name: GROUP.get_command(None, name) for name in GROUP.list_commands(None)}
 LEAVES = {
     (name, *inner): command
-    for name, found in COMMANDS.items()
-    for inner, command in ([((each,), one) for each, one in getattr(found, "commands", {}).items()] or [((), found)])
+    for name, shown in COMMANDS.items()
+    for inner, command in (
+        [((each,), one) for each, one in getattr(shown, "commands", {}).items()] or [((), shown)]
+    )
 }
 
 
@@ -69,10 +71,10 @@ def test_the_help_of_check_is_one_screen_with_examples_first_and_options_in_grou
 
 
 def test_examples_of_the_help_are_commands_that_are_understood():
-    found = [(path, each) for path, command in LEAVES.items() for each in getattr(command.callback, "examples", ())]
-    assert len(found) == 3
+    examples = [(path, each) for path, command in LEAVES.items() for each in getattr(command.callback, "examples", ())]
+    assert len(examples) == 3
 
-    for path, example in found:
+    for path, example in examples:
         program, *words = example.split("  # ")[0].split()
         assert (program, tuple(words[: len(path)])) == ("perfci", path)
         LEAVES[path].make_context("check", words[len(path) :], **CONTEXT)

@@ -169,8 +169,8 @@ def test_show_tells_verdict_looks_blocks_and_compiled_kernels(examples):
 def shown(examples, name, op, width=160, terminal=False):
     """What `perfci show` prints of an op, case by case."""
     run, judgements = getattr(examples, name)()
-    found = next((one for one in run.ops if one.op == op), OpRun(op))
-    text = printed(*details.show_op(found, judgements.rows, run), width=width, terminal=terminal)
+    outcome = next((one for one in run.ops if one.op == op), OpRun(op))
+    text = printed(*details.show_op(outcome, judgements.rows, run), width=width, terminal=terminal)
     return {part.partition("\n")[0]: part for part in text.strip("\n").split("\n\n")}
 
 

@@ -10,8 +10,8 @@ def test_an_answer_is_never_written_over_the_run_that_it_is_about(tmp_path, caps
     reports = tmp_path / "reports"
     reports.mkdir()
     environment = Environment(Device("fake", "Fake One", "fake-one"), "virtual", "3.11", {}, "host", "Linux")
-    found = Run("r", "2026-01-01T00:00:00Z", "0.1.0", "perfci check", environment, Plan((), 1, 1.0, "fake"))
-    store.write_run(found, reports)
+    earlier = Run("r", "2026-01-01T00:00:00Z", "0.1.0", "perfci check", environment, Plan((), 1, 1.0, "fake"))
+    store.write_run(earlier, reports)
 
     assert run(["check", "--retry", str(reports), "--out", str(reports), "--project", str(tmp_path)]) == 1
     assert "--out" in capsys.readouterr().err

@@ -44,9 +44,9 @@ def test_every_command_of_a_sentence_has_its_options_and_quotes_its_facts(langua
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_a_command_in_a_sentence_stands_in_backticks_so_that_it_is_completed(language):
-    found = templates(language)
+    texts = templates(language)
 
-    bare = {name for name, template in found.items() if BARE.search("".join(template.split("`")[::2]))}
+    bare = {name for name, template in texts.items() if BARE.search("".join(template.split("`")[::2]))}
     assert bare == set()
 
 
@@ -130,6 +130,6 @@ def test_a_run_is_named_from_where_its_reader_stands_unless_it_is_the_projects_o
     ],
 )
 def test_a_run_is_repeated_on_the_device_that_it_was_asked_to_take(command, device, asked):
-    found = replace(run(planned=replace(plan(), device=device)), command=command)
+    earlier = replace(run(planned=replace(plan(), device=device)), command=command)
 
-    assert Reader().asked_for(found).device == asked
+    assert Reader().asked_for(earlier).device == asked

@@ -26,30 +26,30 @@ def test_a_job_that_does_not_say_both_has_no_limit(variables):
 
 
 def test_the_option_counts_from_now_where_nobody_says_when_the_job_began():
-    found = find(90.5, {}, NOW).deadline
+    deadline = find(90.5, {}, NOW).deadline
 
-    assert (ends(found), found.limit_s, found.reserve_s, found.by) == (NOW + 90.5, 90.5, 0.0, "--deadline")
+    assert (ends(deadline), deadline.limit_s, deadline.reserve_s, deadline.by) == (NOW + 90.5, 90.5, 0.0, "--deadline")
 
 
 def test_the_option_counts_from_the_start_of_the_job_and_goes_before_its_timeout():
-    found = find(600.0, job(), NOW + 100.0).deadline
+    deadline = find(600.0, job(), NOW + 100.0).deadline
 
-    assert (ends(found), found.reserve_s) == (NOW + 600.0, 0.0)
+    assert (ends(deadline), deadline.reserve_s) == (NOW + 600.0, 0.0)
 
 
 def test_the_jobs_timeout_holds_less_a_reserve():
-    found = find(None, job(), NOW + 100.0).deadline
+    deadline = find(None, job(), NOW + 100.0).deadline
 
-    assert (ends(found), found.limit_s, found.reserve_s) == (NOW + 3600.0 - 180.0, 3600.0, 180.0)
-    assert found.by == "CI_JOB_TIMEOUT"
+    assert (ends(deadline), deadline.limit_s, deadline.reserve_s) == (NOW + 3600.0 - 180.0, 3600.0, 180.0)
+    assert deadline.by == "CI_JOB_TIMEOUT"
 
 
 @pytest.mark.parametrize("timeout", ["soon", "-5", "0", "nan", "inf", "1e400", "1e12", "3600 s"])
 def test_a_timeout_that_is_no_number_of_seconds_is_said_and_ignored(timeout):
-    found = find(None, job(timeout=timeout), NOW)
+    deadline = find(None, job(timeout=timeout), NOW)
 
-    assert found.deadline is None
-    assert "CI_JOB_TIMEOUT" in sentence(found.note) and timeout in sentence(found.note)
+    assert deadline.deadline is None
+    assert "CI_JOB_TIMEOUT" in sentence(deadline.note) and timeout in sentence(deadline.note)
 
 
 @pytest.mark.parametrize("started", ["yesterday", "2023-13-45T00:00:00Z", "1700000000", "0001-01-01T00:00:00+14:00"])

@@ -55,19 +55,19 @@ def test_workers_see_what_is_allowed_and_nothing_else():
 
 
 def test_a_project_may_allow_more_but_never_a_secret():
-    found = worker("MY_FLAG", "MY_TOKEN", "CI_JOB_TOKEN")
+    told = worker("MY_FLAG", "MY_TOKEN", "CI_JOB_TOKEN")
 
-    assert found["MY_FLAG"] == "on"
-    assert "hidden" not in "".join(found.values())
+    assert told["MY_FLAG"] == "on"
+    assert "hidden" not in "".join(told.values())
 
 
 def test_recorded_variables_are_those_that_tell_something():
-    found = telling({**BASE, "CUDA_LAUNCH_BLOCKING": "1"})
+    told = telling({**BASE, "CUDA_LAUNCH_BLOCKING": "1"})
 
-    assert found["CUDA_LAUNCH_BLOCKING"] == "1"
-    assert found["TRITON_INTERPRET"] == "1"
-    assert "PATH" not in found
-    assert "hidden" not in "".join(found.values())
+    assert told["CUDA_LAUNCH_BLOCKING"] == "1"
+    assert told["TRITON_INTERPRET"] == "1"
+    assert "PATH" not in told
+    assert "hidden" not in "".join(told.values())
 
 
 # --- two environments -------------------------------------------------------------------------------------------------
@@ -111,10 +111,10 @@ def on(**changes):
     ],
 )
 def test_each_difference_has_both_values_and_what_it_means(now, field, before, after, bearing):
-    (found,) = differences([ENVIRONMENT], now)
+    (difference,) = differences([ENVIRONMENT], now)
 
-    assert found == Difference(field, before, after, bearing)
-    assert found.moves is (bearing is not Bearing.NAMED)
+    assert difference == Difference(field, before, after, bearing)
+    assert difference.moves is (bearing is not Bearing.NAMED)
 
 
 def test_what_a_device_did_not_tell_is_no_difference():
@@ -126,14 +126,14 @@ def test_of_several_environments_one_that_agrees_is_enough():
     boards = [ENVIRONMENT, on(uuid="GPU-2")]
 
     assert differences(boards, on(uuid="GPU-2")) == ()
-    (found,) = differences(boards, on(uuid="GPU-3"))
-    assert (found.before, found.after) == ("GPU-1, GPU-2", "GPU-3")
+    (difference,) = differences(boards, on(uuid="GPU-3"))
+    assert (difference.before, difference.after) == ("GPU-1, GPU-2", "GPU-3")
 
 
 def test_what_may_move_a_number_comes_first():
-    found = differences([ENVIRONMENT], changed(host="elsewhere", variables={"TRITON_F32_DEFAULT": "ieee"}))
+    every = differences([ENVIRONMENT], changed(host="elsewhere", variables={"TRITON_F32_DEFAULT": "ieee"}))
 
-    assert [each.field for each in found] == ["variables.TRITON_F32_DEFAULT", "host"]
+    assert [each.field for each in every] == ["variables.TRITON_F32_DEFAULT", "host"]
 
 
 @pytest.mark.parametrize(

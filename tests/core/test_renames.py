@@ -38,6 +38,6 @@ def test_all_ops_of_a_plan_are_followed_and_others_left_alone():
     plan = Plan((PlannedOp("new", renamed_from="old"), PlannedOp("lone")), 1, 1.0, "cuda")
     baselines = {"old": stored("old", "n=1"), "stays": stored("stays", "n=1")}
 
-    found = with_aliases(baselines, plan)
+    aliased = with_aliases(baselines, plan)
 
-    assert sorted(found) == ["new", "old", "stays"]
+    assert sorted(aliased) == ["new", "old", "stays"]

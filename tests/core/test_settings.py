@@ -90,8 +90,8 @@ seed = 3
 def test_spellings_of_one_board_are_one_in_quarantine(tmp_path):
     spellings = ["GPU-1D0B2A77-91F0", " gpu-1d0b2a77-91f0 ", "1d0b2a7791f0", "MIG-1d0b2a77-91f0"]
 
-    found = load(project(tmp_path, f"[tool.perfci]\nquarantine = {spellings}\ncleared = {spellings}\n"))
-    assert (len(found.quarantine), len(found.cleared)) == (2, 2)
+    settings = load(project(tmp_path, f"[tool.perfci]\nquarantine = {spellings}\ncleared = {spellings}\n"))
+    assert (len(settings.quarantine), len(settings.cleared)) == (2, 2)
 
 
 def test_outside_any_project_the_user_is_told_what_to_do(tmp_path):

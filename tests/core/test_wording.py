@@ -39,7 +39,7 @@ SAYERS = {
 @functools.cache
 def said() -> dict[str, str]:
     """Every text given to `say` or `as_fact` in the source -> its file."""
-    found: dict[str, str] = {}
+    templates: dict[str, str] = {}
     for path, tree in trees().items():
         froms = [n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.module in SAYERS]
         sayers = {alias.name for each in froms for alias in each.names if alias.name in SAYERS[each.module]}
@@ -49,14 +49,14 @@ def said() -> dict[str, str]:
                 assert isinstance(text, ast.Constant), (
                     f"{path.name}, line {call.lineno}: a text to be said is a literal"
                 )
-                found[text.value] = path.name
+                templates[text.value] = path.name
         if any(isinstance(node, ast.Name) and node.id == "make_table" for node in ast.walk(tree)):
             texts = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)]
             headings = [text for text in texts if isinstance(text, str) and " | " in text]  # columns of a table
-            found |= {name.rstrip(":"): path.name for text in headings for name in text.split(" | ") if name}
+            templates |= {name.rstrip(":"): path.name for text in headings for name in text.split(" | ") if name}
     for path in PACKAGE.rglob("*.j2"):
-        found |= dict.fromkeys(re.findall(r"\bsay\(\s*\"([^\"]*)\"", path.read_text(encoding="utf-8")), path.name)
-    return found
+        templates |= dict.fromkeys(re.findall(r"\bsay\(\s*\"([^\"]*)\"", path.read_text(encoding="utf-8")), path.name)
+    return templates
 
 
 class _StrictLoader(yaml.SafeLoader):
@@ -261,6 +261,6 @@ def test_braces_in_a_fact_are_left_alone():
 
 
 def test_a_number_of_cases_is_a_whole_number_with_its_noun():
-    found = [sentence(Reason("self_reported", {"op": "scale", "cases": count})) for count in (1, 2)]
+    sentences = [sentence(Reason("self_reported", {"op": "scale", "cases": count})) for count in (1, 2)]
 
-    assert [each.partition(": ")[0] for each in found] == ["scale, 1 case", "scale, 2 cases"]
+    assert [each.partition(": ")[0] for each in sentences] == ["scale, 1 case", "scale, 2 cases"]

@@ -93,12 +93,12 @@ def identities(tmp_path_factory):
     for op, text in BASELINES.items():
         write(root, op, SCALE, baseline=text)
     names = [*REVISIONS, *BASELINES]
-    found = compiled(run(root, names, "sm_90", tmp_path_factory.mktemp("cache")))
+    statics = compiled(run(root, names, "sm_90", tmp_path_factory.mktemp("cache")))
     other = tmp_path_factory.mktemp("elsewhere") / "deep" / "below"
     for op in ("scale", "autotuned", "choosing"):
         write(other, op, REVISIONS[op])
     again = compiled(run(other, ["scale", "autotuned", "choosing"], "sm_90", tmp_path_factory.mktemp("cache")))
-    everything = {**found, **{f"elsewhere_{op}": static for op, static in again.items()}}
+    everything = {**statics, **{f"elsewhere_{op}": static for op, static in again.items()}}
     assert all(not case["failure"] for static in everything.values() for case in static["cases"])
     return {op: static["cases"][0]["identity"] for op, static in everything.items()}
 
@@ -278,20 +278,20 @@ def test_live_and_offline_launches_are_the_same(live, tmp_path):
     target = "sm_{}{}".format(*torch.cuda.get_device_capability())
     if target not in TARGETS:
         target = "sm_90"
-    root, ops, found = live
+    root, ops, statics = live
     offline = compiled(run(root, ops, target, tmp_path))
 
     for op in [op for op in ops if op != "autotuned"]:
         there = offline[op]["cases"][0]["identity"]
-        assert found[op]["launches"] == there["launches"], op
-        assert found[op]["inputs"] == there["inputs"], op
-        assert len(found[op]["operations"]) == len(there["operations"]), op
+        assert statics[op]["launches"] == there["launches"], op
+        assert statics[op]["inputs"] == there["inputs"], op
+        assert len(statics[op]["operations"]) == len(there["operations"]), op
 
 
 @pytest.mark.cuda
 def test_a_live_tuners_choice_is_told_and_its_trials_are_not(live):
-    _, _, found = live
-    tuned = found["autotuned"]
+    _, _, statics = live
+    tuned = statics["autotuned"]
 
     assert [text.split(":")[0] for text in tuned["choices"]] == ["_tuned"]
     assert [launch["kernel"] for launch in tuned["launches"]] == ["_tuned"]
@@ -299,19 +299,19 @@ def test_a_live_tuners_choice_is_told_and_its_trials_are_not(live):
 
 @pytest.mark.cuda
 def test_live_sources_and_memory_are_told(live):
-    root, _, found = live
+    root, _, statics = live
 
-    assert found["scale"]["sources"] == [str(root / "scale" / "scale_triton.py")]
-    assert found["cloned"]["peak"] - found["scale"]["peak"] == 4096 * 4
-    assert "torch.cuda_synchronize()" in found["synchronized"]["operations"]
-    assert "torch.cuda_setStream()" in found["on_a_stream"]["operations"]
+    assert statics["scale"]["sources"] == [str(root / "scale" / "scale_triton.py")]
+    assert statics["cloned"]["peak"] - statics["scale"]["peak"] == 4096 * 4
+    assert "torch.cuda_synchronize()" in statics["synchronized"]["operations"]
+    assert "torch.cuda_setStream()" in statics["on_a_stream"]["operations"]
 
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("op", OPAQUE)
 def test_live_code_that_cannot_be_told_apart_is_unknown(op, live):
-    _, _, found = live
-    unknown = found[op]["unknown"]
+    _, _, statics = live
+    unknown = statics[op]["unknown"]
 
     assert unknown["kind"] == "captured_opaque"
     assert unknown["facts"]["what"] == OPAQUE[op][1]

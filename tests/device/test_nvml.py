@@ -60,29 +60,29 @@ def processes(*pids):
 
 
 def test_a_boards_state_is_read_in_the_models_units(board):
-    found, _ = board()
+    device, _ = board()
 
-    assert found.state() == DeviceState(1980, 1980, 61, 612.5, ("power_cap",), 0)
-    assert (found.name(), found.driver(), found.uuid()) == ("NVIDIA H200", "580.65", "GPU-1234")
+    assert device.state() == DeviceState(1980, 1980, 61, 612.5, ("power_cap",), 0)
+    assert (device.name(), device.driver(), device.uuid()) == ("NVIDIA H200", "580.65", "GPU-1234")
 
 
 def test_a_reading_that_fails_is_none_and_costs_no_other(board):
-    found, _ = board(nvmlDeviceGetPowerUsage=RuntimeError("not supported"), nvmlDeviceGetName=RuntimeError())
+    device, _ = board(nvmlDeviceGetPowerUsage=RuntimeError("not supported"), nvmlDeviceGetName=RuntimeError())
 
-    assert found.state().power_w is None
-    assert found.state().temperature_c == 61
-    assert found.name() is None
+    assert device.state().power_w is None
+    assert device.state().temperature_c == 61
+    assert device.name() is None
 
 
 @pytest.mark.parametrize("missing", ["library", "driver"])
 def test_without_library_or_driver_nothing_is_known_and_nothing_raised(board, monkeypatch, missing):
-    found, _ = board(nvmlInit=RuntimeError("driver not loaded"))
+    device, _ = board(nvmlInit=RuntimeError("driver not loaded"))
     if missing == "library":
         monkeypatch.setitem(sys.modules, "pynvml", None)
-        found = NvmlBoard()
+        device = NvmlBoard()
 
-    assert found.state() == DeviceState()
-    assert (found.driver(), found.uuid(), found.name()) == (None, None, None)
+    assert device.state() == DeviceState()
+    assert (device.driver(), device.uuid(), device.name()) == (None, None, None)
 
 
 @pytest.mark.parametrize(
@@ -96,9 +96,9 @@ def test_without_library_or_driver_nothing_is_known_and_nothing_raised(board, mo
     ],
 )
 def test_foreign_processes_are_all_but_this_one_even_in_a_container(board, pids, foreign):
-    found, _ = board(nvmlDeviceGetComputeRunningProcesses=processes(*pids))
+    device, _ = board(nvmlDeviceGetComputeRunningProcesses=processes(*pids))
 
-    assert found.state().foreign_processes == foreign
+    assert device.state().foreign_processes == foreign
 
 
 # --- the limits of a board --------------------------------------------------------------------------------------------
@@ -108,9 +108,9 @@ POWER = {"nvmlDeviceGetEnforcedPowerLimit": 700_000, "nvmlDeviceGetPowerManageme
 
 @pytest.mark.parametrize(("limit", "key"), [(450_000, "nvidia-h200-450w"), (700_400, "nvidia-h200")])
 def test_a_board_held_to_other_power_is_a_device_of_its_own(board, limit, key):
-    found, _ = board(**{**POWER, "nvmlDeviceGetEnforcedPowerLimit": limit})
+    device, _ = board(**{**POWER, "nvmlDeviceGetEnforcedPowerLimit": limit})
 
-    assert found.key("NVIDIA H200", 132) == key
+    assert device.key("NVIDIA H200", 132) == key
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_a_board_held_to_other_power_is_a_device_of_its_own(board, limit, key):
     ids=["in the runtime's name", "in the library's name", "by its share", "share unknown", "board divided", "not yet"],
 )
 def test_a_slice_of_a_board_is_a_device_of_its_own(board, answers, name, mig):
-    found, _ = board(**answers)
+    device, _ = board(**answers)
 
-    assert found.mig(name, 16) == mig
-    assert found.key(name, 16) == (f"nvidia-h200-mig-{mig}" if mig else "nvidia-h200")
+    assert device.mig(name, 16) == mig
+    assert device.key(name, 16) == (f"nvidia-h200-mig-{mig}" if mig else "nvidia-h200")

@@ -185,26 +185,26 @@ def case(static):
     return only_case
 
 
-def reason(found):
-    return Reason(found["kind"], found["facts"])
+def reason(answer):
+    return Reason(answer["kind"], answer["facts"])
 
 
 @pytest.mark.parametrize("op", WORKING)
 def test_what_people_write_is_captured(op, hopper):
-    found = hopper[op]
+    static = hopper[op]
 
-    assert found["failure"] is None, found["failure"]
-    assert (found["identity"]["unknown"] or {}).get("kind") == WITHOUT_A_KERNEL.get(op)
-    assert bool(found["binaries"]) == (op not in WITHOUT_A_KERNEL)
+    assert static["failure"] is None, static["failure"]
+    assert (static["identity"]["unknown"] or {}).get("kind") == WITHOUT_A_KERNEL.get(op)
+    assert bool(static["binaries"]) == (op not in WITHOUT_A_KERNEL)
 
 
 @pytest.mark.parametrize("target", OTHERS)
 @pytest.mark.parametrize("op", WORKING)
 def test_it_is_captured_for_other_targets_too(op, target, others):
-    found = case(others[target][op])
+    static = case(others[target][op])
 
-    assert found["failure"] is None, found["failure"]
-    assert (found["identity"]["unknown"] or {}).get("kind") == WITHOUT_A_KERNEL.get(op)
+    assert static["failure"] is None, static["failure"]
+    assert (static["identity"]["unknown"] or {}).get("kind") == WITHOUT_A_KERNEL.get(op)
 
 
 def test_launches_are_the_ones_that_the_targets_board_would_get(hopper, others):
@@ -231,10 +231,10 @@ def test_a_tool_that_triton_does_not_bring_is_no_fault_of_the_kernel():
 def test_without_rocms_linker_no_case_is_blamed(tmp_path):
     write(tmp_path, "scale", SCALE)
 
-    found = case(compiled(run(tmp_path, ["scale"], "gfx942", tmp_path / "cache"))["scale"])
+    static = case(compiled(run(tmp_path, ["scale"], "gfx942", tmp_path / "cache"))["scale"])
 
-    assert found["failure"] is None
-    assert found["identity"]["unknown"]["kind"] == "captured_no_tool"
+    assert static["failure"] is None
+    assert static["identity"]["unknown"]["kind"] == "captured_no_tool"
 
 
 def test_registers_that_a_wrapper_asks_for_are_the_kernels_own(hopper):
@@ -256,8 +256,8 @@ def test_descriptors_are_told_by_what_they_describe(hopper):
 @triton_versions.needs_descriptors
 @triton_versions.needs_rocm_linker
 def test_memory_that_a_kernel_needs_is_allocated_by_the_ops_own_function(hopper, others):
-    def allocated(found):
-        return [text for text in found["identity"]["operations"] if "torch.int8" in text]
+    def allocated(answer):
+        return [text for text in answer["identity"]["operations"] if "torch.int8" in text]
 
     assert len(allocated(hopper["tma_on_device"])) == 1
     assert allocated(case(others["gfx942"]["tma_on_device"])) == []
@@ -273,28 +273,28 @@ def test_backward_is_captured_with_forward(hopper):
 @pytest.mark.parametrize("op", UNCAPTURED)
 def test_what_cannot_be_captured_is_unknown_and_says_why(op, hopper):
     _, kind, what = UNCAPTURED[op]
-    found = hopper[op]["identity"]["unknown"]
+    why = hopper[op]["identity"]["unknown"]
 
-    assert found["kind"] == kind
+    assert why["kind"] == kind
     assert hopper[op]["failure"] is None
     if what is not None:
-        assert what in {found["facts"].get("what"), found["facts"].get("package")}
+        assert what in {why["facts"].get("what"), why["facts"].get("package")}
     if kind not in {"captured_nothing", "captured_package"}:
         part = "baseline" if op in BASELINES else "triton"
-        assert found["facts"]["file"] == f"{op}_{part}.py"
-        assert found["facts"]["line"] > 3
-    assert sentence(reason(found)).endswith(".")
+        assert why["facts"]["file"] == f"{op}_{part}.py"
+        assert why["facts"]["line"] > 3
+    assert sentence(reason(why)).endswith(".")
 
 
 @pytest.mark.parametrize("op", UNCOMPILED)
 def test_what_does_not_compile_is_a_failure_with_the_compilers_own_words(op, hopper):
     _, words, line = UNCOMPILED[op]
-    found = hopper[op]["failure"]
+    reason = hopper[op]["failure"]
 
-    assert found["kind"] == "compile_failed"
-    assert words in found["facts"]["message"]
-    assert "/tmp" not in found["facts"]["message"]
-    assert (found["facts"]["kernel"], found["facts"]["target"]) == ("_scale", "sm_90")
-    assert found["facts"]["file"] == f"{op}_triton.py"
-    assert line is None or found["facts"]["line"] == line
-    assert hopper[op]["identity"]["unknown"] == found
+    assert reason["kind"] == "compile_failed"
+    assert words in reason["facts"]["message"]
+    assert "/tmp" not in reason["facts"]["message"]
+    assert (reason["facts"]["kernel"], reason["facts"]["target"]) == ("_scale", "sm_90")
+    assert reason["facts"]["file"] == f"{op}_triton.py"
+    assert line is None or reason["facts"]["line"] == line
+    assert hopper[op]["identity"]["unknown"] == reason

@@ -27,17 +27,17 @@ def inputs(seed=0, shape=(3, 4)):
 
 
 def record(function, given=None):
-    found = record_call(function, given or inputs(), HOST)
-    if isinstance(found, Recording):  # as it reaches another process
-        return decode(encode(found), Recording)
-    return found
+    recording = record_call(function, given or inputs(), HOST)
+    if isinstance(recording, Recording):  # as it reaches another process
+        return decode(encode(recording), Recording)
+    return recording
 
 
 def refusal(function, given=None):
-    found = record(function, given)
-    assert isinstance(found, Reason)
-    assert found.kind == "not_replayable"
-    return found.facts["what"]
+    reason = record(function, given)
+    assert isinstance(reason, Reason)
+    assert reason.kind == "not_replayable"
+    return reason.facts["what"]
 
 
 def several_steps(x, y):
@@ -51,10 +51,10 @@ def test_a_repeated_call_gives_the_answer_for_the_new_inputs(tmp_path):
 
     for seed in (1, 2):
         given = inputs(seed)
-        found, expected = program(**given), several_steps(**given)
-        assert torch.equal(found["rows"][0], expected["rows"][0])
-        assert torch.equal(found["sum"], expected["sum"])
-        assert found["none"] is None
+        output, expected = program(**given), several_steps(**given)
+        assert torch.equal(output["rows"][0], expected["rows"][0])
+        assert torch.equal(output["sum"], expected["sum"])
+        assert output["none"] is None
 
 
 def test_a_repeated_call_does_the_same_work_in_the_same_order(tmp_path):
@@ -84,10 +84,10 @@ def test_a_call_in_place_changes_its_input_as_the_recorded_one_does(tmp_path):
     given = inputs(5)
     expected = given["x"] + given["y"]
 
-    found = program(**given)
+    output = program(**given)
 
     assert torch.equal(given["x"], expected)
-    assert found.data_ptr() == given["x"].data_ptr()
+    assert output.data_ptr() == given["x"].data_ptr()
 
 
 def test_calls_of_another_shape_layout_dtype_or_scalar_have_another_key():

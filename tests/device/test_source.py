@@ -143,15 +143,15 @@ class Maker:
         return n
 method = Maker().make
 """
-    found = module(text)
+    loaded = module(text)
 
-    digests = [inputs_digest(getattr(found, name)) for name in ("two", "three", "half", "third", "cached", "method")]
+    digests = [inputs_digest(getattr(loaded, name)) for name in ("two", "three", "half", "third", "cached", "method")]
     assert len(set(digests)) == 6
     again = module(text)
     assert digests == [
         inputs_digest(getattr(again, name)) for name in ("two", "three", "half", "third", "cached", "method")
     ]
-    assert plain_function(found.cached).__name__ == "cached"
+    assert plain_function(loaded.cached).__name__ == "cached"
     assert plain_function(3) is None
 
 

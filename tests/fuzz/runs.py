@@ -91,11 +91,11 @@ def _static(draw: st.DrawFn, names: list[str]) -> Static:
 @st.composite
 def baselines(draw: st.DrawFn, run: Run) -> dict[str, Baseline]:
     """What is stored for some of the run's ops, mostly for its device and timer."""
-    found = {}
+    parts = {}
     for op in run.plan.ops:
         if draw(st.booleans()):
-            found[op.op] = draw(_baseline(op, run.environment))
-    return found
+            parts[op.op] = draw(_baseline(op, run.environment))
+    return parts
 
 
 @st.composite

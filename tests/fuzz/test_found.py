@@ -47,9 +47,9 @@ def is_bare(hint: typing.Any) -> bool:
 @pytest.mark.parametrize("kind", [Run, Baseline])
 def test_every_stored_number_has_its_bounds(kind):
     """Otherwise logarithms, ratios and widths of its values would not be finite: see perfci/core/model/basics.py."""
-    found = records(kind, set())
+    hints = records(kind, set())
 
-    bare = {f"{owner.__name__}.{name}" for owner, name, hint in found if owner is not Reason and is_bare(hint)}
+    bare = {f"{owner.__name__}.{name}" for owner, name, hint in hints if owner is not Reason and is_bare(hint)}
     assert {each for each in bare if each.split(".")[1] not in UNBOUNDED | ERRORS} == set()
 
 

@@ -113,11 +113,11 @@ def test_thresholds_read_or_name_their_file(data):
     with tempfile.TemporaryDirectory() as folder:
         for name in ("default.yaml", "softmax.yaml"):
             path = saved(folder, name, data)
-            found = outcome(lambda: load(Path(folder)))
-            if isinstance(found, Reason):
-                assert path.name in sentence(found)
+            result = outcome(lambda: load(Path(folder)))
+            if isinstance(result, Reason):
+                assert path.name in sentence(result)
             else:
-                limits = found.for_case("softmax", "rows=1,dtype=float32")
+                limits = result.for_case("softmax", "rows=1,dtype=float32")
                 assert 0 < limits.allowed(10.0, "activity") < 1e308
             assert path.read_bytes() == data
             path.unlink()
@@ -170,11 +170,11 @@ def test_a_pyproject_reads_or_is_named(data):
         folder = Path(name).resolve()
         path = saved(name, "pyproject.toml", data)
         (folder / "kernels").mkdir()
-        found = outcome(lambda: settings.load(folder))
-        if isinstance(found, Reason):
-            assert str(path) in sentence(found)
+        result = outcome(lambda: settings.load(folder))
+        if isinstance(result, Reason):
+            assert str(path) in sentence(result)
         else:
-            assert found.kernels.is_absolute() and 0 < found.time_limit_s < 1e9
+            assert result.kernels.is_absolute() and 0 < result.time_limit_s < 1e9
         assert path.read_bytes() == data
 
 
@@ -205,8 +205,8 @@ def op_of(folder: str, data: bytes) -> discover.OpFolder:
         saved(folder, f"kernels/softmax/softmax_{part}.py", whole)
     for part in parts:
         saved(folder, f"kernels/softmax/softmax_{part}.py", data)
-    (found,) = discover.ops(settings.load(Path(folder)))
-    return found
+    (op,) = discover.ops(settings.load(Path(folder)))
+    return op
 
 
 def looked_at(data: bytes) -> None:

@@ -91,8 +91,8 @@ def test_whatever_git_prints_is_an_answer_or_a_reason(said, tmp_path_factory):
         assert isinstance(git.read(folder), Revision | Reason)
         assert isinstance(told(resolve)(folder, None, {}), Base | Reason)
         assert isinstance(told(resolve)(folder, "main", {"CI_COMMIT_SHA": "0" * 40}), Base | Reason)
-        found = told(materialise)(folder, "0" * 40, folder / "base")
-    assert isinstance(found, Reason) or found.is_relative_to(folder) or isinstance(found, Path)
+        checkout = told(materialise)(folder, "0" * 40, folder / "base")
+    assert isinstance(checkout, Reason) or checkout.is_relative_to(folder) or isinstance(checkout, Path)
 
 
 def test_a_branch_named_with_a_line_separator_is_no_changed_file(tmp_path):
@@ -100,6 +100,6 @@ def test_a_branch_named_with_a_line_separator_is_no_changed_file(tmp_path):
     run("init", "-b", "a\u2028b")
     run("-c", "user.name=a", "-c", "user.email=a@b", "commit", "--allow-empty", "-m", "first")
 
-    found = git.read(tmp_path)
+    history = git.read(tmp_path)
 
-    assert (found.branch, found.dirty) == ("a\u2028b", False)
+    assert (history.branch, history.dirty) == ("a\u2028b", False)

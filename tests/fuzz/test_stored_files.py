@@ -31,10 +31,10 @@ def read(name: str, data: bytes) -> object | None:
         path = Path(folder, "nvidia-h200", name)
         path.parent.mkdir()
         path.write_bytes(data)
-        found = _read(name, path)
+        record = _read(name, path)
         assert path.read_bytes() == data
-        assert not isinstance(found, Reason) or str(path) in sentence(found)
-        return None if isinstance(found, Reason) else found
+        assert not isinstance(record, Reason) or str(path) in sentence(record)
+        return None if isinstance(record, Reason) else record
 
 
 def _read(name: str, path: Path) -> object:
@@ -105,9 +105,9 @@ def test_a_spoilt_launches_file_gives_whole_rows_and_a_note(rows, cut, flip):
         path = folder / LAUNCHES_FILE
         for data in _spoilt(path.read_bytes() if rows else b"", cut, flip):
             path.write_bytes(data)
-            found = launches(folder)
-            assert len(found.rows) <= len(rows) and path.read_bytes() == data
-            assert found.note is None or str(path) in sentence(found.note)
+            launch_rows = launches(folder)
+            assert len(launch_rows.rows) <= len(rows) and path.read_bytes() == data
+            assert launch_rows.note is None or str(path) in sentence(launch_rows.note)
 
 
 def _spoilt(data: bytes, cut: int, flip: int) -> Iterator[bytes]:

@@ -43,12 +43,12 @@ def test_a_tuned_file_reads_or_is_named(launch, data):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "nvidia-h200.json")
         path.write_bytes(data)
-        found = read(launch, Path(folder))
+        rules = read(launch, Path(folder))
         assert path.read_bytes() == data
-        if isinstance(found, str):
-            assert str(path) in found
+        if isinstance(rules, str):
+            assert str(path) in rules
         else:
-            assert all(isinstance(config, dict) for config in found)
+            assert all(isinstance(config, dict) for config in rules)
 
 
 def read(launch, folder: Path) -> tuple | str:

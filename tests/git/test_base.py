@@ -20,13 +20,13 @@ def base(commit: str, how: str, name: str) -> Base:
     return Base(commit, How(how), name)
 
 
-def refused(found: object, kind: str) -> Reason:
+def refused(answer: object, kind: str) -> Reason:
     """A reason of this kind with a sentence that has all its facts."""
-    assert isinstance(found, Reason), found
-    assert found.kind == kind
-    assert "-" not in (said := sentence(found)).split(), said
+    assert isinstance(answer, Reason), answer
+    assert answer.kind == kind
+    assert "-" not in (said := sentence(answer)).split(), said
     assert kind in catalogue()
-    return found
+    return answer
 
 
 def obey(folder: Path, reason: Reason) -> None:

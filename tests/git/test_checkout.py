@@ -14,10 +14,10 @@ from tests.git_repositories import clone, commit_all, git, told
 
 def files(folder: Path) -> dict[str, str]:
     """Every file's name and text; for a link, its target."""
-    found = (path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
+    paths = (path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
     return {
         str(path.relative_to(folder)): f"-> {path.readlink()}" if path.is_symlink() else path.read_text()
-        for path in found
+        for path in paths
     }
 
 

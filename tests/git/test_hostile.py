@@ -24,7 +24,7 @@ def hostile(repository, tmp_path) -> Path:
 
 def test_nothing_that_a_git_directory_configures_is_run(hostile, tmp_path):
     read = git_history.read(hostile)
-    found = base.resolve(hostile, "main", {})
+    revision = base.resolve(hostile, "main", {})
     written = checkout.materialise(hostile, "HEAD", tmp_path / "base")
     asked = (
         perfci_git(hostile, "diff", "--name-only", "main", "HEAD", "--", "a.py"),
@@ -33,7 +33,7 @@ def test_nothing_that_a_git_directory_configures_is_run(hostile, tmp_path):
 
     assert isinstance(read, Revision)
     assert read.dirty
-    assert (found.how, found.name) == ("asked", "main")
+    assert (revision.how, revision.name) == ("asked", "main")
     assert written == tmp_path / "base"
     assert (tmp_path / "base" / "a.py").read_text() == "b"
     assert [each for each in asked[:-1] if isinstance(each, Reason)] == []

@@ -12,10 +12,10 @@ def test_a_clean_checkout_is_told_as_it_is(repository):
 def test_the_root_is_found_from_a_folder_inside(repository):
     (repository / "inner").mkdir()
 
-    found = git_history.read(repository / "inner")
+    history = git_history.read(repository / "inner")
 
-    assert isinstance(found, Revision)
-    assert found.root == repository.resolve()
+    assert isinstance(history, Revision)
+    assert history.root == repository.resolve()
 
 
 def test_a_changed_tracked_file_is_dirty_and_a_new_one_is_not(repository):
@@ -32,10 +32,10 @@ def test_a_changed_tracked_file_is_dirty_and_a_new_one_is_not(repository):
 def test_a_detached_head_has_no_branch(repository):
     git(repository, "checkout", "-q", "--detach")
 
-    found = git_history.read(repository)
+    history = git_history.read(repository)
 
-    assert isinstance(found, Revision)
-    assert found.branch is None
+    assert isinstance(history, Revision)
+    assert history.branch is None
 
 
 def test_a_hook_of_another_repository_does_not_mislead(repository, monkeypatch, tmp_path):
@@ -43,7 +43,7 @@ def test_a_hook_of_another_repository_does_not_mislead(repository, monkeypatch, 
     monkeypatch.setenv("GIT_DIR", str(other / ".git"))
     monkeypatch.setenv("GIT_INDEX_FILE", str(other / ".git" / "index"))
 
-    found = git_history.read(repository)
+    history = git_history.read(repository)
 
-    assert isinstance(found, Revision)
-    assert found.root == repository.resolve()
+    assert isinstance(history, Revision)
+    assert history.root == repository.resolve()

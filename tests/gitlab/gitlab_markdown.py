@@ -79,14 +79,14 @@ def read(markdown: str) -> _Reader:
 def findings(markdown: str) -> list[tuple[str, str]]:
     """(what GitLab or GitHub would make of it, place) for everything but plain text; links and pictures by address."""
     reader = read(markdown)
-    found = [("command", line) for line in COMMAND.findall(markdown)]
-    found += [("element", tag) for tag in reader.tags if tag not in TAGS]
-    found += [("comment", text) for text in reader.comments if not text.strip().startswith("perfci:")]
+    problems = [("command", line) for line in COMMAND.findall(markdown)]
+    problems += [("element", tag) for tag in reader.tags if tag not in TAGS]
+    problems += [("comment", text) for text in reader.comments if not text.strip().startswith("perfci:")]
     for where, shown in reader.texts:
-        found += [(name, shown) for name, pattern in FOUND_IN_TEXT.items() if re.search(pattern, shown)]
-        found += [("task", shown)] if where in {"li", "p"} and TASK.match(shown) else []
-    found += [("colour", shown) for _, shown in reader.codes if COLOUR.match(shown.strip())]
-    return found
+        problems += [(name, shown) for name, pattern in FOUND_IN_TEXT.items() if re.search(pattern, shown)]
+        problems += [("task", shown)] if where in {"li", "p"} and TASK.match(shown) else []
+    problems += [("colour", shown) for _, shown in reader.codes if COLOUR.match(shown.strip())]
+    return problems
 
 
 def seen(markdown: str) -> str:

@@ -97,8 +97,8 @@ def _handler(server: Server) -> type[BaseHTTPRequestHandler]:
             server.calls.append(call)
             fault = server.fault(call)
             if fault is None or fault.done:
-                status, sent, found = server.answer(call)
-                answer = status, sent, json.dumps(found).encode()
+                status, sent, sent_body = server.answer(call)
+                answer = status, sent, json.dumps(sent_body).encode()
             if fault is not None:
                 answer = fault.status, fault.headers, fault.body
                 if fault.hang:

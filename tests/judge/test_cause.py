@@ -116,9 +116,9 @@ def test_slower_cases_of_a_run_have_their_cause_as_their_last_reason():
         for each, change in ((slow, (0.05, 0.05)), (calm, (0.0,)))
     ]  # fmt: skip
 
-    found = judged(run(*cases, planned=duel_plan("n=1", "n=2")))
+    judgements = judged(run(*cases, planned=duel_plan("n=1", "n=2")))
 
-    rows = {row.case: row for row in found.rows if row.suite is Suite.PERFORMANCE}
+    rows = {row.case: row for row in judgements.rows if row.suite is Suite.PERFORMANCE}
     assert rows["n=1"].verdict is Verdict.REGRESSED
     assert rows["n=1"].reasons[-1].kind == "cause_since"
     assert not any(reason.kind.startswith("cause") for reason in rows["n=2"].reasons)

@@ -40,11 +40,11 @@ def ran(*, weaker=(), differs=(), wrong=False):
     return OpRun("gelu", (failed if wrong else of_base, own), change=SuiteChange(weaker, differs))
 
 
-def row(planned, found, *entries, how="merge_base"):
+def row(planned, answer, *entries, how="merge_base"):
     base = Base("a" * 40, how, "origin/main", expected=entries)
     where = Environment(Device("cpu", "CPU", "cpu"), None, "3.12", {}, "host", "Linux")
     plan = Plan((planned,), 1, 1.0, "cpu", base=base)
-    return judge_change(Run("id", "2026-06-01T00:00:00Z", "1", "", where, plan, (found,)), planned, found)
+    return judge_change(Run("id", "2026-06-01T00:00:00Z", "1", "", where, plan, (answer,)), planned, answer)
 
 
 def declared(weaker="cases", until="2026-07-01", *, added=True):
@@ -79,14 +79,14 @@ def test_nothing_is_known_of_an_op_that_nobody_compared():
 
 
 def test_what_got_weaker_fails_until_the_change_itself_declares_it():
-    found = ran(weaker=(FEWER,))
+    answer = ran(weaker=(FEWER,))
 
-    plain = row(op(), found)
+    plain = row(op(), answer)
     assert (plain.verdict, [reason.kind for reason in plain.reasons]) == ("WEAKENED", ["weakened", "weaker_fewer"])
-    assert row(op(), found, declared()).verdict == "EXPECTED"
+    assert row(op(), answer, declared()).verdict == "EXPECTED"
     for entry in (declared("values"), declared(until="2026-05-31"), declared(added=False)):
-        assert row(op(), found, entry).verdict == "WEAKENED"
-    assert row(op(), found, how="baseline") is None
+        assert row(op(), answer, entry).verdict == "WEAKENED"
+    assert row(op(), answer, how="baseline") is None
 
 
 def test_a_reference_of_other_answers_is_weaker_if_the_kernel_agrees_with_the_bases():
@@ -104,17 +104,17 @@ def test_files_that_a_kind_of_change_takes_are_listed_with_the_baseline_first():
 
 
 def test_a_change_of_logic_is_judged_by_its_own_suites_and_warns():
-    found = ran(differs=(DIFFER,), wrong=True)
+    answer = ran(differs=(DIFFER,), wrong=True)
 
-    assert row(op(*ALL), found).verdict == "INCONCLUSIVE"
-    assert row(op(*ALL), found, declared("answers")).verdict == "EXPECTED"
-    assert [check.of_base for check in take_own(op(*ALL), found).accuracy] == [False]
-    assert take_own(op(), found) is found
+    assert row(op(*ALL), answer).verdict == "INCONCLUSIVE"
+    assert row(op(*ALL), answer, declared("answers")).verdict == "EXPECTED"
+    assert [check.of_base for check in take_own(op(*ALL), answer).accuracy] == [False]
+    assert take_own(op(), answer) is answer
 
 
 def test_another_signature_alone_excuses_no_wrong_answer():
-    found = ran(wrong=True)
+    answer = ran(wrong=True)
 
-    assert take_own(op(*ALL, signature=("x", "y=2")), found) is found
-    assert row(op(*ALL, signature=("x", "y=2")), found) is None
+    assert take_own(op(*ALL, signature=("x", "y=2")), answer) is answer
+    assert row(op(*ALL, signature=("x", "y=2")), answer) is None
     assert row(op(*ALL, signature=("x", "y=2")), ran(differs=(DIFFER,), wrong=True)).verdict == "INCONCLUSIVE"

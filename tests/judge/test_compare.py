@@ -16,8 +16,8 @@ from tests.decision_examples import CASE, baseline, blocks, duelled, environment
 
 
 def _compare(measured, stored=None, **limits):
-    found = tuple(compare(measured, {"op": stored} if stored else {}, Thresholds(CaseThresholds(**limits))))
-    return {comparison.case: comparison for comparison in found}
+    comparisons = tuple(compare(measured, {"op": stored} if stored else {}, Thresholds(CaseThresholds(**limits))))
+    return {comparison.case: comparison for comparison in comparisons}
 
 
 def _one(measured, stored=None, **limits):
@@ -45,17 +45,17 @@ def test_faster_is_the_mirror_image():
 def test_every_process_is_screened_by_itself_and_the_speedup_pools_them():
     measured = run(blocks(1.05) + blocks(1.0, process=1) + blocks(1.0, process=2))
 
-    found = _one(measured, baseline())
+    comparison = _one(measured, baseline())
 
-    assert [screen.process for screen in found.screens] == [0, 1, 2]
-    assert [round(screen.change.value, 2) for screen in found.screens] == [0.05, 0.0, 0.0]
-    assert found.speedup.value == pytest.approx(1.5, abs=0.03)
-    assert found.speedup.low < found.speedup.value < found.speedup.high
+    assert [screen.process for screen in comparison.screens] == [0, 1, 2]
+    assert [round(screen.change.value, 2) for screen in comparison.screens] == [0.05, 0.0, 0.0]
+    assert comparison.speedup.value == pytest.approx(1.5, abs=0.03)
+    assert comparison.speedup.low < comparison.speedup.value < comparison.speedup.high
 
 
-def _with_peer(found, factors):
+def _with_peer(blocks_of_base, factors):
     """The blocks with a peer that takes so much of the kernel's time in each."""
-    kernel = [block.arms["kernel"] for block in found]
+    kernel = [block.arms["kernel"] for block in blocks_of_base]
     return tuple(
         replace(
             block,
@@ -65,7 +65,7 @@ def _with_peer(found, factors):
             },
             shifts={**block.shifts, "kernel/peer:near": -math.log(factor)},
         )
-        for block, arm, factor in zip(found, kernel, factors, strict=True)
+        for block, arm, factor in zip(blocks_of_base, kernel, factors, strict=True)
     )
 
 
@@ -114,12 +114,12 @@ def test_the_control_variate_takes_a_slow_clock_out():
     hot_and_cool = [baseline(clock=clock, runs=3).cases[0].blocks for clock in (1.0, 1.1)]
     mixed = replace(baseline(), cases=(BaselineCase(CASE, hot_and_cool[0] + hot_and_cool[1]),))
 
-    found = _one(run(blocks(1.05, clock=1.1)), mixed)
+    comparison = _one(run(blocks(1.05, clock=1.1)), mixed)
 
-    assert found.stale is None
-    assert found.screens[0].beta == pytest.approx(1.0, abs=0.05)
-    assert found.screens[0].change.value == pytest.approx(0.05, abs=0.006)
-    assert found.screens[0].p_slower < 1e-6
+    assert comparison.stale is None
+    assert comparison.screens[0].beta == pytest.approx(1.0, abs=0.05)
+    assert comparison.screens[0].change.value == pytest.approx(0.05, abs=0.006)
+    assert comparison.screens[0].p_slower < 1e-6
 
 
 @pytest.mark.parametrize(
@@ -133,11 +133,11 @@ def test_the_control_variate_takes_a_slow_clock_out():
     ids=["timer", "device", "dtype", "cases"],
 )
 def test_a_baseline_of_something_else_is_stale_and_never_compared(measured, stored, kind):
-    found = _one(measured, stored)
+    comparison = _one(measured, stored)
 
-    assert found.stale.kind == kind
-    assert found.screens == ()
-    assert found.speedup is not None
+    assert comparison.stale.kind == kind
+    assert comparison.screens == ()
+    assert comparison.speedup is not None
 
 
 @pytest.mark.parametrize("cache", ["cold", "warm"])
@@ -148,9 +148,9 @@ def test_a_baseline_with_another_cache_is_stale_and_never_compared(cache):
     same, other = (cold, warm) if cache == "cold" else (warm, cold)
 
     assert _one(same, stored).stale is None and _one(same, stored).screens
-    found = _one(other, stored)
-    assert found.screens == () and found.known
-    assert found.stale == Reason("stale_cache", {"stored": cache, "cache": "warm" if cache == "cold" else "cold"})
+    comparison = _one(other, stored)
+    assert comparison.screens == () and comparison.known
+    assert comparison.stale == Reason("stale_cache", {"stored": cache, "cache": "warm" if cache == "cold" else "cold"})
 
 
 def test_the_environment_is_held_against_the_runs_that_a_cases_blocks_come_from():
@@ -203,56 +203,56 @@ def test_blocks_without_a_reference_do_not_count():
 
 @pytest.mark.parametrize("clock", [0.95, 1.05])
 def test_in_another_regime_the_screen_abstains_from_small_changes(clock):
-    found = _one(run(blocks(1.04, clock=clock)), baseline())
+    comparison = _one(run(blocks(1.04, clock=clock)), baseline())
 
-    assert found.stale.kind == "stale_regime"
-    assert found.screens[0].p_slower > 0.9
+    assert comparison.stale.kind == "stale_regime"
+    assert comparison.screens[0].p_slower > 0.9
 
 
 @pytest.mark.parametrize("clock", [0.95, 1.0, 1.05])
 def test_a_gross_slow_down_shows_in_any_regime(clock):
-    found = _one(run(blocks(1.2, clock=clock)), baseline())
+    comparison = _one(run(blocks(1.2, clock=clock)), baseline())
 
-    assert found.screens[0].p_slower == pytest.approx(found.screens[0].smallest_p)
+    assert comparison.screens[0].p_slower == pytest.approx(comparison.screens[0].smallest_p)
 
 
 def test_a_reference_just_beyond_its_range_widens_the_margin_a_little():
-    found = _one(run(blocks(1.05, clock=1.012)), baseline())
+    comparison = _one(run(blocks(1.05, clock=1.012)), baseline())
 
-    assert found.stale is None
-    assert 0.02 < found.screens[0].margin <= 1.02 * math.exp(1.5 * compare_module.NEAR) - 1
-    assert found.screens[0].p_slower < 1e-4
+    assert comparison.stale is None
+    assert 0.02 < comparison.screens[0].margin <= 1.02 * math.exp(1.5 * compare_module.NEAR) - 1
+    assert comparison.screens[0].p_slower < 1e-4
 
 
 def test_another_torch_takes_the_correction_away_but_does_not_silence_the_baseline():
     hot_and_cool = [baseline(clock=clock, runs=3).cases[0].blocks for clock in (1.0, 1.1)]
     mixed = replace(baseline(), cases=(BaselineCase(CASE, hot_and_cool[0] + hot_and_cool[1]),))
 
-    found = _one(run(blocks(1.05), now=environment(torch="2.13")), mixed)
+    comparison = _one(run(blocks(1.05), now=environment(torch="2.13")), mixed)
 
-    assert found.stale is None
-    assert found.screens[0].beta == 0.0
+    assert comparison.stale is None
+    assert comparison.screens[0].beta == 0.0
 
 
 def test_a_reference_that_was_replaced_cannot_vouch_for_the_clock():
-    found = _one(run(blocks(1.2, clock=0.8), now=environment(torch="2.13")), baseline())
+    comparison = _one(run(blocks(1.2, clock=0.8), now=environment(torch="2.13")), baseline())
 
-    assert found.stale.kind == "stale_packages"
-    assert found.screens[0].p_slower == pytest.approx(1.0)
-    assert found.screens[0].p_faster == pytest.approx(1.0)
+    assert comparison.stale.kind == "stale_packages"
+    assert comparison.screens[0].p_slower == pytest.approx(1.0)
+    assert comparison.screens[0].p_faster == pytest.approx(1.0)
 
 
 # --- the span ---------------------------------------------------------------------------------------------------------
 
 
 def test_the_span_is_held_against_its_own_margin():
-    found = _one(run(blocks(span=1.3, activities=2)), baseline(span=1.1, activities=1))
+    comparison = _one(run(blocks(span=1.3, activities=2)), baseline(span=1.1, activities=1))
 
-    assert found.spans[0].change.value == pytest.approx(1.3 / 1.1 - 1, abs=0.01)
-    assert found.spans[0].margin == pytest.approx(0.10)
-    assert found.spans[0].p_slower < 1e-6
-    assert found.screens[0].p_slower == pytest.approx(1.0)
-    assert (found.activities, found.baseline_activities) == (2, 1)
+    assert comparison.spans[0].change.value == pytest.approx(1.3 / 1.1 - 1, abs=0.01)
+    assert comparison.spans[0].margin == pytest.approx(0.10)
+    assert comparison.spans[0].p_slower < 1e-6
+    assert comparison.screens[0].p_slower == pytest.approx(1.0)
+    assert (comparison.activities, comparison.baseline_activities) == (2, 1)
 
 
 # --- the duel ---------------------------------------------------------------------------------------------------------
@@ -261,13 +261,13 @@ def test_the_span_is_held_against_its_own_margin():
 def test_a_duel_is_summed_up_process_by_process():
     measured = duelled(0.01, 0.03, count=(4, 12))
 
-    found = _one(run(measured), baseline()).duel
+    duel = _one(run(measured), baseline()).duel
 
     d = [block.shifts["kernel/base"] for block in measured]
-    assert (found.blocks, found.processes) == (16, 2)
-    assert found.medians == (statistics.median(d[:4]), statistics.median(d[4:]))
-    assert found.shift.value == pytest.approx(exact.location(d).value)
-    assert found.p_slower == exact.signed_rank_p(d, math.log1p(0.01))
+    assert (duel.blocks, duel.processes) == (16, 2)
+    assert duel.medians == (statistics.median(d[:4]), statistics.median(d[4:]))
+    assert duel.shift.value == pytest.approx(exact.location(d).value)
+    assert duel.p_slower == exact.signed_rank_p(d, math.log1p(0.01))
 
 
 def test_blocks_of_later_processes_are_told_apart_in_whatever_order_they_came():
@@ -280,20 +280,20 @@ def test_blocks_of_later_processes_are_told_apart_in_whatever_order_they_came():
 
 
 def test_what_is_allowed_is_taken_at_the_bases_length_not_the_kernels():
-    found = _one(run(duelled(0.2, us=35.0)))
+    comparison = _one(run(duelled(0.2, us=35.0)))
 
-    assert found.base_us == pytest.approx(35.0, rel=0.01)
-    assert found.kernel_us == pytest.approx(42.0, rel=0.01)
-    assert found.duel.tau == pytest.approx(math.log1p(0.015))
+    assert comparison.base_us == pytest.approx(35.0, rel=0.01)
+    assert comparison.kernel_us == pytest.approx(42.0, rel=0.01)
+    assert comparison.duel.tau == pytest.approx(math.log1p(0.015))
 
 
 def test_blocks_that_lack_the_base_take_no_part_in_the_duel_but_in_all_else():
     alone = tuple(replace(block, index=99) for block in blocks(count=8))
 
-    found = _one(run(duelled(0.0, count=4) + alone), baseline())
+    comparison = _one(run(duelled(0.0, count=4) + alone), baseline())
 
-    assert found.duel.blocks == 4
-    assert found.screens[0].blocks == 12
+    assert comparison.duel.blocks == 4
+    assert comparison.screens[0].blocks == 12
 
 
 def test_the_span_is_duelled_with_its_own_margin_and_floor():

@@ -576,8 +576,8 @@ def test_whatever_comes_together_one_row_says_what_the_rules_say(arm, duel):
         _hold_the_rules(judged, case, hindered)
 
 
-def _hold_the_rules(found, case, hindered):
-    row, base = row_of(found), case.base
+def _hold_the_rules(comparison, case, hindered):
+    row, base = row_of(comparison), case.base
     seen = row.comparison.duel
     duels = seen is not None and base is not None and not base.failure
     p = (exact.holm([seen.p_slower], 1)[0], exact.holm([seen.p_faster], 1)[0]) if duels else ()
@@ -585,8 +585,8 @@ def _hold_the_rules(found, case, hindered):
     kinds = set(_kinds(row))
 
     assert (row.verdict is Verdict.SUSPECT) == bool(case.suspicion)
-    assert not (found.needs and (case.suspicion or hindered == "mostly"))
-    assert found.needs == () or found.needs[0].processes <= duel_rule.PROCESSES - 1
+    assert not (comparison.needs and (case.suspicion or hindered == "mostly"))
+    assert comparison.needs == () or comparison.needs[0].processes <= duel_rule.PROCESSES - 1
     if row.verdict in {Verdict.REGRESSED, Verdict.TOO_SLOW, Verdict.IMPROVED, Verdict.DRIFTED}:
         assert hindered == "quiet"
     if row.verdict is Verdict.REGRESSED and duels:

@@ -50,10 +50,10 @@ def rules(*entries, dropped=(), listed=None, **limits):
 
 
 def judged(measured, thresholds, stored=None):
-    found = judge(measured, {"op": stored} if stored else {}, thresholds)
-    for reason in (*found.notes, *(reason for row in found.rows for reason in row.reasons)):
+    judgements = judge(measured, {"op": stored} if stored else {}, thresholds)
+    for reason in (*judgements.notes, *(reason for row in judgements.rows for reason in row.reasons)):
         assert_worded(reason)
-    return found
+    return judgements
 
 
 def row(timed, *entries, stored=None, base=True, options=None, **limits):
@@ -63,30 +63,30 @@ def row(timed, *entries, stored=None, base=True, options=None, **limits):
     return row_of(judged(measured, rules(*entries, **limits), stored))
 
 
-def kinds(found):
-    return [reason.kind for reason in found.reasons]
+def kinds(judged_row):
+    return [reason.kind for reason in judged_row.reasons]
 
 
 # --- what an entry covers ---------------------------------------------------------------------------------------------
 
 
 def test_a_duel_within_the_entry_is_expected_and_said_with_why_until_when_and_where():
-    found = row(SLOWER, entry())
+    excused = row(SLOWER, entry())
 
-    assert (found.verdict, found.gate) == (Verdict.EXPECTED, Gate.OK)
-    assert kinds(found)[:2] == ["expected_of_base", "duel_slower"]
-    assert found.expected == entry()
-    told = sentence(found.reasons[0])
+    assert (excused.verdict, excused.gate) == (Verdict.EXPECTED, Gate.OK)
+    assert kinds(excused)[:2] == ["expected_of_base", "duel_slower"]
+    assert excused.expected == entry()
+    told = sentence(excused.reasons[0])
     assert told.startswith("+3.0 % against the base, 95 % interval +3.0 % to +3.0 %, is expected: float32 accumul")
     assert told.endswith("see !42. Up to 6.0 % are allowed until 2027-01-31 by thresholds/op.yaml, line 2.")
 
 
 def test_beyond_the_entry_it_stays_regressed_and_the_reason_says_how_much_is_allowed():
-    found = row(SLOWER, entry(0.015))
+    excused = row(SLOWER, entry(0.015))
 
-    assert (found.verdict, found.gate, found.expected) == (Verdict.REGRESSED, Gate.FAILS, entry(0.015))
-    assert kinds(found)[:2] == ["duel_slower", "expected_exceeded"]
-    assert sentence(found.reasons[1]) == "The expected entry in thresholds/op.yaml, line 2, allows only 1.5 %."
+    assert (excused.verdict, excused.gate, excused.expected) == (Verdict.REGRESSED, Gate.FAILS, entry(0.015))
+    assert kinds(excused)[:2] == ["duel_slower", "expected_exceeded"]
+    assert sentence(excused.reasons[1]) == "The expected entry in thresholds/op.yaml, line 2, allows only 1.5 %."
 
 
 @pytest.mark.parametrize(
@@ -115,12 +115,12 @@ def test_the_test_itself_says_whether_the_entry_is_exceeded(timed, up_to, verdic
 def test_where_only_more_processes_can_tell_whether_the_entry_is_exceeded_they_are_asked_for():
     measured = run(against(duelled(0.03, 0.03)), planned=duel_plan())
 
-    found = judged(measured, rules(entry(0.025)))
+    judgements = judged(measured, rules(entry(0.025)))
 
-    assert row_of(found).verdict is Verdict.INCONCLUSIVE
-    assert kinds(row_of(found))[:2] == ["duel_open", "expected_open"]
-    assert found.needs == (Need("op", CASE, 3),)
-    assert row_of(found).expected is None
+    assert row_of(judgements).verdict is Verdict.INCONCLUSIVE
+    assert kinds(row_of(judgements))[:2] == ["duel_open", "expected_open"]
+    assert judgements.needs == (Need("op", CASE, 3),)
+    assert row_of(judgements).expected is None
 
 
 def test_against_a_baseline_it_is_the_baseline_that_counts():
@@ -184,16 +184,16 @@ def test_of_several_entries_the_one_that_covers_counts_wherever_it_stands():
     narrow, wide = entry(0.015, case=CASE), entry(0.05, case="*", line=3)
 
     for entries in ((narrow, wide), (wide, narrow)):
-        found = row(SLOWER, *entries)
-        assert (found.verdict, found.expected.up_to) == (Verdict.EXPECTED, 0.05)
+        excused = row(SLOWER, *entries)
+        assert (excused.verdict, excused.expected.up_to) == (Verdict.EXPECTED, 0.05)
 
 
 def test_an_entry_that_the_change_takes_out_holds_for_it_still():
     measured = run(against(SLOWER), planned=duel_plan())
 
-    found = judged(measured, rules(dropped=(entry(),)))
+    judgements = judged(measured, rules(dropped=(entry(),)))
 
-    assert row_of(found).verdict is Verdict.EXPECTED
+    assert row_of(judgements).verdict is Verdict.EXPECTED
 
 
 def test_the_family_of_all_cases_is_corrected_for_with_the_entries_in_place():
@@ -214,7 +214,7 @@ def test_wrong_answers_and_errors_are_never_excused():
 
     everything = rules(entry(10.0, case="*"))
 
-    assert {found.verdict for found in judged(wrong, everything).rows} == {Verdict.WRONG}
+    assert {judged_row.verdict for judged_row in judged(wrong, everything).rows} == {Verdict.WRONG}
     assert row_of(judged(raised, everything)).verdict is Verdict.ERROR
 
 
@@ -232,10 +232,10 @@ def test_wrong_answers_and_errors_are_never_excused():
     ids=["on its last day", "the day after", "on the last day of grace", "later"],
 )
 def test_an_entry_warns_for_two_weeks_after_its_last_day_and_then_fails(until, verdict, gate, second):
-    found = judged(run(against(SLOWER), planned=duel_plan()), rules(entry(until=until.isoformat())))
+    judgements = judged(run(against(SLOWER), planned=duel_plan()), rules(entry(until=until.isoformat())))
 
-    (one,) = [found for found in found.rows if found.suite is Suite.PERFORMANCE]
-    assert (one.verdict, one.gate, found.gate) == (verdict, gate, gate)
+    (one,) = [verdict_row for verdict_row in judgements.rows if verdict_row.suite is Suite.PERFORMANCE]
+    assert (one.verdict, one.gate, judgements.gate) == (verdict, gate, gate)
     assert kinds(one)[1] == second
     assert one.expected.until == until.isoformat()
     if second != "duel_slower":
@@ -256,9 +256,9 @@ def test_the_day_is_the_runs_own_and_one_that_is_not_known_expires_nothing():
 # --- the lines to paste -----------------------------------------------------------------------------------------------
 
 
-def paste(text, found):
+def paste(text, judgements):
     """Changes a file as the words beside the lines ask: below its key, in the place of an entry for the same case."""
-    new = [row.suggested.line for row in found.rows if row.suggested]
+    new = [row.suggested.line for row in judgements.rows if row.suggested]
     lines = [line for line in text.splitlines() if not any(line.split(",")[0] == one.split(",")[0] for one in new)]
     at = lines.index(KEY) if KEY in lines else len(lines)
     return "\n".join([*lines[:at], KEY, *new, *lines[at + 1 :]]) + "\n"
@@ -318,8 +318,8 @@ def test_the_lines_that_are_printed_make_the_same_run_expected_once_they_are_pas
 
 
 def notes(measured, *entries, stored=None, **options):
-    found = judged(measured, rules(*entries, **options), stored)
-    return [(note.kind, sentence(note)) for note in found.notes if note.kind.startswith("expected_")]
+    judgements = judged(measured, rules(*entries, **options), stored)
+    return [(note.kind, sentence(note)) for note in judgements.notes if note.kind.startswith("expected_")]
 
 
 EQUAL = duelled(0.0, count=4)
@@ -376,12 +376,12 @@ def test_what_a_change_asks_for_itself_is_told_before_all_else():
     base = replace(BASE, changed_rules=("thresholds/op.yaml",), expected=(asked, entry(0.02, case="rows=7")))
     measured = run(against(SLOWER), planned=duel_plan(base=base))
 
-    found = judged(measured, rules(asked))
-    first, _, _ = rows.split_notes(found, None)
+    judgements = judged(measured, rules(asked))
+    first, _, _ = rows.split_notes(judgements, None)
 
-    assert [note.kind for note in found.notes][:2] == ["rules_changed", "expected_added"]
-    assert [note.kind for note in found.notes].count("expected_added") == 1
-    told = sentence(found.notes[1])
+    assert [note.kind for note in judgements.notes][:2] == ["rules_changed", "expected_added"]
+    assert [note.kind for note in judgements.notes].count("expected_added") == 1
+    told = sentence(judgements.notes[1])
     for word in (
         "op rows=4096,*",
         "6.0 %",
@@ -390,7 +390,7 @@ def test_what_a_change_asks_for_itself_is_told_before_all_else():
         "float32 accumulation, see !42",
     ):
         assert word in told
-    assert list(first) == [sentence(note) for note in found.notes[:2]]
+    assert list(first) == [sentence(note) for note in judgements.notes[:2]]
 
 
 # --- how it is reported -----------------------------------------------------------------------------------------------
@@ -399,8 +399,8 @@ def test_what_a_change_asks_for_itself_is_told_before_all_else():
 def test_the_answer_for_programs_carries_the_entry():
     covered, beyond = (judged(run(against(SLOWER), planned=duel_plan()), rules(entry(x))) for x in (0.06, 0.011))
 
-    for found, verdict, gate in ((covered, "EXPECTED", "ok"), (beyond, "REGRESSED", "fails")):
-        answer = to_json(found)
+    for judgements, verdict, gate in ((covered, "EXPECTED", "ok"), (beyond, "REGRESSED", "fails")):
+        answer = to_json(judgements)
         (told,) = [each for each in answer["verdicts"] if each["case"] == CASE]
         assert (told["verdict"], told["gate"], answer["gate"]) == (verdict, gate, gate)
         assert told["expected"]["why"] == "float32 accumulation, see !42"

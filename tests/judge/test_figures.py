@@ -75,10 +75,10 @@ def moving(timed, **facts):
 def decided(measured, stored=None, entries=(), **limits):
     """Judged by what the op's file asks for."""
     thresholds = Thresholds(CaseThresholds(), {"op": OpThresholds(CaseThresholds(**limits), (), tuple(entries))})
-    found = judge(measured, {"op": stored} if stored else {}, thresholds)
-    for reason in (*found.notes, *(reason for row in found.rows for reason in row.reasons)):
+    judgements = judge(measured, {"op": stored} if stored else {}, thresholds)
+    for reason in (*judgements.notes, *(reason for row in judgements.rows for reason in row.reasons)):
         assert_worded(reason)
-    return found
+    return judgements
 
 
 def share_of(timed, wanted, stored=None, **options):
@@ -113,13 +113,13 @@ NEED = (Need("op", CASE, 2),)
     ids=["reached", "missed once", "missed thrice", "inside", "still inside", "one process reaches it", "few blocks"],
 )
 def test_a_share_of_the_copy_is_judged_as_a_speedup_target_is(timed, wanted, verdict, kind, needs):
-    found = decided(timed_run(moving(timed)), bandwidth_share=wanted)
-    row = row_of(found)
+    judgements = decided(timed_run(moving(timed)), bandwidth_share=wanted)
+    row = row_of(judgements)
 
     assert (row.verdict, row.reasons[0].kind) == (verdict, kind) or verdict is Verdict.PASS
     assert kind in kinds(row)
     assert verdict is not Verdict.PASS or row.gate is Gate.OK
-    assert found.needs == needs
+    assert judgements.needs == needs
 
 
 def test_the_copy_that_is_measured_once_may_be_off_before_a_kernel_is_blamed():
@@ -214,8 +214,8 @@ def test_a_kernel_at_its_very_limit_is_hardly_ever_blamed():
 
 def first_call(seconds, *again_s, timed=None, limit=2.0):
     measured = run(case(timed or again(1.0), compile_s=seconds, compile_again_s=again_s))
-    found = decided(measured, baseline(), compile_s=limit)
-    return row_of(found), found.needs
+    judgements = decided(measured, baseline(), compile_s=limit)
+    return row_of(judgements), judgements.needs
 
 
 @pytest.mark.parametrize(
@@ -274,8 +274,8 @@ def checked(*checks, stored=True, **limits):
     return decided(run(again(1.0), accuracy=checks), baseline() if stored else None, **limits)
 
 
-def wrong_rows(found):
-    return [(row.suite, row.case, row.reasons[0].kind) for row in found.rows if row.verdict is Verdict.WRONG]
+def wrong_rows(judgements):
+    return [(row.suite, row.case, row.reasons[0].kind) for row in judgements.rows if row.verdict is Verdict.WRONG]
 
 
 @pytest.mark.parametrize(
@@ -290,13 +290,13 @@ def wrong_rows(found):
     ],
 )
 def test_errors_beyond_a_limit_are_wrong_although_the_checks_passed(limits, kind):
-    found = checked(check(errors=ERRORS), **limits)
+    judgements = checked(check(errors=ERRORS), **limits)
 
-    assert wrong_rows(found) == [
+    assert wrong_rows(judgements) == [
         (Suite.ACCURACY, None, "accuracy_beyond_limits"),
         (Suite.ACCURACY, CASE, kind),
     ]
-    assert found.gate is Gate.FAILS
+    assert judgements.gate is Gate.FAILS
 
 
 def test_the_worst_of_the_checks_on_ordinary_values_is_held_as_the_history_keeps_it():
@@ -305,8 +305,8 @@ def test_the_worst_of_the_checks_on_ordinary_values_is_held_as_the_history_keeps
 
     assert wrong_rows(checked(check(errors=ERRORS), fresh, max_abs=0.015))
     assert not wrong_rows(checked(check(errors=ERRORS), large, max_abs=0.015))
-    found = checked(check(errors=ERRORS), fresh, max_abs=0.015)
-    facts = row_of(found, suite=Suite.ACCURACY).reasons[0].facts
+    judgements = checked(check(errors=ERRORS), fresh, max_abs=0.015)
+    facts = row_of(judgements, suite=Suite.ACCURACY).reasons[0].facts
     assert (facts["value"], facts["checks"], facts["max_abs"]) == (0.02, 2, 0.02)
 
 
@@ -340,10 +340,10 @@ def test_shards_that_were_merged_are_held_against_the_copy_that_was_measured_fir
     joined = _merged(sharded, cases)
 
     limits = Thresholds(CaseThresholds(bandwidth_share=0.97))
-    found = judge(joined, {}, limits)
+    judgements = judge(joined, {}, limits)
 
     assert joined.limits.copy_gbps == COPY_GBPS
-    assert [row.verdict for row in found.rows] == [Verdict.TOO_SLOW, Verdict.TOO_SLOW]
+    assert [row.verdict for row in judgements.rows] == [Verdict.TOO_SLOW, Verdict.TOO_SLOW]
 
 
 def _merged(sharded, cases):

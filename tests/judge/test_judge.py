@@ -82,10 +82,10 @@ ELSEWHERE = {
     ids=["suspected", "confirmed", "gross", "disputed", "faster", "span", "regime", "gross in another regime"],
 )
 def test_what_another_environment_may_have_done_is_stale_and_never_red(measured, span, change):
-    found = judged(run(measured, now=environment(**change)), baseline(span=span))
-    row = row_of(found)
+    judgements = judged(run(measured, now=environment(**change)), baseline(span=span))
+    row = row_of(judgements)
 
-    assert (row.verdict, found.needs, found.gate) == (Verdict.STALE, (), Gate.WARNS)
+    assert (row.verdict, judgements.needs, judgements.gate) == (Verdict.STALE, (), Gate.WARNS)
     (field,) = [differ.field for differ in row.comparison.differs]
     assert row.reasons[0].facts["fields"].startswith(f"{field} ")
     assert "perfci accept --environment" in sentence(row.reasons[0])
@@ -184,11 +184,11 @@ def test_noisy_launches_are_told_and_gate_nothing():
 def test_a_suspicious_measurement_decides_before_anything_else():
     case = PerformanceCase(CASE, blocks=blocks(1.2), suspicion=(BOOM,))
 
-    found = judged(run(case), baseline())
+    judgements = judged(run(case), baseline())
 
-    assert row_of(found).verdict is Verdict.SUSPECT
-    assert row_of(found).reasons[0] == BOOM
-    assert found.needs == ()
+    assert row_of(judgements).verdict is Verdict.SUSPECT
+    assert row_of(judgements).reasons[0] == BOOM
+    assert judgements.needs == ()
 
 
 @pytest.mark.parametrize("kind", sorted(PROOFS))
@@ -230,9 +230,9 @@ def test_what_is_faster_by_its_own_word_alone_is_in_doubt_until_somebody_trusts_
 def test_what_only_looks_odd_warns():
     odd = Reason("other_stream", {"case": CASE})
 
-    found = judged(run(PerformanceCase(CASE, blocks=blocks(), suspicion=(odd,))), baseline())
+    judgements = judged(run(PerformanceCase(CASE, blocks=blocks(), suspicion=(odd,))), baseline())
 
-    assert (row_of(found).verdict, found.gate) == (Verdict.SUSPECT, Gate.WARNS)
+    assert (row_of(judgements).verdict, judgements.gate) == (Verdict.SUSPECT, Gate.WARNS)
 
 
 # --- cases without a time ---------------------------------------------------------------------------------------------
@@ -257,18 +257,18 @@ def test_an_op_that_the_run_never_reached_is_inconclusive_in_both_suites():
 
 
 def test_a_case_that_only_the_baseline_knows_is_removed():
-    found = judged(run(blocks()), baseline(CASE, "rows=9,dtype=float16"))
+    judgements = judged(run(blocks()), baseline(CASE, "rows=9,dtype=float16"))
 
-    assert row_of(found, "rows=9,dtype=float16").verdict is Verdict.REMOVED
+    assert row_of(judgements, "rows=9,dtype=float16").verdict is Verdict.REMOVED
 
 
 # --- ops that broke ---------------------------------------------------------------------------------------------------
 
 
 def test_an_op_that_breaks_before_its_accuracy_is_done_is_one_error():
-    found = judged(run(accuracy=(), op={"failure": BOOM}), baseline(CASE, "rows=9,dtype=float16"))
+    judgements = judged(run(accuracy=(), op={"failure": BOOM}), baseline(CASE, "rows=9,dtype=float16"))
 
-    assert [(row.suite, row.case, row.verdict, row.reasons) for row in found.rows] == [
+    assert [(row.suite, row.case, row.verdict, row.reasons) for row in judgements.rows] == [
         (Suite.ACCURACY, None, Verdict.ERROR, (BOOM,))
     ]
 
@@ -368,12 +368,12 @@ def test_a_pass_by_a_vacuous_tolerance_is_inconclusive_and_what_is_wrong_is_stil
 
 
 def test_without_an_accelerator_right_kernels_are_ok_and_speed_is_said_to_be_unknown():
-    found = judged(run(op={"unmeasured": BOOM}, now=environment(timer=None, key="cpu")), baseline())
+    judgements = judged(run(op={"unmeasured": BOOM}, now=environment(timer=None, key="cpu")), baseline())
 
-    assert [(row.suite, row.verdict) for row in found.rows] == [(Suite.ACCURACY, Verdict.PASS)]
-    assert BOOM in found.rows[0].reasons
-    assert found.notes == (BOOM,)
-    assert found.gate is Gate.OK
+    assert [(row.suite, row.verdict) for row in judgements.rows] == [(Suite.ACCURACY, Verdict.PASS)]
+    assert BOOM in judgements.rows[0].reasons
+    assert judgements.notes == (BOOM,)
+    assert judgements.gate is Gate.OK
 
 
 def test_every_planned_case_is_accounted_for():

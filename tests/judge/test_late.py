@@ -26,35 +26,35 @@ def kinds(row):
     return [reason.kind for reason in row.reasons]
 
 
-def by_case(found):
-    return {(row.suite, row.case): row for row in found.rows}
+def by_case(judgements):
+    return {(row.suite, row.case): row for row in judgements.rows}
 
 
 # --- ops --------------------------------------------------------------------------------------------------------------
 
 
 def test_an_op_that_was_not_reached_is_one_inconclusive_row_that_says_what_to_do():
-    found = judged(unreached())
+    judgements = judged(unreached())
 
-    (row,) = found.rows
+    (row,) = judgements.rows
     assert (row.op, row.suite, row.case, row.verdict) == ("op", Suite.ACCURACY, None, Verdict.INCONCLUSIVE)
-    assert (kinds(row), found.gate) == (["op_not_reached"], Gate.WARNS)
+    assert (kinds(row), judgements.gate) == (["op_not_reached"], Gate.WARNS)
     text = sentence(row.reasons[0])
     assert all(word in text for word in ("CI_JOB_TIMEOUT", "3600", "timeout:", "--deadline", "--shards", "--budget"))
 
 
 def test_an_op_that_was_ended_while_it_started_was_not_reached_either():
-    found = judged(run(planned=plan(CASE), accuracy=(), op={"late": late("op_late", op="op")}))
+    judgements = judged(run(planned=plan(CASE), accuracy=(), op={"late": late("op_late", op="op")}))
 
-    assert [kinds(row) for row in found.rows] == [["op_not_reached"]]
+    assert [kinds(row) for row in judgements.rows] == [["op_not_reached"]]
 
 
 def test_accuracy_that_was_cut_is_inconclusive_and_so_is_every_case():
     planned = plan(CASE, OTHER, accuracy=(CASE, OTHER))
-    found = judged(run(planned=planned, accuracy=(check(),), op={"late": late("op_late", op="op")}))
+    judgements = judged(run(planned=planned, accuracy=(check(),), op={"late": late("op_late", op="op")}))
 
-    rows = by_case(found)
-    assert {row.verdict for row in found.rows} == {Verdict.INCONCLUSIVE}
+    rows = by_case(judgements)
+    assert {row.verdict for row in judgements.rows} == {Verdict.INCONCLUSIVE}
     assert kinds(rows[Suite.ACCURACY, None]) == ["accuracy_late"]
     assert [kinds(rows[Suite.PERFORMANCE, case]) for case in (CASE, OTHER)] == [["case_late"]] * 2
 
@@ -72,9 +72,11 @@ def test_a_suite_that_was_cut_behind_its_last_case_is_not_green():
 
 def test_cases_that_were_done_before_the_end_keep_their_verdicts():
     timed = PerformanceCase(CASE, blocks=blocks())
-    found = judged(run(timed, planned=plan(CASE, OTHER), op={"late": late("op_late", op="op")}), baseline(CASE, OTHER))
+    judgements = judged(
+        run(timed, planned=plan(CASE, OTHER), op={"late": late("op_late", op="op")}), baseline(CASE, OTHER)
+    )
 
-    rows = by_case(found)
+    rows = by_case(judgements)
     assert rows[Suite.PERFORMANCE, CASE].verdict is Verdict.PASS
     assert (rows[Suite.PERFORMANCE, OTHER].verdict, kinds(rows[Suite.PERFORMANCE, OTHER])) == (
         Verdict.INCONCLUSIVE,
@@ -86,8 +88,8 @@ def test_cases_that_were_done_before_the_end_keep_their_verdicts():
 
 
 def case_row(case, stored=None, planned=None):
-    found = judged(run(case, planned=planned), stored)
-    return by_case(found)[Suite.PERFORMANCE, CASE]
+    judgements = judged(run(case, planned=planned), stored)
+    return by_case(judgements)[Suite.PERFORMANCE, CASE]
 
 
 @pytest.mark.parametrize("stored", [None, baseline()], ids=["new", "known"])

@@ -97,14 +97,14 @@ def test_only_a_slow_down_names_the_commits_between_which_it_came(shift, told):
 def test_a_slow_down_since_a_release_is_called_the_sum_of_many_merges_or_the_step_of_one(since, touching, kind, words):
     held = AgainCase("op", CASE, "a" * 40, since=since, commits=9, touching=touching)
     planned = replace(_again(), again=Again("", (held,), "v1", said=(BOOM,)))
-    found = judged(run(against(duelled(0.03, 0.03)), planned=planned))
+    judgements = judged(run(against(duelled(0.03, 0.03)), planned=planned))
 
-    row = next(row for row in found.rows if row.case == CASE)
+    row = next(row for row in judgements.rows if row.case == CASE)
     told = next(reason for reason in row.reasons if reason.kind == kind)
     assert row.verdict is Verdict.REGRESSED
     assert words in sentence(told) and "+3.0 %" in sentence(told)
     assert f"perfci bisect op --case {CASE} --against aaaaaaaaaaaa" in sentence(told)
-    assert [note.kind for note in found.notes[:2]] == ["compared_release", "boom"]
+    assert [note.kind for note in judgements.notes[:2]] == ["compared_release", "boom"]
 
 
 def test_a_case_with_the_files_of_its_own_commit_is_unchanged_although_its_op_is_not():
@@ -198,9 +198,9 @@ CRASHED = {"failure": Reason("worker_killed", {"op": "op", "where": "accuracy", 
     ],
 )  # fmt: skip
 def test_the_kind_of_a_change_is_told_of_what_passed_only(checks, op, told):
-    found = run(accuracy=checks, planned=duel_plan(), op={"change": SuiteChange(), **op})
+    checked = run(accuracy=checks, planned=duel_plan(), op={"change": SuiteChange(), **op})
 
-    notes = judge(found, {}, Thresholds()).notes
+    notes = judge(checked, {}, Thresholds()).notes
 
     assert [sentence(note) for note in notes if note.kind.startswith("change_")] == (
         [f"op: a change of tuning. {told}"] if told else []
@@ -220,8 +220,8 @@ def _based(*cases, **options):
     return replace(duel_plan(), ops=(op,), **options)
 
 
-def _removed(found):
-    return [(row.case, row.reasons[0].kind) for row in found.rows if row.verdict is Verdict.REMOVED]
+def _removed(judgements):
+    return [(row.case, row.reasons[0].kind) for row in judgements.rows if row.verdict is Verdict.REMOVED]
 
 
 def test_cases_that_base_or_baseline_have_alone_are_removed_each_once():

@@ -20,25 +20,25 @@ def on(board, made, process=None):
 
 
 def made(case=SLOW, uuid="GPU-1"):
-    found = run(case, planned=duel_plan())
-    return replace(found, environment=environment(uuid=uuid))
+    timed = run(case, planned=duel_plan())
+    return replace(timed, environment=environment(uuid=uuid))
 
 
-def row(found, quarantine, judgements=None):
-    judgements = judgements or judged(found)
-    return row_of(advise(found, judgements, quarantine))
+def row(timed, quarantine, judgements=None):
+    judgements = judgements or judged(timed)
+    return row_of(advise(timed, judgements, quarantine))
 
 
 def test_a_regression_on_a_quarantined_board_alone_is_inconclusive_and_says_so():
-    found = made()
-    judgements = advise(found, judged(found), ("GPU-1",))
+    timed = made()
+    judgements = advise(timed, judged(timed), ("GPU-1",))
     told = row_of(judgements)
 
-    assert row_of(judged(found)).verdict is Verdict.REGRESSED
+    assert row_of(judged(timed)).verdict is Verdict.REGRESSED
     assert (told.verdict, told.gate) == (Verdict.INCONCLUSIVE, Gate.WARNS)
     assert told.reasons[0].kind == "board_quarantined"
     assert told.reasons[0].facts["verdict"] == "REGRESSED"
-    assert told.reasons[1:-1] == row_of(judged(found)).reasons
+    assert told.reasons[1:-1] == row_of(judged(timed)).reasons
     assert judgements.notes[-1].kind == "only_quarantined"
     assert all("{" not in sentence(reason) for reason in (*told.reasons, *judgements.notes))
 
@@ -51,28 +51,28 @@ def test_a_board_is_known_by_any_spelling_of_its_uuid(listed, uuid):
 
 @pytest.mark.parametrize(("uuid", "listed"), [("GPU-1", ("GPU-12",)), (None, ("GPU-1",)), ("GPU-1", ())])
 def test_another_board_and_one_that_is_not_known_gate_as_ever(uuid, listed):
-    found = made(uuid=uuid)
+    timed = made(uuid=uuid)
 
-    assert advise(found, judged(found), listed) == judged(found)
+    assert advise(timed, judged(timed), listed) == judged(timed)
 
 
 def test_where_another_board_joined_the_verdict_stands():
-    found = made(replace(SLOW, blocks=on("GPU-2", SLOW.blocks, process=1)))
+    timed = made(replace(SLOW, blocks=on("GPU-2", SLOW.blocks, process=1)))
 
-    assert row(found, ("GPU-1",)).verdict is Verdict.REGRESSED
-    assert row(found, ("GPU-1", "GPU-2")).verdict is Verdict.INCONCLUSIVE
+    assert row(timed, ("GPU-1",)).verdict is Verdict.REGRESSED
+    assert row(timed, ("GPU-1", "GPU-2")).verdict is Verdict.INCONCLUSIVE
 
 
 def test_of_merged_shards_only_the_cases_of_that_board_advise():
     cases = [
         replace(SLOW, case=name, blocks=on(board, SLOW.blocks)) for name, board in (("a", "GPU-1"), ("b", "GPU-2"))
     ]
-    found = replace(made(uuid=None), ops=(OpRun("op", performance=tuple(cases)),))
+    timed = replace(made(uuid=None), ops=(OpRun("op", performance=tuple(cases)),))
     rows = tuple(
         Judgement("op", Suite.PERFORMANCE, case.case, Verdict.REGRESSED, (Reason("slower"),)) for case in cases
     )
 
-    judgements = advise(found, Judgements(rows), ("GPU-2",))
+    judgements = advise(timed, Judgements(rows), ("GPU-2",))
 
     assert [row.verdict for row in judgements.rows] == [Verdict.REGRESSED, Verdict.INCONCLUSIVE]
     assert judgements.notes[0].kind == "some_quarantined"
@@ -96,22 +96,22 @@ def test_other_verdicts_stay_and_say_where_they_come_from(verdict):
 
 def test_what_was_timed_on_a_quarantined_board_becomes_no_baseline():
     case = PerformanceCase(CASE, blocks=blocks())
-    found = run(case)
-    judgements = advise(found, judged(found), ("GPU-1",))
-    op = found.ops[0].op
+    timed = run(case)
+    judgements = advise(timed, judged(timed), ("GPU-1",))
+    op = timed.ops[0].op
 
-    answer = accept(op, [(found, judgements)])
+    answer = accept(op, [(timed, judgements)])
 
     assert answer.baseline is None
     assert [reason.kind for reason in answer.refused] == ["accept_quarantined"]
     assert "GPU-1" in sentence(answer.refused[0])
-    assert accept(op, [(found, judged(found))]).accepted == (CASE,)
+    assert accept(op, [(timed, judged(timed))]).accepted == (CASE,)
 
 
 def test_the_history_counts_what_a_quarantined_board_said_as_judged_and_not_as_open():
-    found = made()
-    op = found.ops[0].op
-    kept = make_line(op, found, advise(found, judged(found), ("GPU-1",)), ())
+    timed = made()
+    op = timed.ops[0].op
+    kept = make_line(op, timed, advise(timed, judged(timed), ("GPU-1",)), ())
 
     (counts,) = kept.boards
     assert (counts.board, counts.judged, counts.inconclusive, counts.suspects, counts.overturned) == (

@@ -269,10 +269,10 @@ def test_more_of_what_the_base_has_fails_only_beyond_a_key():
 @pytest.mark.parametrize("tuned", [{"warps": 8}, {"stages": 4}, {"arguments": {"BLOCK": "128", "x": "#0 float16[8]"}}])
 def test_an_occupancy_that_another_configuration_halves_is_meant(tuned):
     def case(occupancy, code, **launch):
-        found = _case(_binary(code=code, occupancy=occupancy))
+        case = _case(_binary(code=code, occupancy=occupancy))
         usual = {"warps": 4, "stages": 2, "arguments": {"BLOCK": "64", "x": "#1 float16[8]"}}
-        launches = (replace(found.identity.launches[0], **(usual | launch)),)
-        return replace(found, identity=replace(found.identity, launches=launches))
+        launches = (replace(case.identity.launches[0], **(usual | launch)),)
+        return replace(case, identity=replace(case.identity, launches=launches))
 
     assert _row(case(0.25, "new", **tuned), case(0.75, "old")).verdict is Verdict.PASS
     assert _row(case(0.25, "new"), case(0.75, "old")).verdict is Verdict.REGRESSED

@@ -97,13 +97,13 @@ def test_an_expected_entry_takes_a_tail():
     entry = Expected("op", CASE, 0.08, "a rare path does more", "2026-12-31", "thresholds/op.yaml", 3)
     measured = run(against(TAILED), planned=duel_plan())
 
-    found = judge(measured, {}, Thresholds(ops={"op": OpThresholds(CaseThresholds(), expected=(entry,))}))
+    judgements = judge(measured, {}, Thresholds(ops={"op": OpThresholds(CaseThresholds(), expected=(entry,))}))
     reached = judge(
         measured, {}, Thresholds(ops={"op": OpThresholds(CaseThresholds(), expected=(replace(entry, up_to=0.02),))})
     )
 
-    assert row_of(found).verdict is Verdict.EXPECTED
-    assert row_of(found).reasons[0].kind == "expected_of_tail"
+    assert row_of(judgements).verdict is Verdict.EXPECTED
+    assert row_of(judgements).reasons[0].kind == "expected_of_tail"
     assert row_of(reached).verdict is Verdict.TAIL
 
 

@@ -25,25 +25,25 @@ def test_error_stats_match_numpy():
     actual = expected + rng.normal(0, 0.01, (20, 30))
     error = np.abs(actual - expected)
 
-    found = error_stats(actual, expected)
+    errors = error_stats(actual, expected)
 
-    assert found.count == 600
-    assert found.max_abs == error.max()
-    assert found.mean_abs == pytest.approx(error.mean())
-    assert found.max_rel == pytest.approx((error / np.abs(expected)).max())
-    assert found.mean_rel == pytest.approx((error / np.abs(expected)).mean())
-    assert (found.p50_abs, found.p90_abs, found.p99_abs) == pytest.approx(np.quantile(error, (0.5, 0.9, 0.99)))
-    assert found.rmse == pytest.approx(math.sqrt((error**2).mean()))
-    assert found.worst_index == np.unravel_index(error.argmax(), error.shape)
+    assert errors.count == 600
+    assert errors.max_abs == error.max()
+    assert errors.mean_abs == pytest.approx(error.mean())
+    assert errors.max_rel == pytest.approx((error / np.abs(expected)).max())
+    assert errors.mean_rel == pytest.approx((error / np.abs(expected)).mean())
+    assert (errors.p50_abs, errors.p90_abs, errors.p99_abs) == pytest.approx(np.quantile(error, (0.5, 0.9, 0.99)))
+    assert errors.rmse == pytest.approx(math.sqrt((error**2).mean()))
+    assert errors.worst_index == np.unravel_index(error.argmax(), error.shape)
 
 
 def test_errors_are_told_over_what_is_finite_in_both():
     actual = np.array([1.0, np.nan, np.inf, 4.0, 5.5])
     expected = np.array([1.0, 2.0, 3.0, np.nan, 5.0])
 
-    found = error_stats(actual, expected)
+    errors = error_stats(actual, expected)
 
-    assert (found.count, found.max_abs, found.worst_index) == (2, 0.5, (4,))
+    assert (errors.count, errors.max_abs, errors.worst_index) == (2, 0.5, (4,))
 
 
 def accepts(right, usual_error, mine, summed=False, peak=2.0):
@@ -130,9 +130,9 @@ def test_infinities_and_nan_stay_in_an_answer_that_is_wrong_in_its_numbers():
     right = np.where(np.eye(4), np.inf, np.random.default_rng(0).normal(size=(4, 4)))
     right[0, 1] = np.nan
 
-    found = broken(right)
+    broken_cases = broken(right)
 
-    assert all(np.array_equal(finiteness(found[name]), finiteness(right)) for name in (ONE_ELEMENT, ROUNDED))
+    assert all(np.array_equal(finiteness(broken_cases[name]), finiteness(right)) for name in (ONE_ELEMENT, ROUNDED))
 
 
 # --- what is allowed --------------------------------------------------------------------------------------------------

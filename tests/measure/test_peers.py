@@ -107,10 +107,10 @@ def writing(x):
 def test_a_peer_that_cannot_be_timed_is_left_out_of_its_case_with_a_reason(peer, kind, case):
     _, subjects, _ = measured({"bad": peer, "near": double})
 
-    found = subjects[case]
-    assert failures(found) == {"bad": kind, "near": None}
-    assert found.failure is None and len(found.blocks) == FIRST_BLOCKS
-    assert all(set(block.arms) == {"kernel", "reference", "peer:near"} for block in found.blocks)
+    subject = subjects[case]
+    assert failures(subject) == {"bad": kind, "near": None}
+    assert subject.failure is None and len(subject.blocks) == FIRST_BLOCKS
+    assert all(set(block.arms) == {"kernel", "reference", "peer:near"} for block in subject.blocks)
 
 
 def test_a_peer_that_raises_while_it_is_timed_costs_the_kernel_no_block():
@@ -124,11 +124,11 @@ def test_a_peer_that_raises_while_it_is_timed_costs_the_kernel_no_block():
 
     _, subjects, _ = measured({"far": later, "near": double})
 
-    found = only(subjects)
-    assert [block.index for block in found.blocks] == list(range(FIRST_BLOCKS))
-    assert failures(found) == {"far": "peer_raised", "near": None}
-    assert {"kernel", "reference", "peer:near"} <= set(found.blocks[-1].arms)
-    assert "peer:far" not in found.blocks[-1].arms
+    subject = only(subjects)
+    assert [block.index for block in subject.blocks] == list(range(FIRST_BLOCKS))
+    assert failures(subject) == {"far": "peer_raised", "near": None}
+    assert {"kernel", "reference", "peer:near"} <= set(subject.blocks[-1].arms)
+    assert "peer:far" not in subject.blocks[-1].arms
     assert failures(subjects["rows=4,dtype=float32"])["near"] is None
 
 

@@ -46,9 +46,9 @@ def probabilities(x):
 
 def gradient(x, target):
     wide = np.float64 if x.dtype == np.float64 else np.float32
-    found = probabilities(x.astype(wide))
-    found[np.arange(len(x)), target] -= 1
-    return found.astype(x.dtype)
+    answer = probabilities(x.astype(wide))
+    answer[np.arange(len(x)), target] -= 1
+    return answer.astype(x.dtype)
 
 
 def gradient_that_loses_its_class(x, target):
@@ -74,11 +74,11 @@ def test_a_gradient_that_loses_its_true_class_passes_its_suite_and_is_found_on_c
 
     alone, beside_base = find(tried, device), find(tried, device, gradient)
 
-    for found, kind in ((alone, "less_exact"), (beside_base, "wrong_values")):
-        assert [(each.values, each.case, each.seed) for each in found if each.values == "confident"] == [
+    for failed, kind in ((alone, "less_exact"), (beside_base, "wrong_values")):
+        assert [(each.values, each.case, each.seed) for each in failed if each.values == "confident"] == [
             ("confident", "rows=5,cols=31,dtype=float16", SEED)
         ]
-        assert found[0].failure.kind == kind
+        assert failed[0].failure.kind == kind
     assert find(suite(gradient), device) == find(suite(gradient), device, gradient) == []
 
 
@@ -146,9 +146,9 @@ def test_sums_in_another_order_and_powers_of_two_have_not_grown(device, values, 
         params = {"rows": 7, "cols": 61, "dtype": dtype}
         given = Check(params, values, "contiguous", seed, fresh=True, constants=(0.5, 20.0))
 
-        found = verify(suite(softmax_by_powers_of_two, softmax), device, given, describe, softmax)
+        check = verify(suite(softmax_by_powers_of_two, softmax), device, given, describe, softmax)
 
-        assert found.failure is None, sentence(found.failure)
+        assert check.failure is None, sentence(check.failure)
 
 
 def scaled_by_sums(x, target, change=lambda terms: terms):
@@ -183,10 +183,10 @@ def test_a_size_beside_a_block_is_tried(device):
         return x * 2
 
     def without_last_column(x):
-        found = x * 2
+        answer = x * 2
         if x.shape[1] == BLOCK + 1:
-            found[:, -1] = 0
-        return found
+            answer[:, -1] = 0
+        return answer
 
     def made(rows, cols, dtype, device, seed):
         return {"x": make_inputs(rows, cols, dtype, device, seed)["x"]}
@@ -194,10 +194,10 @@ def test_a_size_beside_a_block_is_tried(device):
     tried = suite(without_last_column, double, make_inputs=made)
     assert are_right(tried, device)
 
-    found = find(tried, device, pattern="*")
+    answer = find(tried, device, pattern="*")
 
-    assert {(each.values, each.failure.kind) for each in found} == {("edges", "less_exact")}
-    assert all("cols=129" in each.case for each in found)
+    assert {(each.values, each.failure.kind) for each in answer} == {("edges", "less_exact")}
+    assert all("cols=129" in each.case for each in answer)
 
 
 def test_a_search_costs_a_share_of_the_suite_and_the_seed_repeats_it():

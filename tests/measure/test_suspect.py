@@ -27,10 +27,10 @@ def test_more_than_the_measured_bandwidth_is_suspicious(scripted):
     l2 = scripted.device.info.l2_bytes
     case = timed_case(scripted, 116_000_000 + l2)
 
-    (found,) = suspicions(case, scripted.device, Limits(100.0))
+    (reason,) = suspicions(case, scripted.device, Limits(100.0))
 
-    assert found.kind == "above_bandwidth"
-    assert found.facts["gbps"] == pytest.approx(116.0)
+    assert reason.kind == "above_bandwidth"
+    assert reason.facts["gbps"] == pytest.approx(116.0)
     assert suspicions(case, scripted.device, Limits(102.0)) == ()
     assert suspicions(case, scripted.device, Limits()) == ()
 
@@ -57,10 +57,10 @@ def test_calls_in_a_row_that_take_far_longer_by_the_clock_than_by_the_timer_are_
     assert suspicions(timed_case(scripted), scripted.device, Limits()) == ()
 
     seconds = 2.6e-6
-    (found,) = suspicions(timed_case(scripted), scripted.device, Limits())
+    (reason,) = suspicions(timed_case(scripted), scripted.device, Limits())
 
-    assert found.kind == "beyond_clock"
-    assert found.facts["clock_us"] == pytest.approx(2.6 * KERNEL_US)
+    assert reason.kind == "beyond_clock"
+    assert reason.facts["clock_us"] == pytest.approx(2.6 * KERNEL_US)
 
 
 def test_one_quick_window_shows_that_a_slow_clock_was_an_accident(scripted):
@@ -114,10 +114,10 @@ def test_a_kernel_whose_first_call_on_other_values_takes_longer_remembers_its_an
     scripted = Scripted(kernel.time_us)
     scripted.kernel = kernel
 
-    found = suspicions(timed_case(scripted), scripted.device, Limits())
+    reasons = suspicions(timed_case(scripted), scripted.device, Limits())
 
-    assert [each.kind for each in found] == kinds
-    assert all(each.facts["extra"] == pytest.approx(extra, rel=0.05) for each in found)
+    assert [each.kind for each in reasons] == kinds
+    assert all(each.facts["extra"] == pytest.approx(extra, rel=0.05) for each in reasons)
 
 
 # --- the reference's operations -----------------------------------------------------------------------------------
@@ -187,9 +187,9 @@ def test_a_kernel_that_calls_the_reference_is_suspect_before_it_is_timed(scripte
     # The package has a function of the module's name.
     monkeypatch.setattr(sys.modules["perfci.measure.prepare"], "calls_reference", lambda kernel, reference: "aten.mm")
 
-    (found,) = scripted.prepare().suspicion
+    (reason,) = scripted.prepare().suspicion
 
-    assert (found.kind, found.facts["operation"], found.facts["case"]) == (
+    assert (reason.kind, reason.facts["operation"], reason.facts["case"]) == (
         "calls_reference",
         "aten.mm",
         "rows=4,dtype=float32",
@@ -202,6 +202,6 @@ def test_a_kernel_that_calls_the_reference_is_suspect_before_it_is_timed(scripte
 def test_operations_that_the_device_leaves_to_the_cpu_are_named_before_anything_is_timed(scripted):
     scripted.device.fallbacks = lambda identity: ("aten::sin", "aten::cos")
 
-    (found,) = scripted.prepare().suspicion
+    (reason,) = scripted.prepare().suspicion
 
-    assert (found.kind, found.facts["operation"]) == ("fell_back", "aten::sin, aten::cos")
+    assert (reason.kind, reason.facts["operation"]) == ("fell_back", "aten::sin, aten::cos")

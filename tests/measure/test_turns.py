@@ -37,7 +37,7 @@ class Sides:
 
     def take(self, *turns, process=0, by_round=True, shared=None):
         """Gives both sides the same turns; returns the subjects of each by case."""
-        found, prepared = {}, {}
+        shown, prepared = {}, {}
         for name, side in (("head", self.head), ("base", self.base)):
             on = side.bench(seed=5, process=process)
             prepared[name] = on, [prepare(on, params) for params in side.cases]
@@ -54,7 +54,7 @@ class Sides:
                 self.failed.append(error)
             finally:
                 end.close()  # as a process does that ends
-            found[name] = {subject.case: subject for subject in subjects}
+            shown[name] = {subject.case: subject for subject in subjects}
 
         ends = socket.socketpair(type=socket.SOCK_SEQPACKET)
         threads = [
@@ -66,7 +66,7 @@ class Sides:
         for thread in threads:
             thread.join(30)
         assert not any(thread.is_alive() for thread in threads), "they wait for each other"
-        return [found["head"], found["base"]]
+        return [shown["head"], shown["base"]]
 
     def stretches(self):
         """Whose launches come one after the other, and how many."""

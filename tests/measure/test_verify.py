@@ -121,8 +121,8 @@ def double_in_place(x):
 def test_a_kernel_may_write_into_what_it_says_that_it_writes_into(device):
     assert failure(device, double_in_place, reference=double).failure.kind == "input_changed"
 
-    found = verify(suite(double_in_place, double_in_place, mutates=("x",)), device, check(), describe)
-    assert found.failure is None and found.errors is not None
+    checked = verify(suite(double_in_place, double_in_place, mutates=("x",)), device, check(), describe)
+    assert checked.failure is None and checked.errors is not None
 
 
 def test_a_kernel_that_returns_nothing_is_judged_by_what_it_wrote(device):
@@ -249,9 +249,9 @@ def test_a_write_outside_is_told_before_what_it_does_to_other_elements(device, m
 
     monkeypatch.setattr(device.arrays, "watch_allocations", watch)
 
-    found = failure(device, Flaky()).failure
+    reason = failure(device, Flaky()).failure
 
-    assert (found.kind, found.facts["far"], found.facts["side"]) == ("wrote_outside", 2, "past the end")
+    assert (reason.kind, reason.facts["far"], reason.facts["side"]) == ("wrote_outside", 2, "past the end")
 
 
 def draw_normal(rows, cols, dtype, device, seed):
@@ -306,13 +306,13 @@ def test_wrong_values_name_the_worst_element_and_what_is_allowed(device):
         out[2, 3] += 0.5
         return out
 
-    found = failure(device, kernel).failure
+    reason = failure(device, kernel).failure
 
-    assert found.kind == "wrong_values"
-    assert (found.facts["count"], found.facts["size"], found.facts["index"]) == (2, 12, "(2, 3)")
-    assert found.facts["got"] - found.facts["expected"] == pytest.approx(0.5, rel=1e-6)
-    assert found.facts["error"] == pytest.approx(0.5, rel=1e-6)
-    assert (found.facts["rtol"], found.facts["atol"]) == (1.3e-6, 1e-5)
+    assert reason.kind == "wrong_values"
+    assert (reason.facts["count"], reason.facts["size"], reason.facts["index"]) == (2, 12, "(2, 3)")
+    assert reason.facts["got"] - reason.facts["expected"] == pytest.approx(0.5, rel=1e-6)
+    assert reason.facts["error"] == pytest.approx(0.5, rel=1e-6)
+    assert (reason.facts["rtol"], reason.facts["atol"]) == (1.3e-6, 1e-5)
 
 
 # --- how close is close enough ----------------------------------------------------------------------------------------
@@ -392,9 +392,9 @@ def test_a_suite_whose_right_answers_are_one_number_says_nothing(device, make, a
     def made(rows, cols, dtype, device, seed):
         return {"x": make((0 if alike is None else rows, cols)).astype(dtype)}
 
-    found = verify_answers(suite(make_inputs=made), device)
+    answers = verify_answers(suite(make_inputs=made), device)
 
-    assert (found.unchecked.kind if found else None) == ("vacuous_answers" if alike else None)
+    assert (answers.unchecked.kind if answers else None) == ("vacuous_answers" if alike else None)
     assert verify_answers(suite(), device) is None
 
 
@@ -414,9 +414,9 @@ def test_integers_and_booleans_are_exact(device, dtype):
         return out
 
     assert verify(suite(truth, truth), device, check(), describe).failure is None
-    found = failure(device, kernel, reference=truth, tolerance={"int32": (1.0, 1.0)}).failure
-    assert found.kind == "wrong_values"
-    assert (found.facts["count"], found.facts["index"], found.facts["error"]) == (1, "(1, 0)", 1.0)
+    reason = failure(device, kernel, reference=truth, tolerance={"int32": (1.0, 1.0)}).failure
+    assert reason.kind == "wrong_values"
+    assert (reason.facts["count"], reason.facts["index"], reason.facts["error"]) == (1, "(1, 0)", 1.0)
 
 
 # --- what raises ------------------------------------------------------------------------------------------------------
@@ -470,8 +470,8 @@ def test_the_second_seed_goes_through_the_layouts_by_turns_whatever_cases_are_ch
 
 def test_probes_get_every_kind_of_values_and_layout_by_default_the_last_case_of_each_dtype():
     cases = grid(rows=[1, 9], cols=[4], dtype=["float16", "float32"])
-    found = list(checks(suite(cases=cases), 5, None))
-    probes = found[3 * len(cases) :]
+    every_check = list(checks(suite(cases=cases), 5, None))
+    probes = every_check[3 * len(cases) :]
 
     assert {one.case for one in probes} == {"rows=9,cols=4,dtype=float16", "rows=9,cols=4,dtype=float32"}
     for case in {one.case for one in probes}:

@@ -55,13 +55,13 @@ def test_device_and_host_agree_on_verdict_and_share(monkeypatch, dtype, change, 
         return
     result, mine, own = here
     assert result.errors.of_allowed == pytest.approx(there.errors.of_allowed, rel=1e-9)
-    for found, due in ((mine, errors), (own, usual)):
+    for check, due in ((mine, errors), (own, usual)):
         # Quantiles are found by counting, and cut by less than 1 part in 500.
         figures = {name: getattr(due.stats, name) for name in ("p50_abs", "p90_abs", "p99_abs")}
-        assert [getattr(found.stats, name) for name in figures] == pytest.approx([*figures.values()], rel=2e-3)
+        assert [getattr(check.stats, name) for name in figures] == pytest.approx([*figures.values()], rel=2e-3)
         rest = {"mean_abs", "mean_rel", "rmse", "l2", *figures}
-        assert replace(found.stats, **dict.fromkeys(rest)) == replace(due.stats, **dict.fromkeys(rest))
-        assert found.stats.l2 == pytest.approx(due.stats.l2, rel=1e-9)
+        assert replace(check.stats, **dict.fromkeys(rest)) == replace(due.stats, **dict.fromkeys(rest))
+        assert check.stats.l2 == pytest.approx(due.stats.l2, rel=1e-9)
 
 
 def test_wrong_answers_are_tried_on_the_host_unless_no_other_answer_passes():

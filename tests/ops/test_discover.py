@@ -45,10 +45,10 @@ def test_ops_are_the_folders_with_python_files_by_name(settings):
         write_op(settings.kernels, name)
     (settings.kernels / "empty").mkdir()
 
-    found = ops(settings)
+    listed = ops(settings)
 
-    assert [op.op for op in found] == ["broadcast", "softmax"]
-    assert found[1].files == tuple(
+    assert [op.op for op in listed] == ["broadcast", "softmax"]
+    assert listed[1].files == tuple(
         settings.kernels / "softmax" / f"softmax_{part}.py"
         for part in ("triton", "baseline", "accuracy", "performance")
     )
@@ -67,9 +67,9 @@ def test_a_folder_with_python_files_of_other_names_is_a_broken_op(settings):
     for place in ("softmx_triton.py", "tools/sweep.py"):
         (settings.kernels / "softmax" / place).write_text("")
 
-    (found,) = ops(settings)
+    (op,) = ops(settings)
 
-    assert (found.op, check_files(found).kind) == ("softmax", "file_of_four_missing")
+    assert (op.op, check_files(op).kind) == ("softmax", "file_of_four_missing")
 
 
 @pytest.mark.parametrize("name", ["_shared", ".hidden", "__pycache__"])

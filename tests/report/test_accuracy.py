@@ -8,8 +8,8 @@ from perfci.report import accuracy
 
 
 def table(op):
-    found = next(accuracy.make_parts(op)).table
-    return [dict(zip(found.columns, (cell.strip("\ue000") for cell in row), strict=True)) for row in found.rows]
+    table = next(accuracy.make_parts(op)).table
+    return [dict(zip(table.columns, (cell.strip("\ue000") for cell in row), strict=True)) for row in table.rows]
 
 
 def row(*checks):
@@ -28,9 +28,9 @@ def check(examples):
 def test_errors_are_the_worst_of_a_cases_checks_with_ordinary_values(examples, check):
     large = erring(examples.accuracy_case("n=1,dtype=float16", values="large"), l2=1.0, of_allowed=0.3)
 
-    found = row(erring(check, l2=2e-4, of_allowed=0.1), erring(check, l2=5e-4, of_allowed=0.2), large)
+    cells = row(erring(check, l2=2e-4, of_allowed=0.1), erring(check, l2=5e-4, of_allowed=0.2), large)
 
-    assert (found["L2"], found["of allowed"], found["checks"]) == ("5.00e-04", "30.0 % (large)", "3")
+    assert (cells["L2"], cells["of allowed"], cells["checks"]) == ("5.00e-04", "30.0 % (large)", "3")
 
 
 def test_every_case_has_its_row_those_nearest_to_what_is_allowed_first(examples):
@@ -41,11 +41,11 @@ def test_every_case_has_its_row_those_nearest_to_what_is_allowed_first(examples)
     timed = examples.performance_case("n=8,dtype=float16", 10.0)
     timed = replace(timed, errors=replace(timed.errors, l2=2e-4, of_allowed=0.7))
 
-    found = table(OpRun("softmax", tuple(checks), (timed,)))
+    columns = table(OpRun("softmax", tuple(checks), (timed,)))
 
-    assert [each["case"][:3] for each in found] == ["n=2", "n=8", "n=4", "n=1", "n=3"]
-    assert found[1]["case"].endswith(", timed")
-    assert (found[1]["L2"], found[1]["of allowed"], found[-1]["of allowed"]) == ("2.00e-04", "70.0 %", "-")
+    assert [each["case"][:3] for each in columns] == ["n=2", "n=8", "n=4", "n=1", "n=3"]
+    assert columns[1]["case"].endswith(", timed")
+    assert (columns[1]["L2"], columns[1]["of allowed"], columns[-1]["of allowed"]) == ("2.00e-04", "70.0 %", "-")
 
 
 def test_an_error_that_no_check_measured_has_no_column(check):
@@ -56,9 +56,9 @@ def test_an_error_that_no_check_measured_has_no_column(check):
 
 
 def test_tolerances_that_differ_are_a_range(check):
-    found = row(replace(check, rtol=0.001, atol=1e-5), replace(check, rtol=0.001, atol=4e-5))
+    cells = row(replace(check, rtol=0.001, atol=1e-5), replace(check, rtol=0.001, atol=4e-5))
 
-    assert found["tolerance (rtol, atol)"] == "0.001, 1e-05 to 4e-05"
+    assert cells["tolerance (rtol, atol)"] == "0.001, 1e-05 to 4e-05"
 
 
 def test_refused_input_is_a_row_of_its_own(examples):

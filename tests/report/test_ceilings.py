@@ -14,19 +14,19 @@ def case(examples):
 
 
 def test_a_case_left_of_the_ridge_is_bound_by_memory(case):
-    found = ceilings.find_place("mm", case, 10.0, LIMITS)
+    place = ceilings.find_place("mm", case, 10.0, LIMITS)
 
-    assert (found.intensity, found.ridge, found.by_memory) == (100.0, 200.0, True)
-    assert found.tflops == pytest.approx(100.0)
-    assert found.ceiling == pytest.approx(400.0)
-    assert found.share == pytest.approx(0.25)
+    assert (place.intensity, place.ridge, place.by_memory) == (100.0, 200.0, True)
+    assert place.tflops == pytest.approx(100.0)
+    assert place.ceiling == pytest.approx(400.0)
+    assert place.share == pytest.approx(0.25)
 
 
 def test_a_case_right_of_the_ridge_is_bound_by_arithmetic(case):
-    found = ceilings.find_place("mm", replace(case, flops=10**10), 100.0, LIMITS)
+    place = ceilings.find_place("mm", replace(case, flops=10**10), 100.0, LIMITS)
 
-    assert not found.by_memory
-    assert (found.ceiling, found.share) == (800.0, pytest.approx(0.125))
+    assert not place.by_memory
+    assert (place.ceiling, place.share) == (800.0, pytest.approx(0.125))
 
 
 @pytest.mark.parametrize("verdict", [Verdict.WRONG, Verdict.ERROR, Verdict.SUSPECT])

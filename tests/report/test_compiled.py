@@ -38,10 +38,10 @@ def test_a_figure_stands_beside_the_bases_if_both_are_known_and_differ():
 
     table = compiled.tabulate_kernels(Static(("sm_90",), "triton", (head,), base_ops=(before,)), head)
 
-    found = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
-    assert [one["registers"] for one in found] == ["32 -> 40", "40"]
-    assert [one["instructions"] for one in found] == ["100", "100"]
-    assert [one["warps"] for one in found] == ["4", "4"]
+    rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+    assert [one["registers"] for one in rows] == ["32 -> 40", "40"]
+    assert [one["instructions"] for one in rows] == ["100", "100"]
+    assert [one["warps"] for one in rows] == ["4", "4"]
     assert "spills" not in table.columns
 
 

@@ -23,9 +23,9 @@ def written(examples, tmp_path):
 
 
 def parsed(path) -> dict:
-    found = [case for suite in JUnitXml.fromfile(str(path)) for case in suite]
-    assert len({(case.classname, case.name) for case in found}) == len(found)
-    return {(case.classname, case.name): case for case in found}
+    cases = [case for suite in JUnitXml.fromfile(str(path)) for case in suite]
+    assert len({(case.classname, case.name) for case in cases}) == len(cases)
+    return {(case.classname, case.name): case for case in cases}
 
 
 def outcome(case) -> type | None:
@@ -34,7 +34,7 @@ def outcome(case) -> type | None:
 
 def test_each_verdict_has_its_outcome(examples, written):
     _, judgements = examples.full()
-    found = written("full")
+    cases = written("full")
 
     expected = {
         Verdict.REGRESSED: Failure, Verdict.WRONG: Failure, Verdict.TOO_SLOW: Failure, Verdict.ERROR: Error,
@@ -44,8 +44,8 @@ def test_each_verdict_has_its_outcome(examples, written):
     rows = [row for row in judgements.rows if row.case is not None]
     assert {row.verdict for row in rows} == expected.keys() - {Verdict.ERROR}
     for row in rows:
-        assert outcome(found[f"{row.op}.{row.suite}", row.case]) is expected[row.verdict]
-    assert outcome(found["bias_relu.accuracy", junit.WHOLE]) is Error
+        assert outcome(cases[f"{row.op}.{row.suite}", row.case]) is expected[row.verdict]
+    assert outcome(cases["bias_relu.accuracy", junit.WHOLE]) is Error
 
 
 def test_a_fine_verdict_that_warns_is_skipped(examples, tmp_path):
@@ -55,8 +55,8 @@ def test_a_fine_verdict_that_warns_is_skipped(examples, tmp_path):
     )
     assert any(row.gate == "warns" for row in rows)
 
-    found = parsed(junit.write(run, replace(judgements, rows=rows), tmp_path))
-    assert [outcome(case) for case in found.values()].count(Skipped) == 1
+    cases = parsed(junit.write(run, replace(judgements, rows=rows), tmp_path))
+    assert [outcome(case) for case in cases.values()].count(Skipped) == 1
 
 
 def test_the_command_that_repeats_a_case_is_its_output_and_ends_its_failure(written):
@@ -70,11 +70,11 @@ def test_the_command_that_repeats_a_case_is_its_output_and_ends_its_failure(writ
 def test_every_planned_case_is_one_test(examples, written):
     for name in ("small", "full", "duelled", "stopped", "failed_op", "on_cpu"):
         run, _ = getattr(examples, name)()
-        found = written(name)
+        cases = written(name)
         planned = {(f"{op.op}.accuracy", case) for op in run.plan.ops for case in op.accuracy}
         planned |= {(f"{op.op}.performance", case) for op in run.plan.ops for case in op.performance}
 
-        assert planned - found.keys() == set()
+        assert planned - cases.keys() == set()
 
 
 def test_wrong_accuracy_cases_are_each_theirs(examples, tmp_path):
@@ -88,9 +88,9 @@ def test_wrong_accuracy_cases_are_each_theirs(examples, tmp_path):
         *(examples.judgement("softmax", case, Verdict.WRONG, wrong, suite=Suite.ACCURACY) for case in cases[2:]),
     )
 
-    found = parsed(junit.write(examples.run([op]), Judgements(rows), tmp_path))
-    assert [outcome(found["softmax.accuracy", case]) for case in cases] == [None, None, *[Failure] * 7]
-    assert ("softmax.accuracy", junit.WHOLE) not in found
+    parsed_cases = parsed(junit.write(examples.run([op]), Judgements(rows), tmp_path))
+    assert [outcome(parsed_cases["softmax.accuracy", case]) for case in cases] == [None, None, *[Failure] * 7]
+    assert ("softmax.accuracy", junit.WHOLE) not in parsed_cases
 
 
 def test_cases_of_an_op_that_broke_are_skipped_beside_its_error(examples, tmp_path):
@@ -99,15 +99,15 @@ def test_cases_of_an_op_that_broke_are_skipped_beside_its_error(examples, tmp_pa
     run = examples.run([OpRun("softmax", failure=broken)], plan=Plan((planned,), 1, 1.0, "cuda"))
     rows = (examples.judgement("softmax", None, Verdict.ERROR, broken, suite=Suite.ACCURACY),)
 
-    found = parsed(junit.write(run, Judgements(rows), tmp_path))
-    outcomes = {key: outcome(case) for key, case in found.items()}
+    cases = parsed(junit.write(run, Judgements(rows), tmp_path))
+    outcomes = {key: outcome(case) for key, case in cases.items()}
     assert outcomes == {
         ("softmax.accuracy", "n=1"): Skipped,
         ("softmax.performance", "n=2"): Skipped,
         ("softmax.performance", "n=3"): Skipped,
         ("softmax.accuracy", "whole op"): Error,
     }
-    assert "signal 11" in found["softmax.performance", "n=3"].result[0].text
+    assert "signal 11" in cases["softmax.performance", "n=3"].result[0].text
 
 
 def test_run_commit_device_and_base_are_properties(examples, tmp_path):
@@ -128,9 +128,9 @@ def test_the_time_of_a_case_is_what_its_launches_took(examples, written):
     measured = run.ops[0].performance[1]
     launches = sum(arm.time.launches * arm.time.mean_us for block in measured.blocks for arm in block.arms.values())
 
-    found = written("small")
-    assert found["softmax.performance", measured.case].time == pytest.approx(0.82 + launches * 1e-6, abs=1e-6)
-    assert found["softmax.accuracy", run.ops[0].accuracy[0].case].time is None
+    cases = written("small")
+    assert cases["softmax.performance", measured.case].time == pytest.approx(0.82 + launches * 1e-6, abs=1e-6)
+    assert cases["softmax.accuracy", run.ops[0].accuracy[0].case].time is None
 
 
 # --- any text ---------------------------------------------------------------------------------------------------------

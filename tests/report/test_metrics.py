@@ -22,13 +22,13 @@ from perfci.report import metrics
 
 def samples(text: str) -> dict:
     """Every sample by name and labels, as an OpenMetrics parser reads them."""
-    found = {}
+    values = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
             key = sample.name, *sorted(sample.labels.items())
-            assert key not in found
-            found[key] = sample.value
-    return found
+            assert key not in values
+            values[key] = sample.value
+    return values
 
 
 def widget(text: str) -> dict[str, str]:
@@ -78,24 +78,24 @@ def test_the_file_ends_as_openmetrics_ends_and_is_read_by_its_parser(examples, t
 
 
 def test_an_ops_speedup_is_the_geometric_mean_of_its_cases(measured):
-    found = samples(metrics.make_text(*measured(), BASELINES))
+    figures = samples(metrics.make_text(*measured(), BASELINES))
 
     key = ("perfci_speedup_ratio", ("device", "nvidia-h200"), ("op", "softmax"))
-    assert found[key] == pytest.approx(math.sqrt(2.0 * 8.0))
+    assert figures[key] == pytest.approx(math.sqrt(2.0 * 8.0))
 
 
 @pytest.mark.parametrize("verdict", sorted(metrics.MOVED))
 def test_a_case_that_moved_is_shown_with_what_was_measured(measured, verdict):
     run, judgements = measured(verdict=verdict, change=0.0412)
     text = metrics.make_text(run, judgements, BASELINES)
-    found = samples(text)
+    figures = samples(text)
 
     labels = (("case", "n=1"), ("device", "nvidia-h200"), ("op", "softmax"))
-    assert found["perfci_change_ratio", *labels] == pytest.approx(0.041)
-    assert found["perfci_kernel_microseconds", *labels] == pytest.approx(
+    assert figures["perfci_change_ratio", *labels] == pytest.approx(0.041)
+    assert figures["perfci_kernel_microseconds", *labels] == pytest.approx(
         judgements.rows[0].comparison.kernel_us, rel=0.01
     )
-    assert found["perfci_speedup_ratio", *labels[1:]] == pytest.approx(1.9, rel=0.02)
+    assert figures["perfci_speedup_ratio", *labels[1:]] == pytest.approx(1.9, rel=0.02)
     assert "perfci_change_ratio{op=softmax,case=n=1,device=nvidia-h200}" in widget(text)
 
 

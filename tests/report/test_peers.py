@@ -94,5 +94,5 @@ def test_hostile_names_are_harmless_in_markdown_html_and_json(examples):
     assert "kernel slower" in section and "\x1b" not in text
     assert "<script>alert" not in text and "<script>alert" not in page and "@all" not in section
     assert "kernel slower" in page
-    told = [peer for found in to_json(material.judgements)["verdicts"] for peer in found["peers"]]
+    told = [peer for row in to_json(material.judgements)["verdicts"] for peer in row["peers"]]
     assert {peer["name"] for peer in told} == {HOSTILE, "b"} and {peer["faster"] for peer in told} == {True, False}

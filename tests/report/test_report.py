@@ -159,12 +159,12 @@ def tokens(text):
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_text_adds_no_html_link_or_picture(rendered, page, name):
-    found = tokens(page(name))
+    parts = tokens(page(name))
 
-    html = {token.content.strip() for token in found if token.type in {"html_block", "html_inline"}}
+    html = {token.content.strip() for token in parts if token.type in {"html_block", "html_inline"}}
     assert all(re.fullmatch(r"(</?details>|<summary>[\w ]+</summary>|\n)+", part) for part in html)
-    assert not [token for token in found if token.type == "link_open"]
-    pictures = [token.attrs["src"] for token in found if token.type == "image"]
+    assert not [token for token in parts if token.type == "link_open"]
+    pictures = [token.attrs["src"] for token in parts if token.type == "image"]
     assert pictures
     assert all((rendered(name) / picture).is_file() for picture in pictures)
 
@@ -180,8 +180,8 @@ def test_hostile_text_leaves_every_table_with_its_columns(page, name):
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_text_calls_nobody_outside_code(page, name):
-    found = tokens(page(name))
+    parts = tokens(page(name))
 
-    shown = [token.content for token in found if token.type == "text"]
+    shown = [token.content for token in parts if token.type == "text"]
     assert any("all" in text for text in shown)
     assert not [text for text in shown if re.search(r"[@#!~]\w|://\w", text)]

@@ -41,14 +41,14 @@ def test_an_expected_slow_down_stands_before_all_that_is_fine_and_is_never_quiet
 def test_one_whose_entry_has_expired_stands_among_what_warns_and_says_so_in_one_breath(examples):
     late = examples.reason("expected_overdue", file="t/op.yaml", line=2, until="2026-01-31", ends="2026-02-14")
     row = examples.judgement("softmax", "n=1", Verdict.EXPECTED, examples.reason("example_new"), more=(late,))
-    found = Judgements((*judged(examples, Verdict.STALE, Verdict.NEW).rows, replace(row, warns=True)))
+    judgements = Judgements((*judged(examples, Verdict.STALE, Verdict.NEW).rows, replace(row, warns=True)))
 
-    shown = rows.make_rows(found)
+    shown = rows.make_rows(judgements)
 
     assert [row.verdict for row in shown] == [Verdict.STALE, Verdict.EXPECTED, Verdict.NEW]
     assert [row.gate for row in shown] == [Gate.WARNS, Gate.WARNS, Gate.OK]
     assert "t/op.yaml, line 2, expired on 2026-01-31" in shown[1].sentence
-    assert rows.write_summary(Judgements(found.rows[1:])).endswith("-> warns (exit 3)")
+    assert rows.write_summary(Judgements(judgements.rows[1:])).endswith("-> warns (exit 3)")
 
 
 def wrong(examples, cases=40):
@@ -63,24 +63,24 @@ def wrong(examples, cases=40):
 
 
 def test_a_wrong_op_is_one_line_and_one_verdict_however_many_of_its_cases_are_wrong(examples):
-    found = wrong(examples)
-    found = replace(found, rows=(*found.rows, *judged(examples, Verdict.PASS).rows))
+    judgements = wrong(examples)
+    judgements = replace(judgements, rows=(*judgements.rows, *judged(examples, Verdict.PASS).rows))
 
-    first, _ = rows.make_rows(found)
+    first, _ = rows.make_rows(judgements)
 
     assert (first.where, first.gathered) == ("accuracy", 1)
     assert all(words in first.sentence for words in ("in 40 cases", "off by 7.00", "2 cases were not timed"))
-    assert rows.write_summary(found) == "1 op, 2 verdicts: 1 WRONG, 1 PASS -> fails (exit 2)"
+    assert rows.write_summary(judgements) == "1 op, 2 verdicts: 1 WRONG, 1 PASS -> fails (exit 2)"
 
 
 def test_wrong_cases_of_an_op_that_is_something_else_as_a_whole_are_told_by_the_worst(examples):
     far = [examples.reason("timed_output_wrong", error=error, atol=1.0) for error in (2.0, 9.0)]
-    found = Judgements(tuple(
+    judgements = Judgements(tuple(
         examples.judgement("softmax", f"n={i}", Verdict.WRONG, reason, suite=Suite.ACCURACY)
         for i, reason in enumerate(far)
     ))  # fmt: skip
 
-    (row,) = rows.make_rows(found)
+    (row,) = rows.make_rows(judgements)
 
     assert row.where == "accuracy of 2 cases"
     assert "by 9.00" in row.sentence
@@ -89,12 +89,12 @@ def test_wrong_cases_of_an_op_that_is_something_else_as_a_whole_are_told_by_the_
 def test_a_shard_that_gave_no_result_is_one_line_with_its_ops_and_no_op_itself(examples):
     lost = examples.reason("shard_missing", shard="1/2", ops=4)
     names = ("a", "b", "c", "d", "shard 1/2")
-    found = Judgements(tuple(examples.judgement(op, None, Verdict.ERROR, lost) for op in names))
+    judgements = Judgements(tuple(examples.judgement(op, None, Verdict.ERROR, lost) for op in names))
 
-    (row,) = rows.make_rows(found)
+    (row,) = rows.make_rows(judgements)
 
     assert (row.op, row.where) == ("shard 1/2", "a, b, c and 1 more")
-    assert rows.write_summary(found).startswith("4 ops, 4 verdicts: 4 ERROR")
+    assert rows.write_summary(judgements).startswith("4 ops, 4 verdicts: 4 ERROR")
 
 
 def test_the_change_against_the_base_comes_before_that_against_the_baseline(examples):

@@ -22,10 +22,10 @@ def table(examples, case, title, limits=LIMITS):
 
 @pytest.mark.parametrize(("flops", "bound"), [(10**9, "memory"), (4 * 10**9, "arithmetic")])
 def test_the_lower_ceiling_is_what_bounds_a_case(examples, case, flops, bound):
-    (found,) = table(examples, replace(case, flops=flops), "achieved rates")
+    (row,) = table(examples, replace(case, flops=flops), "achieved rates")
 
-    assert (found["operations a byte"], found["bound by"]) == (f"{flops // 10**7}", bound)
-    assert {"of copy limit", "of matmul limit"} < set(found)
+    assert (row["operations a byte"], row["bound by"]) == (f"{flops // 10**7}", bound)
+    assert {"of copy limit", "of matmul limit"} < set(row)
 
 
 def test_a_case_that_is_timed_with_a_warm_cache_says_so(examples, case):

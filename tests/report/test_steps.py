@@ -19,9 +19,9 @@ def run_of(*seeds: int | None, command="perfci check", **planned) -> Run:
     """A run of an op for each seed, which it got for itself."""
     names = [f"op{at}" for at in range(len(seeds))]
     ops = tuple(PlannedOp(name, (CASE,), (CASE,)) for name in names)
-    found = tuple(OpRun(name, seed=seed) for name, seed in zip(names, seeds, strict=True))
+    results = tuple(OpRun(name, seed=seed) for name, seed in zip(names, seeds, strict=True))
     wanted = replace(plan(), ops=ops, **planned)
-    return Run("now", "2026-02-01T00:00:00Z", "0", command, environment(), wanted, found)
+    return Run("now", "2026-02-01T00:00:00Z", "0", command, environment(), wanted, results)
 
 
 @pytest.mark.parametrize(

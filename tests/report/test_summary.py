@@ -11,20 +11,20 @@ def bullets(run, judgements):
     return tuple(map(markdown.write, summarise))
 
 
-def line(found, word):
-    return next((line for line in found if line.startswith(f"**{word}**")), None)
+def line(lines, word):
+    return next((line for line in lines if line.startswith(f"**{word}**")), None)
 
 
 def judged(examples, *rows):
     """(op, case, verdict, change, speedup)"""
-    found = [
+    made = [
         examples.judgement(
             op, case, verdict, examples.reason("example_same"),
             examples.comparison(op, examples.performance_case(case, 10.0), change, speedup=speedup),
         )
         for op, case, verdict, change, speedup in rows
     ]  # fmt: skip
-    return Judgements(tuple(found))
+    return Judgements(tuple(made))
 
 
 def since(name="num_stages", before="4", after="3", more="", kind="cause_since"):
@@ -44,9 +44,9 @@ def regressed(examples, op, changes, *causes, verdict=Verdict.REGRESSED):
 
 
 def head(examples, *judged):
-    found = summary.make_head(examples.run([]), Judgements(tuple(judged)))
-    return [text.spell(sentence) for sentence in found.sentences], [
-        tuple(map(text.spell, row)) for row in found.table.rows
+    head = summary.make_head(examples.run([]), Judgements(tuple(judged)))
+    return [text.spell(sentence) for sentence in head.sentences], [
+        tuple(map(text.spell, row)) for row in head.table.rows
     ]
 
 
@@ -252,9 +252,9 @@ def test_the_accuracy_line_counts_checks_and_names_what_is_nearest_to_what_is_al
     wrong = replace(second, failure=Reason("boom"), errors=replace(second.errors, of_allowed=None))
     op = replace(op, accuracy=(near, wrong, replace(rest[0], unchecked=Reason("boom")), *rest[1:]))
 
-    found = bullets(replace(run, ops=(op,)), judgements)
+    lines = bullets(replace(run, ops=(op,)), judgements)
 
-    assert line(found, "Accuracy") == (
+    assert line(lines, "Accuracy") == (
         f"**Accuracy**: 7 of 8 accuracy checks pass. Nearest to what is allowed: 70.0 % at `softmax` `{first.case}`, "
         "tiny values."
     )

@@ -133,6 +133,6 @@ def test_a_command_in_a_text_that_is_cut_is_shown_whole_or_left_out():
     told = f"see what moved: {'x' * 40} `perfci accept --environment`, then {'y' * 40} `perfci check`, {'z' * 20}"
 
     for limit in range(20, len(told) + 1):
-        found = re.findall("`([^`]*)`", text.shorten(told, limit))
-        assert set(found) <= {"perfci accept --environment", "perfci check"}
-        assert text.shorten(told, limit).count("`") == 2 * len(found)
+        commands = re.findall("`([^`]*)`", text.shorten(told, limit))
+        assert set(commands) <= {"perfci accept --environment", "perfci check"}
+        assert text.shorten(told, limit).count("`") == 2 * len(commands)

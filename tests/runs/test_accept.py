@@ -69,14 +69,18 @@ def judged(verdict: Verdict, case: str | None, suite: Suite = Suite.PERFORMANCE,
 
 
 def test_the_first_looks_of_a_run_become_the_baseline():
-    found = accept("softmax", [evidence("r1")])
+    acceptance = accept("softmax", [evidence("r1")])
 
-    assert found.accepted == ("rows=1", "rows=2")
-    assert found.refused == ()
-    assert found.baseline is not None
-    assert (found.baseline.op, found.baseline.device, found.baseline.timer) == ("softmax", "nvidia-h200", "activity")
-    assert [run.id for run in found.baseline.runs] == ["r1"]
-    blocks = found.baseline.cases[0].blocks
+    assert acceptance.accepted == ("rows=1", "rows=2")
+    assert acceptance.refused == ()
+    assert acceptance.baseline is not None
+    assert (acceptance.baseline.op, acceptance.baseline.device, acceptance.baseline.timer) == (
+        "softmax",
+        "nvidia-h200",
+        "activity",
+    )
+    assert [run.id for run in acceptance.baseline.runs] == ["r1"]
+    blocks = acceptance.baseline.cases[0].blocks
     assert [(one.run, one.kernel_us, one.reference_us, one.shift, one.span_us) for one in blocks] == [
         ("r1", 10.0, 12.0, -0.18, 10.5),
         ("r1", 11.0, 12.0, -0.18, 11.5),
@@ -85,10 +89,12 @@ def test_the_first_looks_of_a_run_become_the_baseline():
 
 @pytest.mark.parametrize("verdict", [Verdict.WRONG, Verdict.ERROR, Verdict.SUSPECT, Verdict.INCONCLUSIVE])
 def test_a_case_that_cannot_be_trusted_is_refused_with_a_reason(verdict):
-    found = accept("softmax", [evidence("r1", verdicts=(judged(verdict, "rows=1"),))])
+    acceptance = accept("softmax", [evidence("r1", verdicts=(judged(verdict, "rows=1"),))])
 
-    assert found.accepted == ("rows=2",)
-    assert [(reason.facts["case"], reason.facts["verdict"]) for reason in found.refused] == [("rows=1", verdict.value)]
+    assert acceptance.accepted == ("rows=2",)
+    assert [(reason.facts["case"], reason.facts["verdict"]) for reason in acceptance.refused] == [
+        ("rows=1", verdict.value)
+    ]
 
 
 @pytest.mark.parametrize("cases", [("rows=1", "rows=2"), ()])
@@ -96,11 +102,11 @@ def test_an_op_that_is_wrong_and_so_was_not_timed_is_refused_by_name(cases):
     run, judgements = evidence("r1", cases=cases, verdicts=(judged(Verdict.WRONG, None, Suite.ACCURACY),))
     untimed = dataclasses.replace(run, ops=(OpRun("softmax", (), ()),))
 
-    found = accept("softmax", [(untimed, judgements)])
+    acceptance = accept("softmax", [(untimed, judgements)])
 
-    assert (found.accepted, found.baseline) == ((), None)
-    assert [reason.facts["case"] for reason in found.refused] == [*(cases or ["accuracy"])]
-    assert sentence(found.refused[0]).endswith("softmax is WRONG in run r1; resolve that and run again.")
+    assert (acceptance.accepted, acceptance.baseline) == ((), None)
+    assert [reason.facts["case"] for reason in acceptance.refused] == [*(cases or ["accuracy"])]
+    assert sentence(acceptance.refused[0]).endswith("softmax is WRONG in run r1; resolve that and run again.")
 
 
 @pytest.mark.parametrize("verdict", [Verdict.PASS, Verdict.REGRESSED, Verdict.NEW, Verdict.STALE, Verdict.TOO_SLOW])
@@ -112,45 +118,45 @@ def test_a_case_that_lacks_blocks_alone_is_accepted_as_its_sentence_says():
     """Beside a baseline of one run a family may be too large for any verdict: else no run could ever be added."""
     row = Judgement("softmax", Suite.PERFORMANCE, "rows=1", Verdict.INCONCLUSIVE, (Reason("too_few_blocks", {}),))
 
-    found = accept("softmax", [evidence("r1", verdicts=(row,)), evidence("r2", verdicts=(row,))])
+    acceptance = accept("softmax", [evidence("r1", verdicts=(row,)), evidence("r2", verdicts=(row,))])
 
-    assert (found.accepted, found.refused) == (("rows=1", "rows=2"), ())
+    assert (acceptance.accepted, acceptance.refused) == (("rows=1", "rows=2"), ())
 
 
 @pytest.mark.parametrize("case", ["rows=7", None])
 def test_a_wrong_kernel_has_no_speed_in_any_case(case):
-    found = accept("softmax", [evidence("r1", verdicts=(judged(Verdict.WRONG, case, Suite.ACCURACY),))])
+    acceptance = accept("softmax", [evidence("r1", verdicts=(judged(Verdict.WRONG, case, Suite.ACCURACY),))])
 
-    assert found.baseline is None
-    assert len(found.refused) == 2
+    assert acceptance.baseline is None
+    assert len(acceptance.refused) == 2
 
 
 def test_a_case_that_the_op_no_longer_has_leaves_the_baseline():
     old = accept("softmax", [evidence("r1")]).baseline
 
-    found = accept("softmax", [evidence("r2", cases=("rows=2",))], old)
+    acceptance = accept("softmax", [evidence("r2", cases=("rows=2",))], old)
 
-    assert found.baseline is not None
-    assert [case.case for case in found.baseline.cases] == ["rows=2"]
+    assert acceptance.baseline is not None
+    assert [case.case for case in acceptance.baseline.cases] == ["rows=2"]
 
 
 def test_a_filtered_run_leaves_the_other_cases_as_they_were():
     old = accept("softmax", [evidence("r1")]).baseline
 
-    found = accept("softmax", [evidence("r2", cases=("rows=2",), pattern="rows=2")], old)
+    acceptance = accept("softmax", [evidence("r2", cases=("rows=2",), pattern="rows=2")], old)
 
-    assert found.baseline is not None
-    assert {case.case: case.blocks[0].run for case in found.baseline.cases} == {"rows=1": "r1", "rows=2": "r2"}
-    assert [run.id for run in found.baseline.runs] == ["r1", "r2"]
+    assert acceptance.baseline is not None
+    assert {case.case: case.blocks[0].run for case in acceptance.baseline.cases} == {"rows=1": "r1", "rows=2": "r2"}
+    assert [run.id for run in acceptance.baseline.runs] == ["r1", "r2"]
 
 
 def test_a_refused_case_keeps_its_old_blocks():
     old = accept("softmax", [evidence("r1")]).baseline
 
-    found = accept("softmax", [evidence("r2", verdicts=(judged(Verdict.SUSPECT, "rows=1"),))], old)
+    acceptance = accept("softmax", [evidence("r2", verdicts=(judged(Verdict.SUSPECT, "rows=1"),))], old)
 
-    assert found.baseline is not None
-    assert {case.case: case.blocks[0].run for case in found.baseline.cases} == {"rows=1": "r1", "rows=2": "r2"}
+    assert acceptance.baseline is not None
+    assert {case.case: case.blocks[0].run for case in acceptance.baseline.cases} == {"rows=1": "r1", "rows=2": "r2"}
 
 
 @pytest.mark.parametrize(
@@ -180,10 +186,10 @@ def board(uuid: str, driver: str = "580") -> Device:
 
 
 def test_runs_of_several_boards_make_one_baseline():
-    found = accept("softmax", [evidence("r1", device=board("GPU-1")), evidence("r2", device=board("GPU-2"))])
+    acceptance = accept("softmax", [evidence("r1", device=board("GPU-1")), evidence("r2", device=board("GPU-2"))])
 
-    assert found.baseline is not None
-    assert len(found.baseline.runs) == 2
+    assert acceptance.baseline is not None
+    assert len(acceptance.baseline.runs) == 2
 
 
 def test_steps_outlive_whatever_is_accepted_later():
@@ -192,7 +198,7 @@ def test_steps_outlive_whatever_is_accepted_later():
     side = StepSide(("r0",), ("abc",))
     step = Step("2026-01-01T00:00:00Z", "driver 590", side, side, (), (StepCase("rows=1", 0.05, 0.05),))
 
-    found = accept("softmax", [evidence("r2")], dataclasses.replace(old, steps=(step,)))
+    acceptance = accept("softmax", [evidence("r2")], dataclasses.replace(old, steps=(step,)))
 
-    assert found.baseline is not None
-    assert found.baseline.steps == (step,)
+    assert acceptance.baseline is not None
+    assert acceptance.baseline.steps == (step,)

@@ -34,20 +34,20 @@ from tests.stored_examples import write_baseline
 
 @pytest.fixture
 def bench(forked):
-    with open_bench(forked, print) as found:
-        yield found
+    with open_bench(forked, print) as bench:
+        yield bench
 
 
 @pytest.fixture
 def loose(settings):
     """A project that is no repository."""
-    with open_bench(settings, print) as found:
-        yield found
+    with open_bench(settings, print) as bench:
+        yield bench
 
 
 def find(bench, **request):
-    found = stage.find(bench, Request(**request))
-    return found.tree or found.against.note
+    base = stage.find(bench, Request(**request))
+    return base.tree or base.against.note
 
 
 def refused(bench, **request):
@@ -79,8 +79,8 @@ def test_a_revision_that_was_named_and_does_not_exist_is_a_usage_error(bench):
 def test_in_a_merge_request_it_is_said_why_there_is_no_base(loose, monkeypatch):
     monkeypatch.setenv("CI_MERGE_REQUEST_TARGET_BRANCH_NAME", "main")
 
-    found = find(loose)
-    assert (found.kind, found.facts["cause"]) == ("merge_without_base", "no_repository")
+    reason = find(loose)
+    assert (reason.kind, reason.facts["cause"]) == ("merge_without_base", "no_repository")
 
 
 def test_on_main_the_base_is_the_commit_of_the_newest_baseline(bench, forked):
@@ -113,10 +113,10 @@ def test_a_shallow_clone_says_what_to_fetch(forked, tmp_path, monkeypatch):
     monkeypatch.setenv("CI_COMMIT_BRANCH", "topic")
     monkeypatch.setenv("CI_DEFAULT_BRANCH", "main")
     with open_bench(dataclasses.replace(settings, reports=clone / "reports"), print) as bench:
-        found = find(bench)
+        reason = find(bench)
         named = refused(bench, against="HEAD~1")
 
-    assert "git fetch --unshallow" in sentence(found)
+    assert "git fetch --unshallow" in sentence(reason)
     assert "git fetch --unshallow" in sentence(named)
 
 
@@ -170,11 +170,11 @@ def planned(bench, workers, **ops):
 
 
 def test_an_op_with_the_same_files_is_the_same_without_being_imported(bench, workers):
-    found = planned(bench, workers, relu=PlannedOp("relu", (), CASES[:1], signature=("x",)))
+    plans = planned(bench, workers, relu=PlannedOp("relu", (), CASES[:1], signature=("x",)))
 
-    assert (found["scale"].same, found["scale"].performance) == (True, CASES)
-    assert (found["relu"].same, found["relu"].performance) == (False, CASES[:1])
-    assert found["relu"].changed == ("kernels/relu/relu_triton.py",)
+    assert (plans["scale"].same, plans["scale"].performance) == (True, CASES)
+    assert (plans["relu"].same, plans["relu"].performance) == (False, CASES[:1])
+    assert plans["relu"].changed == ("kernels/relu/relu_triton.py",)
     assert [[files.op for files in task.place.ops] for task in workers.tasks] == [["relu"]]
 
 
@@ -190,25 +190,25 @@ def test_a_renamed_case_is_one_that_the_base_has_too(bench, workers):
     workers.planned = {"relu": PlannedOp("relu", (), ("n=1", "rows=2"), signature=("x",))}
     head = [PlannedOp("relu", ("rows=0",), CASES, signature=("x",), renamed={"rows=1": "n=1"})]
 
-    (found,) = plan_ops(bench, find(bench), Request(device="fake"), head)
+    (op,) = plan_ops(bench, find(bench), Request(device="fake"), head)
 
-    assert found.base.performance == CASES
+    assert op.base.performance == CASES
 
 
 def test_another_signature_cannot_be_called_alike(bench, workers):
-    found = planned(bench, workers, relu=PlannedOp("relu", (), CASES, signature=("x", "scale")))
+    plans = planned(bench, workers, relu=PlannedOp("relu", (), CASES, signature=("x", "scale")))
 
-    assert found["relu"].failure.facts == {"op": "relu", "before": "x, scale", "after": "x"}
-    assert found["relu"].performance == CASES
+    assert plans["relu"].failure.facts == {"op": "relu", "before": "x, scale", "after": "x"}
+    assert plans["relu"].performance == CASES
 
 
 def test_a_base_that_does_not_import_is_said_with_its_cause(bench, workers):
     why = Reason("import_failed", {"suite": "relu_accuracy.py", "error": "ImportError", "message": "no libdevice",
                                    "file": "relu_triton.py", "line": 3})  # fmt: skip
-    found = planned(bench, workers, relu=PlannedOp("relu", failure=why))
+    plans = planned(bench, workers, relu=PlannedOp("relu", failure=why))
 
-    assert found["relu"].failure.kind == "base_broken"
-    assert "no libdevice" in sentence(found["relu"].failure)
+    assert plans["relu"].failure.kind == "base_broken"
+    assert "no libdevice" in sentence(plans["relu"].failure)
 
 
 def test_late_imports_need_a_process_for_each_revision(bench, workers, forked):
@@ -216,10 +216,10 @@ def test_late_imports_need_a_process_for_each_revision(bench, workers, forked):
     (folder / "relu_helper.py").write_text("VALUE = 1\n")
     (folder / "relu_triton.py").write_text("def relu(x):\n    import relu_helper\n\n    return x\n")
 
-    found = planned(bench, workers, relu=PlannedOp("relu", (), CASES, signature=("x",)))
+    plans = planned(bench, workers, relu=PlannedOp("relu", (), CASES, signature=("x",)))
 
-    assert found["relu"].apart.kind == "imports_late"
-    assert "relu_triton.py:2" in found["relu"].apart.facts["where"]
+    assert plans["relu"].apart.kind == "imports_late"
+    assert "relu_triton.py:2" in plans["relu"].apart.facts["where"]
 
 
 # --- another interpreter ----------------------------------------------------------------------------------------------

@@ -15,8 +15,8 @@ from perfci.runs.bench import WorkerPlace, make_environment, open_bench
 
 @pytest.fixture
 def bench(settings):
-    with open_bench(settings, print) as found:
-        yield found
+    with open_bench(settings, print) as bench:
+        yield bench
 
 
 def variables(bench, **place):
@@ -45,9 +45,9 @@ def test_processes_take_turns_on_the_devices_that_may_be_used(bench, monkeypatch
     else:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", given)
 
-    found = [variables(bench, process=i, devices=devices).get("CUDA_VISIBLE_DEVICES") for i in range(4)]
+    visible = [variables(bench, process=i, devices=devices).get("CUDA_VISIBLE_DEVICES") for i in range(4)]
 
-    assert found == seen
+    assert visible == seen
 
 
 # --- folders and modules ----------------------------------------------------------------------------------------------

@@ -53,10 +53,10 @@ def test_what_is_no_text_or_large_is_left_out_and_long_lines_and_many_are_cut(si
     sides("long", "", "x" * 999 + "\n")
     sides("many", "", "line\n" * 99)
 
-    found = differing(tmp_path, "binary", "large", "long", "many")
+    lines = differing(tmp_path, "binary", "large", "long", "many")
 
-    assert found[0] == "+++ long" and len(found[1]) == WIDTH
-    assert found[2:] == ("+++ many", *["+line"] * (MOST - 3))
+    assert lines[0] == "+++ long" and len(lines[1]) == WIDTH
+    assert lines[2:] == ("+++ many", *["+line"] * (MOST - 3))
 
 
 def test_links_are_not_followed(sides, tmp_path):

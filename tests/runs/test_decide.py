@@ -78,10 +78,10 @@ def test_every_figure_of_a_merge_request_has_the_limit_of_its_base(measure, work
         for op in run.ops
     )
 
-    found = reasons(decide(dataclasses.replace(run, ops=ops), forked))
+    kinds = reasons(decide(dataclasses.replace(run, ops=ops), forked))
 
     # Without bytes_moved a share for all ops is not meant for this one.
-    assert {each for each in found if each.startswith(("compile_", "bandwidth_", "checked_"))} == {kind} - {None}
+    assert {each for each in kinds if each.startswith(("compile_", "bandwidth_", "checked_"))} == {kind} - {None}
 
 
 def test_a_slow_first_call_is_looked_at_in_two_fresh_processes(settings, heard, workers):

@@ -17,10 +17,10 @@ describe = importlib.import_module("perfci.runs.describe")
 
 
 def test_all_ops_are_described_by_one_worker(workers, settings, heard):
-    found = flow.describe(settings, Request(), heard.append)
+    described = flow.describe(settings, Request(), heard.append)
 
-    assert [op.op for op in found.ops] == ["relu", "scale"]
-    assert found.device.kind == "fake"
+    assert [op.op for op in described.ops] == ["relu", "scale"]
+    assert described.device.kind == "fake"
     assert [[files.op for files in task.place.ops] for task in workers.tasks] == [["relu", "scale"]]
     assert Doing("import", "scale") in heard
 

@@ -79,10 +79,10 @@ def test_without_torch_and_triton_there_is_one_remedy_and_nothing_else_is_missed
         BARE, packages={"numpy": "2.4.6"}, has_nvidia=has_nvidia, device_failure=Reason("torch_missing"), landlock=6,
         fenced=True,
     )  # fmt: skip
-    [found] = [one for one in examine(nothing) if one.level is not Level.OK]
+    [finding] = [one for one in examine(nothing) if one.level is not Level.OK]
 
-    assert (found.level, found.reason.kind) == (Level.PROBLEM, "doctor_no_toolchain")
-    assert f"pip install torch triton {command}" in sentence(found.reason)
+    assert (finding.level, finding.reason.kind) == (Level.PROBLEM, "doctor_no_toolchain")
+    assert f"pip install torch triton {command}" in sentence(finding.reason)
 
 
 def test_a_bare_machine_is_told_what_it_cannot_do():

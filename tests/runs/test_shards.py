@@ -43,15 +43,15 @@ def check(heard):
 
 
 def merged(settings, sharded, *runs):
-    found = [(run, settings.reports / "shards" / str(run.shard.index)) for run in runs]
+    parts = [(run, settings.reports / "shards" / str(run.shard.index)) for run in runs]
     with store.claim_reports(settings.reports):  # as `ci merge` does
-        return merge_shards(settings, sharded, DIGEST, found, "perfci ci merge")
+        return merge_shards(settings, sharded, DIGEST, parts, "perfci ci merge")
 
 
 def refused(call, *arguments, **named):
-    with pytest.raises(UsageError) as found:
+    with pytest.raises(UsageError) as refusal:
         call(*arguments, **named)
-    return found.value
+    return refusal.value
 
 
 def test_each_shard_measures_its_own_ops_by_the_families_of_all(plan, check, settings, workers):
@@ -72,11 +72,11 @@ def test_of_two_masters_that_merge_at_once_one_is_refused_and_later_ones_agree(p
     sharded = plan(settings)
     runs = [check(settings, sharded, index) for index in (1, 2)]
 
-    with store.claim_reports(settings.reports), pytest.raises(StoredFileError) as found:
+    with store.claim_reports(settings.reports), pytest.raises(StoredFileError) as refusal:
         merged(settings, sharded, *runs)
     first, second = (merged(settings, sharded, *runs)[1] for _ in range(2))
 
-    assert found.value.reason.kind == "reports_taken"
+    assert refusal.value.reason.kind == "reports_taken"
     assert first == second
 
 

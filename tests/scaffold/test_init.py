@@ -60,20 +60,20 @@ def write(path: Path, text: str) -> Path:
 
 def files(folder: Path) -> dict[str, bytes]:
     """Every file but git's own, by its path."""
-    found = (path for path in folder.rglob("*") if path.is_file() and ".git" not in path.relative_to(folder).parts)
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in found}
+    paths = (path for path in folder.rglob("*") if path.is_file() and ".git" not in path.relative_to(folder).parts)
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
 
 
 def set_up(folder: Path, *named: str, install: str | None = SPEC) -> init.Setup:
     """Set a folder up, and see that a second time changes nothing."""
-    found = init.plan(folder, named, install)
-    edits.write(found.edits)
+    setup = init.plan(folder, named, install)
+    edits.write(setup.edits)
     assert init.plan(folder, named, install).edits == ()
-    return found
+    return setup
 
 
-def kinds(found: init.Setup) -> list[str]:
-    return [note.reason.kind for note in found.notes]
+def kinds(setup: init.Setup) -> list[str]:
+    return [note.reason.kind for note in setup.notes]
 
 
 def fits_gitlab(*paths: Path) -> None:
@@ -86,10 +86,10 @@ def fits_gitlab(*paths: Path) -> None:
 
 
 def test_an_empty_repository_gets_everything_and_a_second_time_nothing(repository):
-    found = set_up(repository, "@kernels")
+    setup = set_up(repository, "@kernels")
 
     assert set(files(repository)) == MADE
-    assert (found.root, found.top, found.notes) == (repository, repository, ())
+    assert (setup.root, setup.top, setup.notes) == (repository, repository, ())
 
 
 def test_the_default_thresholds_are_the_built_in_ones(repository):
@@ -178,13 +178,13 @@ def test_the_jobs_are_those_of_the_server(repository, remote, folder, file):
 def test_on_github_the_workflow_fits_its_schema_and_calls_the_action_with_inputs_that_it_has(repository):
     git(repository, "remote", "add", "origin", "git@github.com:me/mylib.git")
 
-    found = set_up(repository, "@me/kernels", install=None)
+    setup = set_up(repository, "@me/kernels", install=None)
 
     command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows", WORKFLOW]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=repository)
     assert done.returncode == 0, done.stdout + done.stderr
     action, inputs = uses(repository / WORKFLOW)
-    assert (action, kinds(found)) == (f"OWNER/perfci@v{perfci.__version__}", ["init_action_open"])
+    assert (action, kinds(setup)) == (f"OWNER/perfci@v{perfci.__version__}", ["init_action_open"])
     assert inputs.keys() <= yaml.safe_load((ROOT / "action.yml").read_text())["inputs"].keys()
     assert "/thresholds/ @me/kernels" in (repository / ".github" / "CODEOWNERS").read_text().splitlines()
 
@@ -193,11 +193,11 @@ def test_on_github_the_action_is_what_perfci_was_installed_from_and_the_branch_t
     git(repository, "remote", "add", "origin", "git@github.com:me/mylib.git")
     git(repository, "symbolic-ref", "refs/remotes/origin/HEAD", "refs/remotes/origin/trunk")
 
-    found = set_up(repository, "@me", install="git+https://github.com/them/perfci.git@v2")
+    setup = set_up(repository, "@me", install="git+https://github.com/them/perfci.git@v2")
 
     assert uses(repository / WORKFLOW)[0] == "them/perfci@v2"
     assert yaml.safe_load((repository / WORKFLOW).read_text())[True]["push"]["branches"] == ["trunk"]
-    assert found.notes == ()
+    assert setup.notes == ()
 
 
 def test_on_github_a_project_in_a_folder_has_a_workflow_of_its_own_beside_the_others(repository):
@@ -243,9 +243,9 @@ def test_what_runners_install_is_what_pip_installed_here(repository, monkeypatch
     installed = SimpleNamespace(read_text=lambda name: text if name == "direct_url.json" else None)
     monkeypatch.setattr(importlib.metadata, "distribution", lambda name: installed)
 
-    found = set_up(repository, "@me", install=None)
+    setup = set_up(repository, "@me", install=None)
 
-    assert ("init_install_open" in kinds(found)) is (expected is None)
+    assert ("init_install_open" in kinds(setup)) is (expected is None)
     assert set(re.findall(r"^ +PERFCI: (.*)", (repository / ".gitlab-ci.yml").read_text(), re.MULTILINE)) == {
         json.dumps(expected or "")
     }
@@ -309,7 +309,7 @@ def as_gitlab(values):
     known = {name: each["default"] for name, each in gitlab.list_inputs().items()} | values
     texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in known.items()}
     body = edits.template("jobs.yml").partition("\n---\n")[2]
-    return yaml.safe_load(re.sub(r"\$\[\[ inputs\.(\w+) \]\]", lambda found: texts[found[1]], body))
+    return yaml.safe_load(re.sub(r"\$\[\[ inputs\.(\w+) \]\]", lambda match: texts[match[1]], body))
 
 
 NASTY = {
@@ -360,14 +360,14 @@ Loose.add_constructor("!reference", lambda loader, node: loader.construct_sequen
 def test_an_existing_pipeline_keeps_its_text_and_includes_the_jobs(repository, text):
     path = write(repository / ".gitlab-ci.yml", text)
 
-    found = set_up(repository, "@kernels")
+    setup = set_up(repository, "@kernels")
 
     after = path.read_bytes().decode()
     before = (list(yaml.load_all(text, Loose)) or [None])[-1] or {}
     now = list(yaml.load_all(after, Loose))[-1]
     old = before.get("include", [])
     assert now == {**before, "include": [OURS, *(old if isinstance(old, list) else [old])]}
-    assert found.notes == ()
+    assert setup.notes == ()
     letters = iter(after)
     assert all(letter in letters for letter in text), "every letter of it, in order"
     assert after.count("\r\n") == (after.count("\n") if "\r\n" in text else 0)
@@ -388,11 +388,11 @@ def test_an_existing_pipeline_keeps_its_text_and_includes_the_jobs(repository, t
 def test_a_pipeline_that_cannot_be_extended_stays_as_it_is_and_the_lines_are_given(repository, text):
     path = write(repository / ".gitlab-ci.yml", text)
 
-    found = set_up(repository, "@kernels")
+    setup = set_up(repository, "@kernels")
 
     assert path.read_text() == text
-    assert kinds(found) == ["init_include_by_hand"]
-    assert yaml.safe_load(found.notes[0].lines) == {"include": [OURS]}
+    assert kinds(setup) == ["init_include_by_hand"]
+    assert yaml.safe_load(setup.notes[0].lines) == {"include": [OURS]}
     assert (repository / ".gitlab" / "perfci.yml").is_file()
 
 
@@ -409,9 +409,9 @@ def test_a_pipeline_that_runs_perfci_already_is_left_alone(repository, text):
     write(repository / "ci" / "speed.yml", RUNNING["a job"])
     write(repository / ".gitlab-ci.yml", text)
 
-    found = set_up(repository, "@kernels")
+    setup = set_up(repository, "@kernels")
 
-    assert not any(".gitlab" in str(edit.path) for edit in found.edits)
+    assert not any(".gitlab" in str(edit.path) for edit in setup.edits)
 
 
 # --- owners -----------------------------------------------------------------------------------------------------------
@@ -475,10 +475,10 @@ def test_outside_of_git_it_says_so(tmp_path, monkeypatch):
     folder = tmp_path / "plain"
     folder.mkdir()
 
-    found = set_up(folder, "@kernels")
+    setup = set_up(folder, "@kernels")
 
     assert set(files(folder)) == MADE
-    assert kinds(found) == ["no_repository"]
+    assert kinds(setup) == ["no_repository"]
 
 
 # --- obstacles --------------------------------------------------------------------------------------------------------
@@ -486,12 +486,12 @@ def test_outside_of_git_it_says_so(tmp_path, monkeypatch):
 
 def test_if_one_file_cannot_be_written_none_is(repository):
     write(repository / ".gitignore", "*.log\n")
-    found = init.plan(repository)
+    setup = init.plan(repository)
     write(repository / "thresholds", "a file")
     before = files(repository)
 
     with pytest.raises(StoredFileError):
-        edits.write(found.edits)
+        edits.write(setup.edits)
 
     assert files(repository) == before
 

@@ -184,10 +184,10 @@ def _two_levels(rng, launches=30, apart=0.03, spread=0.005):
 
 def test_two_levels_three_per_cent_apart_are_seen_and_stated():
     rng = np.random.default_rng(13)
-    found = [exact.modes(_two_levels(rng)) for _ in range(400)]
+    splits = [exact.modes(_two_levels(rng)) for _ in range(400)]
 
-    assert sum(len(levels) == 2 for levels in found) >= 380
-    assert np.mean([levels for levels in found if len(levels) == 2], axis=0) == pytest.approx([100, 103], rel=0.002)
+    assert sum(len(levels) == 2 for levels in splits) >= 380
+    assert np.mean([levels for levels in splits if len(levels) == 2], axis=0) == pytest.approx([100, 103], rel=0.002)
 
 
 UNIMODAL = {

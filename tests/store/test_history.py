@@ -43,12 +43,12 @@ def read(path, **wishes):
     return read_history(path.parent.parent, KEY, OP, **wishes)
 
 
-def names(found):
-    return [run.run for run in found.runs]
+def names(history):
+    return [run.run for run in history.runs]
 
 
-def problem(found):
-    (only,) = found.problems
+def problem(history):
+    (only,) = history.problems
     return only
 
 
@@ -83,11 +83,11 @@ def test_an_op_without_a_history_has_an_empty_one(tmp_path):
 
 
 def test_what_was_appended_is_read_in_that_order(path):
-    found = read(path)
+    history = read(path)
 
-    assert names(found) == ["run0", "run1", "run2"]
-    assert found.runs[1] == accepted(1)
-    assert found.problems == ()
+    assert names(history) == ["run0", "run1", "run2"]
+    assert history.runs[1] == accepted(1)
+    assert history.problems == ()
     assert history_devices(path.parent.parent) == [KEY]
 
 
@@ -118,11 +118,11 @@ def test_what_is_accepted_later_of_a_run_joins_its_line(path):
     accuracy = (HistoryAccuracy("n=1", 3, ErrorStats(9, max_abs=0.5)),)
     append_history(path.parent.parent, KEY, OP, dataclasses.replace(later, accuracy=accuracy))
 
-    found = read(path).runs[1]
+    history = read(path).runs[1]
     assert names(read(path)) == ["run0", "run1", "run2"]
-    assert [case.case for case in found.cases] == [CASE, OTHER]
-    assert found.epoch == Epoch("float32 sums", (OTHER,))
-    assert found.accuracy == accuracy
+    assert [case.case for case in history.cases] == [CASE, OTHER]
+    assert history.epoch == Epoch("float32 sums", (OTHER,))
+    assert history.accuracy == accuracy
 
 
 def test_what_a_run_stores_in_low_precision_stays_when_a_case_is_accepted_later(path):
@@ -181,11 +181,11 @@ def test_a_last_line_that_only_lacks_its_end_is_whole(path):
 def test_a_damaged_line_in_the_middle_is_named_and_nothing_is_written(path, text):
     with_lines(path, line(0), text, "\n", line(2))
 
-    found = read(path)
+    history = read(path)
 
-    assert names(found) == ["run0", "run2"]
-    assert (problem(found).kind, problem(found).facts["line"]) == ("history_damaged", 2)
-    assert str(path) in sentence(problem(found))
+    assert names(history) == ["run0", "run2"]
+    assert (problem(history).kind, problem(history).facts["line"]) == ("history_damaged", 2)
+    assert str(path) in sentence(problem(history))
     assert refused(path).kind == "history_damaged"
 
 
@@ -193,30 +193,30 @@ def test_a_line_of_a_newer_format_is_left_alone(path):
     newer = line(1).replace('"format": 1', '"format": 7').replace("kernel_us", "kernel_ns")
     with_lines(path, line(0), newer, line(2))
 
-    found = read(path)
+    history = read(path)
 
-    assert names(found) == ["run0", "run2"]
-    assert (problem(found).kind, problem(found).facts["found"]) == ("history_too_new", 7)
+    assert names(history) == ["run0", "run2"]
+    assert (problem(history).kind, problem(history).facts["found"]) == ("history_too_new", 7)
     assert refused(path).kind == "history_too_new"
 
 
 def test_both_sides_of_a_merge_conflict_are_read_and_nothing_is_written(path):
     with_lines(path, line(0), "<<<<<<< HEAD\n", line(1), "=======\n", line(2), ">>>>>>> topic\n")
 
-    found = read(path)
+    history = read(path)
 
-    assert names(found) == ["run0", "run1", "run2"]
-    assert (problem(found).kind, problem(found).facts["line"]) == ("history_conflicted", 2)
+    assert names(history) == ["run0", "run1", "run2"]
+    assert (problem(history).kind, problem(history).facts["line"]) == ("history_conflicted", 2)
     assert refused(path).kind == "history_conflicted"
 
 
 def test_a_line_of_another_device_is_left_out_and_nothing_is_written(path):
     with_lines(path, line(0), line(1, key="nvidia-a100"))
 
-    found = read(path)
+    history = read(path)
 
-    assert names(found) == ["run0"]
-    assert problem(found).facts["device"] == "nvidia-a100"
+    assert names(history) == ["run0"]
+    assert problem(history).facts["device"] == "nvidia-a100"
     assert refused(path).kind == "history_other_device"
 
 
@@ -298,10 +298,10 @@ def test_a_renamed_case_goes_on_under_its_new_name(path):
     renamed = accepted(4, figures("m=1"), renamed={"m=1": CASE})
     append_history(path.parent.parent, KEY, OP, renamed)
 
-    found = read(path)
+    history = read(path)
 
-    assert [[case.case for case in run.cases] for run in found.runs[:3]] == [["m=1"]] * 3
-    assert [case.case for case in found.runs[-1].cases] == ["m=1"]
+    assert [[case.case for case in run.cases] for run in history.runs[:3]] == [["m=1"]] * 3
+    assert [case.case for case in history.runs[-1].cases] == ["m=1"]
     assert [case.case for case in read(path, follow=False).runs[0].cases] == [CASE]
 
 
@@ -312,10 +312,10 @@ def test_a_case_renamed_twice_is_followed_through_both(tmp_path):
         accepted(2, figures("c"), renamed={"c": "b"}),
     ]
 
-    found = with_names_of_now(runs)
+    renamed = with_names_of_now(runs)
 
-    assert [run.cases[0].case for run in found] == ["c", "c", "c"]
-    assert found[0].epoch == Epoch("slower", ("c",))
+    assert [run.cases[0].case for run in renamed] == ["c", "c", "c"]
+    assert renamed[0].epoch == Epoch("slower", ("c",))
 
 
 def test_a_case_that_had_the_new_name_beside_the_old_one_was_another(tmp_path):

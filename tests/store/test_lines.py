@@ -57,27 +57,27 @@ def kept(run, *accepted, rows=(), epoch=None):
 
 
 def test_a_case_keeps_the_median_and_quartiles_of_its_block_medians():
-    (found,) = kept(run_of(case(compile_s=2.5, peak_bytes=1 << 20, flops=7, cache="warm"))).cases
+    (kept_case,) = kept(run_of(case(compile_s=2.5, peak_bytes=1 << 20, flops=7, cache="warm"))).cases
 
-    assert found.kernel_us == Spread(12.0, 11.0, 13.0)
-    assert found.reference_us == Spread(24.0, 22.0, 26.0)
-    assert (found.blocks, found.shift, found.span_us, found.rsd) == (5, -0.7, 13.0, 0.01)
-    assert (found.compile_s, found.peak_bytes, found.flops, found.cache) == (2.5, 1 << 20, 7, "warm")
+    assert kept_case.kernel_us == Spread(12.0, 11.0, 13.0)
+    assert kept_case.reference_us == Spread(24.0, 22.0, 26.0)
+    assert (kept_case.blocks, kept_case.shift, kept_case.span_us, kept_case.rsd) == (5, -0.7, 13.0, 0.01)
+    assert (kept_case.compile_s, kept_case.peak_bytes, kept_case.flops, kept_case.cache) == (2.5, 1 << 20, 7, "warm")
 
 
 def test_the_share_of_the_bandwidth_is_of_the_runs_own_copy():
-    (found,) = kept(run_of(case(bytes_moved=24_000_000))).cases
+    (kept_case,) = kept(run_of(case(bytes_moved=24_000_000))).cases
 
-    assert found.bandwidth_share == pytest.approx(24_000_000 / 12e-6 / 4000e9)
+    assert kept_case.bandwidth_share == pytest.approx(24_000_000 / 12e-6 / 4000e9)
     assert kept(run_of(case())).cases[0].bandwidth_share is None
 
 
 def test_blocks_that_were_measured_again_are_left_out():
     again = (*(block(i, 10.0) for i in range(4)), block(0, 99.0, process=1))
 
-    (found,) = kept(run_of(case(blocks=again))).cases
+    (kept_case,) = kept(run_of(case(blocks=again))).cases
 
-    assert (found.blocks, found.kernel_us.median_us) == (4, 10.0)
+    assert (kept_case.blocks, kept_case.kernel_us.median_us) == (4, 10.0)
 
 
 def test_only_accepted_cases_are_kept():
@@ -127,20 +127,20 @@ def test_an_accuracy_case_keeps_the_worst_of_its_checks_on_ordinary_values():
         AccuracyCase("n=1", "normal", "contiguous", 3, unchecked=Reason("x")),
     ]
 
-    (found,) = kept(run_of(case(), accuracy=checks)).accuracy
+    (kept_check,) = kept(run_of(case(), accuracy=checks)).accuracy
 
-    assert (found.case, found.checks) == ("n=1", 2)
-    assert found.errors == ErrorStats(8, max_abs=0.5, p99_abs=0.3, worst_index=(7,))
+    assert (kept_check.case, kept_check.checks) == ("n=1", 2)
+    assert kept_check.errors == ErrorStats(8, max_abs=0.5, p99_abs=0.3, worst_index=(7,))
 
 
 def test_the_line_says_who_made_it_where_and_what_was_renamed():
     planned = PlannedOp("softmax", renamed={"n=1": "m=1"}, renamed_from="smax")
 
-    found = kept(run_of(case(), planned=planned), epoch=Epoch("float32 sums", ("n=1",)))
+    line = kept(run_of(case(), planned=planned), epoch=Epoch("float32 sums", ("n=1",)))
 
-    assert (found.run, found.created, found.environment) == ("r1", "2026-01-01T00:00:00Z", environment())
-    assert (found.renamed, found.renamed_from) == ({"n=1": "m=1"}, "smax")
-    assert found.epoch == Epoch("float32 sums", ("n=1",))
+    assert (line.run, line.created, line.environment) == ("r1", "2026-01-01T00:00:00Z", environment())
+    assert (line.renamed, line.renamed_from) == ({"n=1": "m=1"}, "smax")
+    assert line.epoch == Epoch("float32 sums", ("n=1",))
 
 
 # --- boards -----------------------------------------------------------------------------------------------------------
@@ -154,8 +154,8 @@ def counted(*pairs, **changes):
     """Of a run with these cases and their verdicts: counts by board."""
     cases = tuple(each for each, _ in pairs)
     rows = [judgement(each.case, verdict) for each, verdict in pairs]
-    found = kept(run_of(*cases), *(case.case for case in cases), rows=rows, **changes)
-    return {board.board: (board.judged, board.inconclusive, board.suspects, board.overturned) for board in found.boards}
+    line = kept(run_of(*cases), *(case.case for case in cases), rows=rows, **changes)
+    return {board.board: (board.judged, board.inconclusive, board.suspects, board.overturned) for board in line.boards}
 
 
 def looks(name, *processes, board=None):
@@ -164,14 +164,14 @@ def looks(name, *processes, board=None):
 
 
 def test_a_board_is_told_what_its_first_looks_came_to():
-    found = counted(
+    counts = counted(
         (looks("a", 0, 0), Verdict.PASS),
         (looks("b", 0, 1, 2), Verdict.PASS),
         (looks("c", 0, 1), Verdict.REGRESSED),
         (looks("d", 0, 1), Verdict.INCONCLUSIVE),
     )
 
-    assert found == {"GPU-1": (4, 1, 2, 1)}
+    assert counts == {"GPU-1": (4, 1, 2, 1)}
 
 
 def test_each_board_of_a_run_has_counts_of_its_own_and_a_case_names_another_than_the_runs():
@@ -181,8 +181,8 @@ def test_each_board_of_a_run_has_counts_of_its_own_and_a_case_names_another_than
         "GPU-1": (1, 0, 0, 0),
         "GPU-2": (1, 0, 0, 0),
     }
-    found = kept(run_of(looks("a", 0), elsewhere), "a", "b")
-    assert [case.board for case in found.cases] == [None, "GPU-2"]
+    line = kept(run_of(looks("a", 0), elsewhere), "a", "b")
+    assert [case.board for case in line.cases] == [None, "GPU-2"]
 
 
 def test_what_time_ran_out_for_and_what_has_no_verdict_tell_of_no_board():

@@ -26,54 +26,54 @@ def relaxed(key, to=None, case=None):
 
 
 def test_an_earned_value_tightens():
-    found = limits({"tau": 0.012, "speedup": 1.4, "max_abs": 1e-3}, speedup=1.2).for_case("softmax", CASE)
+    limit = limits({"tau": 0.012, "speedup": 1.4, "max_abs": 1e-3}, speedup=1.2).for_case("softmax", CASE)
 
-    assert (found.speedup, found.max_abs) == (1.4, 1e-3)
-    assert (found.tau_at(2.0), found.tau_at(20.0), found.tau_at(100.0)) == (0.012, 0.012, 0.01)
+    assert (limit.speedup, limit.max_abs) == (1.4, 1e-3)
+    assert (limit.tau_at(2.0), limit.tau_at(20.0), limit.tau_at(100.0)) == (0.012, 0.012, 0.01)
 
 
 def test_an_earned_value_never_loosens_what_people_wrote():
     written = CaseThresholds(speedup=1.6, rsd=0.01)
-    found = limits({"tau": 0.2, "speedup": 1.4, "rsd": 0.04}, speedup=1.6, rsd=0.01).for_case("softmax", CASE)
+    limit = limits({"tau": 0.2, "speedup": 1.4, "rsd": 0.04}, speedup=1.6, rsd=0.01).for_case("softmax", CASE)
 
-    assert found == written
+    assert limit == written
 
 
 def test_a_relaxed_entry_loosens_what_was_earned_and_written():
-    found = limits({"tau": 0.005}, [relaxed("tau", 0.03)]).for_case("softmax", CASE)
+    limit = limits({"tau": 0.005}, [relaxed("tau", 0.03)]).for_case("softmax", CASE)
 
-    assert (found.tau_at(2.0), found.tau_at(100.0)) == (0.03, 0.03)
+    assert (limit.tau_at(2.0), limit.tau_at(100.0)) == (0.03, 0.03)
 
 
 def test_a_relaxed_entry_without_a_value_goes_back_to_what_people_wrote():
-    found = limits({"tau": 0.005, "speedup": 1.5}, [relaxed("tau"), relaxed("speedup")]).for_case("softmax", CASE)
+    limit = limits({"tau": 0.005, "speedup": 1.5}, [relaxed("tau"), relaxed("speedup")]).for_case("softmax", CASE)
 
-    assert found == CaseThresholds()
+    assert limit == CaseThresholds()
 
 
 def test_a_relaxed_entry_is_about_the_cases_that_fit_it():
-    found = limits({}, [relaxed("rsd", 0.2, "rows=8,*")])
+    limit = limits({}, [relaxed("rsd", 0.2, "rows=8,*")])
 
-    assert found.for_case("softmax", CASE).rsd == 0.05
-    assert found.for_case("softmax", "rows=8,dtype=float16").rsd == 0.2
+    assert limit.for_case("softmax", CASE).rsd == 0.05
+    assert limit.for_case("softmax", "rows=8,dtype=float16").rsd == 0.2
 
 
 def test_the_command_line_holds_above_all():
-    found = limits({"tau": 0.005}, [relaxed("tau", 0.03)], {"tau": 0.02, "alpha": 0.05})
+    limit = limits({"tau": 0.005}, [relaxed("tau", 0.03)], {"tau": 0.02, "alpha": 0.05})
 
-    assert found.for_case("softmax", CASE).tau_at(100.0) == 0.02
-    assert found.for_case("matmul", CASE).tau_at(1.0) == 0.02
-    assert found.alpha == 0.05
+    assert limit.for_case("softmax", CASE).tau_at(100.0) == 0.02
+    assert limit.for_case("matmul", CASE).tau_at(1.0) == 0.02
+    assert limit.alpha == 0.05
 
 
 def test_an_expected_slow_down_widens_what_was_earned_too():
     written = limits({"tau": 0.005, "speedup": 1.5})
     entry = Expected("softmax", CASE, 0.06, "agreed", "2027-01-31")
     own = replace(written.ops.get("softmax", OpThresholds(written.default)), expected=(entry,))
-    found = replace(written, ops={"softmax": own}, excusing=0).for_case("softmax", CASE)
+    limit = replace(written, ops={"softmax": own}, excusing=0).for_case("softmax", CASE)
 
-    assert found.tau_at(100.0) == 0.06
-    assert found.speedup == pytest.approx(1.5 / 1.06)
+    assert limit.tau_at(100.0) == 0.06
+    assert limit.speedup == pytest.approx(1.5 / 1.06)
 
 
 @pytest.mark.parametrize(("day", "holds"), [("2027-01-31", True), ("2027-02-01", False), ("2020-01-01", True)])

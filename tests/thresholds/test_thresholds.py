@@ -146,9 +146,9 @@ def test_every_gate_can_be_set_for_all_for_an_op_and_for_a_case(tmp_path):
         "cases:\n  rows=1:\n    registers: 0 %\n    peak_memory: 3 %\n    max_abs: 0\n",
     )
 
-    found = thresholds.for_case("softmax", "rows=1")
+    limits = thresholds.for_case("softmax", "rows=1")
 
-    assert [getattr(found, gate) for gate in GATES] == [
+    assert [getattr(limits, gate) for gate in GATES] == [
         *(0.0, 0.05, 0.0, 0.2, 8.0, 0.03),
         *(pytest.approx(0.805), 20.0, 1e-4, 2e-4, 1.5e-3, 0.0),
     ]
@@ -172,11 +172,13 @@ def test_every_gate_can_be_set_for_all_for_an_op_and_for_a_case(tmp_path):
     ],
 )
 def test_where_a_value_comes_from_is_known(tmp_path, files, layers, origin):
-    found = replace(_load(tmp_path, **files), folder="thresholds", **layers).origin(
+    origin_found = replace(_load(tmp_path, **files), folder="thresholds", **layers).origin(
         "op", "rows=1", "max_abs", "nvidia-h200"
     )
 
-    assert found == (origin if origin.startswith("--") else f"thresholds/{origin}{'' if '.' in origin else '.yaml'}")
+    assert origin_found == (
+        origin if origin.startswith("--") else f"thresholds/{origin}{'' if '.' in origin else '.yaml'}"
+    )
 
 
 def test_an_allowed_slow_down_lowers_every_target_of_speed_and_no_other_limit():
@@ -279,15 +281,15 @@ def test_a_change_brings_its_own_entries_and_nothing_else(tmp_path):
     theirs = _load(change, softmax="tau:\n  0: 50 %\nrsd: 7 %\n" + _listed(asked, kept), matmul=_listed(asked))
     entries = [entry for op in ("matmul", "softmax") for entry in theirs.expected(op)]
 
-    found = ours.with_change(entries)
+    changed = ours.with_change(entries)
 
-    assert found.for_case("softmax", "c=1") == CaseThresholds(rsd=0.06)
-    assert [entry.case for entry in found.ops["softmax"].expected] == ["c=1", "a=1"]
-    assert [entry.case for entry in found.ops["softmax"].dropped] == ["b=1"]
-    assert [entry.line for entry in found.expected("softmax", "a=1")] == [6]
-    assert found.expected("softmax", "b=1")[0].case == "b=1"
-    assert found.expected("matmul", "c=1")
-    assert found.default == ours.default
+    assert changed.for_case("softmax", "c=1") == CaseThresholds(rsd=0.06)
+    assert [entry.case for entry in changed.ops["softmax"].expected] == ["c=1", "a=1"]
+    assert [entry.case for entry in changed.ops["softmax"].dropped] == ["b=1"]
+    assert [entry.line for entry in changed.expected("softmax", "a=1")] == [6]
+    assert changed.expected("softmax", "b=1")[0].case == "b=1"
+    assert changed.expected("matmul", "c=1")
+    assert changed.default == ours.default
 
 
 @pytest.mark.parametrize(
@@ -295,10 +297,10 @@ def test_a_change_brings_its_own_entries_and_nothing_else(tmp_path):
     [(0.0401, "4.5 %"), (0.045, "4.5 %"), (0.0999, "10 %"), (0.1001, "11 %"), (1.0, "100 %"), (2.31, "240 %")],
 )
 def test_a_suggested_entry_rounds_up_as_far_as_its_size_asks_for(up_to, written):
-    found = suggest_expected(Thresholds(), "softmax", "rows=1", up_to, date(2026, 5, 1))
+    entry = suggest_expected(Thresholds(), "softmax", "rows=1", up_to, date(2026, 5, 1))
 
-    assert f"up_to: {written}, " in found.line
-    assert found.file == "thresholds/softmax.yaml"
+    assert f"up_to: {written}, " in entry.line
+    assert entry.file == "thresholds/softmax.yaml"
 
 
 # --- files that are no thresholds -------------------------------------------------------------------------------------

@@ -236,7 +236,7 @@ def test_a_process_that_flees_from_its_session_ends_with_its_group(own, by):
     worker = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
     with worker.stdout:
         worker.stdout.readline()  # the daemon's number
-    group = {pid for pid, found in groups() if found == worker.pid}
+    group = {pid for pid, group_id in groups() if group_id == worker.pid}
 
     os.killpg(worker.pid, signal.SIGKILL)
     worker.wait()

@@ -27,9 +27,9 @@ def package(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def variables(package):
-    found = begin(package)
-    yield found
-    end(found)
+    server = begin(package)
+    yield server
+    end(server)
 
 
 def end(variables):

@@ -28,10 +28,10 @@ def block(index, process=0):
 
 
 def gathered(start, *messages):
-    found = Gathered(start)
+    gathered_op = Gathered(start)
     for message in messages:
-        found.hear(message)
-    return found
+        gathered_op.hear(message)
+    return gathered_op
 
 
 def first_look():
@@ -51,15 +51,15 @@ def first_look():
 
 
 def test_all_that_a_worker_said_is_the_record_of_its_op():
-    found = first_look()
-    op = found.op_run()
+    gathered_op = first_look()
+    op = gathered_op.op_run()
 
     assert (op.op, op.tuned, op.verify_s, op.measure_s) == ("relu", "abc", 1.0, 2.0)
     assert [case.case for case in op.accuracy] == [CASE]
     (case,) = op.performance
     assert case.blocks == (block(0), block(1))
     assert (case.suspicion, case.compile_s) == ((SUSPICION,), 1.5)
-    assert found.limits == Limits(4000.0)
+    assert gathered_op.limits == Limits(4000.0)
     assert op.failure is None
 
 
@@ -132,11 +132,11 @@ LOST = Reason("base_raised", {"case": CASE})
 
 def test_a_base_that_fails_while_it_is_timed_is_told_when_the_case_ends():
     failed = BaseArm(same=False, duelled=True, failure=LOST)
-    found = gathered(
+    gathered_op = gathered(
         OpRun("relu"), Prepared(PerformanceCase(CASE, base=BASE)), Finished(PerformanceCase(CASE, base=failed))
     )
 
-    assert found.op_run().performance[0].base == failed
+    assert gathered_op.op_run().performance[0].base == failed
 
 
 @pytest.mark.parametrize(

@@ -40,10 +40,10 @@ def numpy_layouts():
 
 @pytest.mark.parametrize("array", [*numpy_layouts()], ids=lambda array: f"{array.dtype}{array.shape}{array.strides}")
 def test_an_array_arrives_with_values_and_layout(array, arena):
-    (found,), _ = hand_over(arena, NumpyArrays(), array)
+    (received,), _ = hand_over(arena, NumpyArrays(), array)
 
-    assert np.array_equal(found, array)
-    assert (found.strides, found.dtype) == (array.strides, array.dtype)
+    assert np.array_equal(received, array)
+    assert (received.strides, received.dtype) == (array.strides, array.dtype)
 
 
 @pytest.mark.torch
@@ -62,9 +62,9 @@ def test_a_tensor_arrives_with_values_and_layout(arena):
         torch.ones(4, dtype=torch.float8_e4m3fn),
         torch.tensor(3.0),
     ]
-    found, _ = hand_over(arena, TorchArrays("cpu"), *layouts)
+    received, _ = hand_over(arena, TorchArrays("cpu"), *layouts)
 
-    for got, sent in zip(found, layouts, strict=True):
+    for got, sent in zip(received, layouts, strict=True):
         assert (got.shape, got.stride(), got.dtype) == (sent.shape, sent.stride(), sent.dtype)
         assert torch.equal(got.float(), sent.float())
 
@@ -83,8 +83,8 @@ def test_what_the_other_process_writes_is_taken_back_around_the_array_too(arena)
     room = np.zeros(8)
     inner = room[2:6]
 
-    (found,), lender = hand_over(arena, NumpyArrays(), inner)
-    found += 1.0
+    (received,), lender = hand_over(arena, NumpyArrays(), inner)
+    received += 1.0
     arena.part(lender.lent[0].place, 8)[:] = np.float64(9.0).tobytes()
     lender.take_back()
 

@@ -132,9 +132,9 @@ def renamed(op, text):
 def test_a_suite_may_say_what_it_was_called_before(op):
     renamed(op, "renamed={{'rows=1': 'n=1'}}, renamed_from='older'")
 
-    found = op.load().performance
+    suite = op.load().performance
 
-    assert (found.renamed, found.renamed_from) == ({"rows=1": "n=1"}, "older")
+    assert (suite.renamed, suite.renamed_from) == ({"rows=1": "n=1"}, "older")
 
 
 @pytest.mark.parametrize(

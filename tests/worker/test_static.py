@@ -28,13 +28,13 @@ CASES = '{"n": 4096}, {"n": 100}, {"n": 7}'
 def test_every_case_of_the_projects_ops_is_captured_and_compiles(target, tmp_path):
     cases = {op: static["cases"] for op, static in compiled(run(KERNELS, OPS, target, tmp_path)).items()}
 
-    assert {op: len(found) for op, found in cases.items()} == {
+    assert {op: len(captured) for op, captured in cases.items()} == {
         "broadcast": 10,
         "softmax": 7,
         "matmul": 8,
     }
-    for found in cases.values():
-        for case in found:
+    for captured in cases.values():
+        for case in captured:
             assert case["failure"] is None
             assert case["identity"]["unknown"] is None
             assert len(case["identity"]["launches"]) == len(case["binaries"]) == 1
@@ -66,12 +66,12 @@ def said(tmp_path_factory):
 
 
 def test_every_op_is_answered_whatever_its_neighbours_do(said):
-    found = compiled(said)
+    statics = compiled(said)
 
-    assert [op for op, static in found.items() if static["failure"]] == ["leaving", "unimportable", "without_cases"]
-    assert found["unimportable"]["failure"]["facts"]["message"] == "No module named 'no_such_module'"
-    assert found["without_cases"]["failure"]["kind"] == "no_cases"
-    assert all(static["target"] == "sm_80" for static in found.values())
+    assert [op for op, static in statics.items() if static["failure"]] == ["leaving", "unimportable", "without_cases"]
+    assert statics["unimportable"]["failure"]["facts"]["message"] == "No module named 'no_such_module'"
+    assert statics["without_cases"]["failure"]["kind"] == "no_cases"
+    assert all(static["target"] == "sm_80" for static in statics.values())
 
 
 def test_one_case_that_cannot_be_captured_costs_no_other(said):
@@ -85,8 +85,8 @@ def test_one_case_that_cannot_be_captured_costs_no_other(said):
 
 
 def test_modules_of_the_same_name_are_each_ops_own(said):
-    found = compiled(said)
-    doubling, tripling, plain = (found[op]["cases"][0]["identity"] for op in ("doubling", "tripling", "sound"))
+    statics = compiled(said)
+    doubling, tripling, plain = (statics[op]["cases"][0]["identity"] for op in ("doubling", "tripling", "sound"))
 
     assert doubling["launches"] == plain["launches"]
     assert tripling["launches"][0]["artefact"] != doubling["launches"][0]["artefact"]
@@ -119,22 +119,22 @@ BY_REGISTERS = HEADER + edited(
 def test_without_the_disassembler_figures_are_missing_and_said_to_be(tmp_path):
     write(tmp_path, "sound", SCALE)
     write(tmp_path, "by_registers", BY_REGISTERS)
-    found = compiled(run(tmp_path, ["sound", "by_registers"], "sm_90", tmp_path / "cache", program=TOOLLESS))
+    statics = compiled(run(tmp_path, ["sound", "by_registers"], "sm_90", tmp_path / "cache", program=TOOLLESS))
 
-    missing = found["sound"]["unavailable"]
+    missing = statics["sound"]["unavailable"]
     assert sentence(Reason(missing["kind"], missing["facts"])) == (
         "The programs cuobjdump, nvdisasm are not beside Triton, so registers, spills and occupancy and instructions "
         "of compiled kernels are not known: put them on PATH, or install a Triton that bundles them."
     )
-    (case,) = found["sound"]["cases"]
+    (case,) = statics["sound"]["cases"]
     (binary,) = case["binaries"]
     assert case["identity"]["unknown"] is None
     assert [binary[name] for name in ("registers", "spill_bytes", "instructions", "occupancy")] == [None] * 4
     assert (binary["shared_bytes"], binary["warps"], binary["mix"]) == (0, 4, {})
     # A wrapper that launches by what the compiler made of its kernel cannot be followed then.
-    (case,) = found["by_registers"]["cases"]
-    found = case["identity"]["unknown"]
-    assert found["facts"].get("what") == "registers of a compiled kernel without cuobjdump", found
+    (case,) = statics["by_registers"]["cases"]
+    statics = case["identity"]["unknown"]
+    assert statics["facts"].get("what") == "registers of a compiled kernel without cuobjdump", statics
 
 
 def test_a_machine_without_triton_is_told_so(tmp_path):

@@ -20,9 +20,9 @@ from tests.extensions.lowprec.storage_examples import E4M3, E5M2, changed, line,
 
 
 def test_a_family_holds_all_ways_of_storing_one_tensor():
-    found = families(sound())
+    tensors = families(sound())
 
-    assert {family: len(each) for family, each in found.items()} == {"stored=a": 6, "stored=b": 6}
+    assert {family: len(each) for family, each in tensors.items()} == {"stored=a": 6, "stored=b": 6}
 
 
 # --- accepted runs ---
@@ -42,11 +42,11 @@ def test_the_divergence_is_from_the_newest_accepted_run():
 
 
 def test_the_divergence_of_known_histograms_is_the_one_worked_out_by_hand():
-    found, accepted = ErrorHistogram(10, (300, 100)), ErrorHistogram(10, (100, 300))
+    histogram, accepted = ErrorHistogram(10, (300, 100)), ErrorHistogram(10, (100, 300))
     total = 400 + SMOOTHING * BINS
     p, q = (300 + SMOOTHING) / total, (100 + SMOOTHING) / total
 
-    assert divergence(found, accepted) == pytest.approx(p * math.log(p / q) + q * math.log(q / p), rel=1e-12)
+    assert divergence(histogram, accepted) == pytest.approx(p * math.log(p / q) + q * math.log(q / p), rel=1e-12)
 
 
 # --- causes ---
@@ -63,26 +63,26 @@ def before(tensor):
 
 
 def test_a_scale_that_clips_is_too_small():
-    found = one(normal(), shrink=0.3)
+    tensor = one(normal(), shrink=0.3)
 
-    assert found.clip_ratio > 0.01
-    assert find_cause(found) is AdviceCause.SCALE_SMALL
+    assert tensor.clip_ratio > 0.01
+    assert find_cause(tensor) is AdviceCause.SCALE_SMALL
 
 
 def test_few_channels_of_extreme_scale_are_named_before_what_they_clip():
     # A scale that suits all other channels: the extreme ones are clipped, and nothing else.
-    found = one(with_outliers(), shrink=1 / 25)
+    tensor = one(with_outliers(), shrink=1 / 25)
 
-    assert found.channels.axis == 1 and found.channels.extreme == 3
-    assert 0.001 < found.clip_ratio <= 3 / 256
-    assert find_cause(found) is AdviceCause.CHANNELS
+    assert tensor.channels.axis == 1 and tensor.channels.extreme == 3
+    assert 0.001 < tensor.clip_ratio <= 3 / 256
+    assert find_cause(tensor) is AdviceCause.CHANNELS
 
 
 def test_a_scale_that_makes_zeros_of_small_values_is_too_large():
-    found = one(normal(), shrink=3000.0)
+    tensor = one(normal(), shrink=3000.0)
 
-    assert found.lost_ratio > 0.01 and found.clip_ratio == 0
-    assert find_cause(found) is AdviceCause.SCALE_LARGE
+    assert tensor.lost_ratio > 0.01 and tensor.clip_ratio == 0
+    assert find_cause(tensor) is AdviceCause.SCALE_LARGE
 
 
 def test_a_tail_that_drifts_while_the_mean_is_steady_is_told():

@@ -29,15 +29,15 @@ def figures(tensor):
 
 
 def test_errors_are_those_of_values_times_scale():
-    found = figures(held([[1.0, 2.0], [4.0, -8.0]], [[1.0, 1.0], [2.0, -4.0]], 2.0))
+    tensor = figures(held([[1.0, 2.0], [4.0, -8.0]], [[1.0, 1.0], [2.0, -4.0]], 2.0))
 
-    assert found.errors.max_abs == 1.0
-    assert found.errors.mean_abs == 0.25
-    assert found.errors.mean_rel == 0.25
-    assert found.errors.worst_index == (0, 0)
-    assert found.scale.least == found.scale.most == 2.0
-    assert found.amax.median == 8.0
-    assert found.load.most == 8.0 / (2 * 448)
+    assert tensor.errors.max_abs == 1.0
+    assert tensor.errors.mean_abs == 0.25
+    assert tensor.errors.mean_rel == 0.25
+    assert tensor.errors.worst_index == (0, 0)
+    assert tensor.scale.least == tensor.scale.most == 2.0
+    assert tensor.amax.median == 8.0
+    assert tensor.load.most == 8.0 / (2 * 448)
 
 
 @pytest.mark.parametrize(("dtype", "bits"), [(E4M3, 3), (E5M2, 2)])
@@ -48,25 +48,25 @@ def test_the_mean_relative_error_of_a_float_format_is_that_of_its_mantissa(dtype
     to 2 with a logarithm that is uniform is 1 / (2 ln 2).
     """
     x = np.exp2(np.random.default_rng(0).uniform(-3, 3, (400, 400)))
-    found = one(x, dtype)
+    tensor = one(x, dtype)
 
     expected = 2.0**-bits / 4 / (2 * np.log(2))
-    assert found.errors.mean_rel == pytest.approx(expected, rel=0.02)
+    assert tensor.errors.mean_rel == pytest.approx(expected, rel=0.02)
 
 
 def test_the_clip_ratio_is_the_share_beyond_scale_times_the_largest():
     x = np.linspace(-1, 1, 20_001).reshape(3, 6667)
-    found = one(x, shrink=0.75)
+    tensor = one(x, shrink=0.75)
 
-    assert found.clip_ratio == pytest.approx(0.25, abs=1e-3)
-    assert found.load.most == pytest.approx(1 / 0.75, rel=1e-5)
-    assert found.errors.max_abs == pytest.approx(0.25, abs=1e-3)
+    assert tensor.clip_ratio == pytest.approx(0.25, abs=1e-3)
+    assert tensor.load.most == pytest.approx(1 / 0.75, rel=1e-5)
+    assert tensor.errors.max_abs == pytest.approx(0.25, abs=1e-3)
 
 
 def test_values_that_became_zero_are_counted_but_not_zeros():
-    found = figures(held([[0.0, 1e-9, 1.0, 2.0, 3.0]], [[0.0, 0.0, 1.0, 2.0, 3.0]]))
+    tensor = figures(held([[0.0, 1e-9, 1.0, 2.0, 3.0]], [[0.0, 0.0, 1.0, 2.0, 3.0]]))
 
-    assert found.lost_ratio == 0.25
+    assert tensor.lost_ratio == 0.25
 
 
 def test_every_group_has_its_amax_also_the_last_one_that_is_narrower():
@@ -81,21 +81,21 @@ def test_every_group_has_its_amax_also_the_last_one_that_is_narrower():
 def test_each_value_is_held_against_the_scale_of_its_own_group():
     original = np.array([[1.0, 2.0, 30.0, 40.0, 500.0]])
     scale = np.array([[1.0, 10.0, 100.0]])
-    found = figures(held(original, [[1.0, 2.0, 3.0, 4.0, 5.0]], scale, (1, 2)))
+    tensor = figures(held(original, [[1.0, 2.0, 3.0, 4.0, 5.0]], scale, (1, 2)))
 
-    assert found.errors.max_abs == 0
-    assert found.groups == 3
-    assert (found.scale.least, found.scale.median, found.scale.most) == (1.0, 10.0, 100.0)
-    assert (found.amax.least, found.amax.median, found.amax.most) == (2.0, 40.0, 500.0)
+    assert tensor.errors.max_abs == 0
+    assert tensor.groups == 3
+    assert (tensor.scale.least, tensor.scale.median, tensor.scale.most) == (1.0, 10.0, 100.0)
+    assert (tensor.amax.least, tensor.amax.median, tensor.amax.most) == (2.0, 40.0, 500.0)
 
 
 def test_the_axis_whose_slices_differ_most_is_the_one_of_the_channels():
     x = np.ones((16, 64))
     x[:, 5] = 40.0
 
-    found = channels(x)
+    extremes = channels(x)
 
-    assert (found.axis, found.count, found.extreme, found.ratio) == (1, 64, 1, 40.0)
+    assert (extremes.axis, extremes.count, extremes.extreme, extremes.ratio) == (1, 64, 1, 40.0)
     assert channels(x.T).axis == 0
 
 

@@ -21,8 +21,8 @@ def rows(op, limits=LIMITS):
     return {row.case: row for row in storage.judge_stored(op, "nvidia-h200", limits)}
 
 
-def case(name, found):
-    return next(each for each in found if name in each.case)
+def case(name, judged):
+    return next(each for each in judged if name in each.case)
 
 
 def test_by_default_three_hundredths_of_error_and_two_per_cent_of_clipping_are_allowed():
@@ -68,9 +68,9 @@ def test_advice_names_the_way_that_was_measured_to_keep_the_limits():
 
 def test_where_nothing_measured_is_good_enough_the_least_is_named():
     limits = Thresholds(CaseThresholds(stored_p99=1e-6))
-    found = rows(OpRun("op", stored=sound()), limits)
+    judgements = rows(OpRun("op", stored=sound()), limits)
 
-    assert {row.reasons[1].kind for row in found.values()} == {"stored_advice_none"}
+    assert {row.reasons[1].kind for row in judgements.values()} == {"stored_advice_none"}
 
 
 # --- the op as a whole ------------------------------------------------------------------------------------------------

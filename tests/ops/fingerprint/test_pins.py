@@ -15,9 +15,9 @@ def changes(tmp_path):
             path.parent.mkdir(parents=True, exist_ok=True)
             if text is not None:
                 path.write_text(text)
-        found = pins_changed(tmp_path / "head", tmp_path / "base")
-        assert all(each.startswith(f"{name}: ") for each in found)
-        return tuple(each.removeprefix(f"{name}: ") for each in found)
+        pins = pins_changed(tmp_path / "head", tmp_path / "base")
+        assert all(each.startswith(f"{name}: ") for each in pins)
+        return tuple(each.removeprefix(f"{name}: ") for each in pins)
 
     return changes
 

@@ -13,18 +13,18 @@ from perfci.ops.fingerprint.tree import Tree
 OP = "kernels/softmax/softmax_triton.py"
 
 
-def others(found) -> set[str]:
+def others(fingerprint) -> set[str]:
     """The files but the op's one."""
-    return found.files.keys() - {OP}
+    return fingerprint.files.keys() - {OP}
 
 
-def refused(found, kind: str, **facts: object) -> None:
+def refused(fingerprint, kind: str, **facts: object) -> None:
     """Opaque for this reason, with a sentence that has all its facts."""
-    assert found.opaque is not None
-    assert found.opaque.kind == kind
+    assert fingerprint.opaque is not None
+    assert fingerprint.opaque.kind == kind
     assert kind in catalogue()
-    assert " - " not in sentence(found.opaque)
-    assert {name: found.opaque.facts[name] for name in facts} == facts
+    assert " - " not in sentence(fingerprint.opaque)
+    assert {name: fingerprint.opaque.facts[name] for name in facts} == facts
 
 
 # --- the op's files -----------------------------------------------------------------------------------------------
@@ -153,10 +153,10 @@ def test_what_the_op_imports_counts(write, take, statement, files):
         }
     )
 
-    found = take()
+    fingerprint = take()
 
-    assert found.opaque is None
-    assert others(found) == files
+    assert fingerprint.opaque is None
+    assert others(fingerprint) == files
 
 
 @pytest.mark.parametrize(
@@ -195,10 +195,10 @@ def test_perfci_itself_is_no_part_of_an_op(write, take):
     """Both revisions are looked at by one perfci, also in its repository."""
     write({OP: "import perfci", "perfci/__init__.py": "import perfci.secret", "perfci/secret.py": "exec(input())"})
 
-    found = take()
+    fingerprint = take()
 
-    assert others(found) == set()
-    assert found.opaque is None
+    assert others(fingerprint) == set()
+    assert fingerprint.opaque is None
 
 
 @pytest.mark.parametrize(
@@ -313,11 +313,11 @@ def f():
 def test_code_that_chooses_what_it_loads_is_opaque(write, take, code, what):
     write({OP: code})
 
-    found = take()
+    fingerprint = take()
 
-    refused(found, "imports_unknown", file=OP, line=3)
-    assert str(found.opaque.facts["what"]).startswith(what)
-    assert not found.same_as(found)
+    refused(fingerprint, "imports_unknown", file=OP, line=3)
+    assert str(fingerprint.opaque.facts["what"]).startswith(what)
+    assert not fingerprint.same_as(fingerprint)
 
 
 @pytest.mark.parametrize(
@@ -331,10 +331,10 @@ def test_code_that_chooses_what_it_loads_is_opaque(write, take, code, what):
 def test_code_that_brings_compiled_code_is_opaque(write, take, code, what):
     write({OP: code})
 
-    found = take()
+    fingerprint = take()
 
-    refused(found, "native_unknown", file=OP, line=3)
-    assert str(found.opaque.facts["what"]).startswith(what)
+    refused(fingerprint, "native_unknown", file=OP, line=3)
+    assert str(fingerprint.opaque.facts["what"]).startswith(what)
 
 
 @pytest.mark.parametrize(
@@ -354,10 +354,10 @@ def test_code_that_brings_compiled_code_is_opaque(write, take, code, what):
 def test_ordinary_code_is_not_opaque(write, take, code):
     write({OP: code})
 
-    found = take()
+    fingerprint = take()
 
-    assert found.opaque is None
-    assert found.same_as(found)
+    assert fingerprint.opaque is None
+    assert fingerprint.same_as(fingerprint)
 
 
 @pytest.mark.parametrize("name", ["_fast.cpython-311-x86_64-linux-gnu.so", "_fast.abi3.so", "_fast.so", "_fast.pyc"])
@@ -365,10 +365,10 @@ def test_ordinary_code_is_not_opaque(write, take, code):
 def test_a_compiled_module_is_opaque_and_counts(write, take, name, folder):
     write({OP: "import _fast", f"{folder}/{name}": "binary"})
 
-    found = take()
+    fingerprint = take()
 
-    refused(found, "module_compiled", file=f"{folder}/{name}")
-    assert f"{folder}/{name}" in found.files
+    refused(fingerprint, "module_compiled", file=f"{folder}/{name}")
+    assert f"{folder}/{name}" in fingerprint.files
 
 
 def test_a_file_that_is_no_python_is_opaque(write, take, tmp_path):
@@ -421,8 +421,8 @@ def test_a_tree_reads_what_ops_share_once(write, tmp_path, monkeypatch):
         Path, "read_bytes", lambda path, inner=Path.read_bytes: (read.append(path.name), inner(path))[1]
     )
 
-    found = [tree.fingerprint(f"op{number}") for number in range(20)]
+    fingerprints = [tree.fingerprint(f"op{number}") for number in range(20)]
 
-    assert found[0] == first
-    assert len({each.digest for each in found}) == 20
+    assert fingerprints[0] == first
+    assert len({each.digest for each in fingerprints}) == 20
     assert sorted(read) == sorted(f"op{number}_triton.py" for number in range(1, 20))

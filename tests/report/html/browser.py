@@ -93,9 +93,9 @@ class Browser:
 
     def js(self, expression):
         """The value of an expression in the page."""
-        found = self("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
-        assert "exceptionDetails" not in found, found
-        return found["result"].get("value")
+        answer = self("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in answer, answer
+        return answer["result"].get("value")
 
     def key(self, name, text=""):
         """Press and release a key."""

@@ -126,6 +126,6 @@ def read_page():
 
 @pytest.fixture(scope="session")
 def browser(tmp_path_factory):
-    found = Browser(tmp_path_factory.mktemp("chromium"))
-    yield found
-    found.close()
+    browser = Browser(tmp_path_factory.mktemp("chromium"))
+    yield browser
+    browser.close()

@@ -34,18 +34,18 @@ def shown(browser, page):
     [("-change", sorted), ("speedup", sorted)],
 )
 def test_the_address_sorts_by_a_column_of_numbers_and_what_has_none_comes_last(shown, sort, numbers):
-    found = shown("full", f"#sort={sort}")
+    page = shown("full", f"#sort={sort}")
     column = sort.strip("-")
-    place = found.js(
+    place = page.js(
         f"[...document.querySelectorAll('#table > thead th')].findIndex((th) => th.dataset.sort === '{column}')"
     )
-    values = found.js(f"{ROWS}.map((body) => body.rows[0].cells[{place}].dataset.n ?? null)")
+    values = page.js(f"{ROWS}.map((body) => body.rows[0].cells[{place}].dataset.n ?? null)")
 
     known = [float(value) for value in values if value is not None]
     assert known == numbers(known, reverse=sort.startswith("-"))
     assert values[len(known) :] == [None] * (len(values) - len(known))
     assert len(known) > 5
-    sorts = found.js("[...document.querySelectorAll('#table [aria-sort]')].map((th) => [th.dataset.sort, th.ariaSort])")
+    sorts = page.js("[...document.querySelectorAll('#table [aria-sort]')].map((th) => [th.dataset.sort, th.ariaSort])")
     assert sorts == [[column, "descending" if sort.startswith("-") else "ascending"]]
 
 
@@ -58,16 +58,16 @@ def test_the_address_filters_by_verdict_op_and_text(shown):
 
 
 def test_typing_filters_and_is_remembered_in_the_address(shown):
-    found = shown("full")
-    found.js("document.getElementById('find').focus()")
-    found.write("bias_relu")
+    page = shown("full")
+    page.js("document.getElementById('find').focus()")
+    page.write("bias_relu")
 
-    assert keys(found) == ["bias_relu/whole op"]
-    assert found.js("location.hash") == "#q=bias_relu"
-    assert found.js("document.getElementById('count').textContent") == "1 of 25 rows"
-    found.js("document.getElementById('clear').click()")
-    assert len(keys(found)) == 25
-    assert found.js("location.hash") == ""
+    assert keys(page) == ["bias_relu/whole op"]
+    assert page.js("location.hash") == "#q=bias_relu"
+    assert page.js("document.getElementById('count').textContent") == "1 of 25 rows"
+    page.js("document.getElementById('clear').click()")
+    assert len(keys(page)) == 25
+    assert page.js("location.hash") == ""
 
 
 def focused(browser):
@@ -75,52 +75,52 @@ def focused(browser):
 
 
 def test_everything_can_be_done_with_the_keyboard(shown):
-    found = shown("full")
+    page = shown("full")
     stops = []
     for _ in range(60):
-        found.key("Tab")
-        stops.append(focused(found))
+        page.key("Tab")
+        stops.append(focused(page))
         if stops[-1].startswith("opener"):
             break
     assert stops[0] == "skip Skip to the cases"
     assert "chip fails REGRESSED 1" in stops
     assert stops.index("reason") > stops.index("verdict") > stops.index("chip ok PASS 14")
-    assert found.js("getComputedStyle(document.activeElement).outlineStyle") != "none"
+    assert page.js("getComputedStyle(document.activeElement).outlineStyle") != "none"
 
     for key, expected in (("Enter", "true"), (" ", "false"), (" ", "true")):
-        found.key(key)
-        assert found.js("document.activeElement.ariaExpanded") == expected
-    assert found.js("document.activeElement.closest('tbody').querySelector('.more').getClientRects().length") > 0
+        page.key(key)
+        assert page.js("document.activeElement.ariaExpanded") == expected
+    assert page.js("document.activeElement.closest('tbody').querySelector('.more').getClientRects().length") > 0
 
 
 def test_long_suites_are_folded_until_they_are_asked_for(shown):
-    found = shown("large")
-    folded = len(keys(found))
-    found.js("document.getElementById('unfold').click()")
+    page = shown("large")
+    folded = len(keys(page))
+    page.js("document.getElementById('unfold').click()")
 
-    assert (folded, len(keys(found))) == (50, 200)
-    assert found.js("document.getElementById('unfold').hidden")
+    assert (folded, len(keys(page))) == (50, 200)
+    assert page.js("document.getElementById('unfold').hidden")
 
 
 def test_without_javascript_it_is_a_plain_table_with_the_pictures_of_what_fails(shown):
-    found = shown("full", script=False)
-    found("Emulation.setScriptExecutionDisabled", value=False)  # scripts of the page stay off, ours may look
+    page = shown("full", script=False)
+    page("Emulation.setScriptExecutionDisabled", value=False)  # scripts of the page stay off, ours may look
 
-    assert len(keys(found)) == 25
-    assert found.js("document.getElementById('filters').getClientRects().length") == 0
-    assert found.js("document.querySelectorAll('#table button').length") == 0
-    found.js("document.querySelectorAll('#table > tbody.fails .more > td > details').forEach((one) => one.open = true)")
-    assert found.js(f"document.querySelector('tbody[data-key=\"{SLOW}\"] img').getBoundingClientRect().height") > 200
+    assert len(keys(page)) == 25
+    assert page.js("document.getElementById('filters').getClientRects().length") == 0
+    assert page.js("document.querySelectorAll('#table button').length") == 0
+    page.js("document.querySelectorAll('#table > tbody.fails .more > td > details').forEach((one) => one.open = true)")
+    assert page.js(f"document.querySelector('tbody[data-key=\"{SLOW}\"] img').getBoundingClientRect().height") > 200
 
 
 @pytest.mark.parametrize("name", ["duelled", "hostile", "long_names", "compiled"])
 @pytest.mark.parametrize("width", [360, 1161])
 def test_nothing_is_wider_than_the_screen(shown, name, width):
-    found = shown(name, width=width, height=800)
-    found.js("document.querySelectorAll('#table .opener, details:not([open]) > summary').forEach((one) => one.click())")
+    page = shown(name, width=width, height=800)
+    page.js("document.querySelectorAll('#table .opener, details:not([open]) > summary').forEach((one) => one.click())")
 
-    assert found.js("document.documentElement.scrollWidth") <= width
-    out = found.js(
+    assert page.js("document.documentElement.scrollWidth") <= width
+    out = page.js(
         "[...document.querySelectorAll('main *')].filter((one) => !one.closest('.scroll, svg, pre') && "
         f"one.getBoundingClientRect().right > {width} + 1).map((one) => one.tagName + ' ' + one.className)"
     )
@@ -129,28 +129,28 @@ def test_nothing_is_wider_than_the_screen(shown, name, width):
 
 @pytest.mark.parametrize("name", ["duelled", "full", "compiled"])
 def test_on_a_phone_no_table_is_cut(shown, name):
-    found = shown(name, width=390, height=844)
-    found.js("document.querySelectorAll('#table .opener, details:not([open]) > summary').forEach((one) => one.click())")
+    page = shown(name, width=390, height=844)
+    page.js("document.querySelectorAll('#table .opener, details:not([open]) > summary').forEach((one) => one.click())")
 
     cut = "[...document.querySelectorAll('div.scroll')].filter((one) => one.scrollWidth > one.clientWidth + 1).length"
-    assert found.js(cut) == 0
+    assert page.js(cut) == 0
 
 
 @pytest.mark.parametrize("dark", [False, True])
 def test_all_texts_stand_out_from_their_ground(shown, dark):
-    found = shown("duelled", f"#open={SLOW}", dark=dark)
-    pairs = list_colours(found)
+    page = shown("duelled", f"#open={SLOW}", dark=dark)
+    pairs = list_colours(page)
 
     weak = {(name, ink, ground) for name, ink, ground in pairs if contrast(ink, ground) < 4.5}
     assert weak == set()
 
 
 def test_the_toggle_turns_light_to_dark_and_lasts_for_the_session(shown, page):
-    found = shown("small")
-    assert corner(found) == (255, 255, 255)
-    found.js("document.getElementById('theme').click()")
-    assert max(corner(found)) < 60
-    assert found.js("document.getElementById('theme').textContent") == "Light"
+    opened = shown("small")
+    assert corner(opened) == (255, 255, 255)
+    opened.js("document.getElementById('theme').click()")
+    assert max(corner(opened)) < 60
+    assert opened.js("document.getElementById('theme').textContent") == "Light"
 
 
 def corner(browser):
@@ -159,17 +159,17 @@ def corner(browser):
 
 
 def test_it_is_printed_light_and_opened(shown):
-    found = shown("duelled", dark=True)
-    text = found.pdf()
+    page = shown("duelled", dark=True)
+    text = page.pdf()
 
     pages = len(re.findall(rb"/Type\s*/Page\b", text))
     assert pages >= 5
-    found("Emulation.setEmulatedMedia", media="print", features=[{"name": "prefers-color-scheme", "value": "dark"}])
-    assert found.js("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
-    assert found.js("document.getElementById('filters').getClientRects().length") == 0
-    found.js("dispatchEvent(new Event('beforeprint'))")
-    assert found.js(f"document.querySelector('tbody[data-key=\"{SLOW}\"] img').getBoundingClientRect().height") > 100
-    assert found.js("[...document.querySelectorAll('details.op')].every((one) => one.open)")
-    found.js("dispatchEvent(new Event('afterprint'))")
-    assert not found.js("document.querySelector('details.op[data-op=broadcast]')?.open ?? false")
-    found("Emulation.setEmulatedMedia", media="")
+    page("Emulation.setEmulatedMedia", media="print", features=[{"name": "prefers-color-scheme", "value": "dark"}])
+    assert page.js("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert page.js("document.getElementById('filters').getClientRects().length") == 0
+    page.js("dispatchEvent(new Event('beforeprint'))")
+    assert page.js(f"document.querySelector('tbody[data-key=\"{SLOW}\"] img').getBoundingClientRect().height") > 100
+    assert page.js("[...document.querySelectorAll('details.op')].every((one) => one.open)")
+    page.js("dispatchEvent(new Event('afterprint'))")
+    assert not page.js("document.querySelector('details.op[data-op=broadcast]')?.open ?? false")
+    page("Emulation.setEmulatedMedia", media="")

@@ -43,23 +43,23 @@ HOSTILE = (
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_a_page_holds_known_elements_and_attributes_only(page, name):
-    found = list(page(name).root.all())
+    nodes = list(page(name).root.all())
 
-    assert {node.name for node in found} <= ELEMENTS
-    assert {attribute for node in found for attribute in node.attributes} <= ATTRIBUTES
+    assert {node.name for node in nodes} <= ELEMENTS
+    assert {attribute for node in nodes for attribute in node.attributes} <= ATTRIBUTES
 
 
 @pytest.mark.parametrize("evil", HOSTILE, ids=range(len(HOSTILE)))
 def test_no_name_becomes_markup_wherever_it_stands(examples, read_page, tmp_path, evil):
     benign = build(examples, read_page, tmp_path / "a", "name")
-    found = build(examples, read_page, tmp_path / "b", evil)
+    built = build(examples, read_page, tmp_path / "b", evil)
 
-    assert counted(found.root) == counted(benign.root)
-    assert {node.name for node in found.root.all()} <= ELEMENTS
-    assert {attribute for node in found.root.all() for attribute in node.attributes} <= ATTRIBUTES
-    links = [node.attributes["href"] for node in found.root.all("a")]
+    assert counted(built.root) == counted(benign.root)
+    assert {node.name for node in built.root.all()} <= ELEMENTS
+    assert {attribute for node in built.root.all() for attribute in node.attributes} <= ATTRIBUTES
+    links = [node.attributes["href"] for node in built.root.all("a")]
     assert all(re.fullmatch(r"#[\w-]+", link) for link in links)
-    assert not re.search("[\u202e\u2066\x00\x1b]", found.source)
+    assert not re.search("[\u202e\u2066\x00\x1b]", built.source)
 
 
 def build(examples, read_page, folder, evil):
@@ -93,11 +93,11 @@ def counted(root):
 
 
 def test_data_end_no_script_and_come_back_as_they_were(page):
-    found = page("hostile")
-    data = found.root.one("script", id="data").text
+    root = page("hostile")
+    data = root.root.one("script", id="data").text
 
     assert not re.search("[<>&]", data)
-    assert found.data["words"]["shown"] == "{shown} of {count} rows"
+    assert root.data["words"]["shown"] == "{shown} of {count} rows"
 
 
 def test_only_our_own_script_and_style_may_run(page):
@@ -115,13 +115,13 @@ def test_only_our_own_script_and_style_may_run(page):
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_a_page_fetches_nothing(page, name):
-    found = page(name)
+    root = page(name)
     urls = [
-        value for node in found.root.all() for key, value in node.attributes.items() if key in {"src", "href", "action"}
+        value for node in root.root.all() for key, value in node.attributes.items() if key in {"src", "href", "action"}
     ]
 
     assert all(url.startswith(("#", "data:image/png;base64,")) for url in urls)
-    style = found.root.one("style").text
+    style = root.root.one("style").text
     assert "url(" not in style
     assert "@import" not in style
 
@@ -156,12 +156,12 @@ def test_an_op_has_its_pictures_and_its_tables(page):
 
 
 def test_a_run_of_many_cases_folds_what_is_fine_and_stays_small(page):
-    found = page("large")
-    bodies = [body for body in found.root.one("table", id="table").all("tbody") if "data-key" in body.attributes]
+    root = page("large")
+    bodies = [body for body in root.root.one("table", id="table").all("tbody") if "data-key" in body.attributes]
 
     assert len(bodies) == 200
     assert sum("folded" in body.attributes["class"].split() for body in bodies) == 150
-    assert len(found.source.encode()) < 2_000_000
+    assert len(root.source.encode()) < 2_000_000
 
 
 def test_every_text_of_the_page_goes_through_the_catalogues(examples, read_page, monkeypatch, tmp_path):
@@ -228,15 +228,13 @@ def test_every_performance_case_has_a_line_of_its_own_and_accuracy_is_gathered(e
 
 def test_opening_a_case_explains_it_and_repeats_it_alone_with_the_same_base_and_seed(examples):
     lines = lines_of(examples.duelled())
-    found = next(
-        line for line in lines if line.row.verdict is Verdict.REGRESSED and line.row.suite is Suite.PERFORMANCE
-    )
+    step = next(line for line in lines if line.row.verdict is Verdict.REGRESSED and line.row.suite is Suite.PERFORMANCE)
 
     case = "rows=4096,cols=1024,dtype=float16"
-    commands = [command for _, command in found.commands]
+    commands = [command for _, command in step.commands]
     assert f"perfci check softmax --case {case} --seed 20260102 --against 89abcdef0123" in commands
     assert f"perfci show --op softmax --case {case}" in commands
-    assert any("compiles to other code" in text for text in found.why)
+    assert any("compiles to other code" in text for text in step.why)
 
 
 def test_no_command_ends_where_a_hostile_name_wants_it_to(examples):
@@ -253,8 +251,8 @@ def test_foreign_text_reads_as_it_was_and_opens_no_element_but_code(parse):
     rng = random.Random(1)
     for _ in range(50):
         foreign = "".join(rng.choices("ab<>&\"'*_[]()!|~#@$ =:+-.1/\\`\ue000\ue001\ue002", k=60)).strip()
-        found = parse(pages.write_marked(text.plain(foreign)))
+        element = parse(pages.write_marked(text.plain(foreign)))
 
-        assert found.text.replace("`", "") == text.plain(foreign).replace("`", "")
-        assert {node.name for node in found.all()} <= {"code"}
-        assert all(not node.attributes for node in found.all())
+        assert element.text.replace("`", "") == text.plain(foreign).replace("`", "")
+        assert {node.name for node in element.all()} <= {"code"}
+        assert all(not node.attributes for node in element.all())

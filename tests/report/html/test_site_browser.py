@@ -59,19 +59,19 @@ def shown(browser, folder):
 
 
 def test_the_index_leads_to_every_page_and_back(shown):
-    found = shown("index.html")
-    links = found.js("[...document.querySelectorAll('#table a')].map((a) => a.href)")
+    page = shown("index.html")
+    links = page.js("[...document.querySelectorAll('#table a')].map((a) => a.href)")
 
     assert len(links) == 6
-    found._go(next(link for link in links if link.endswith(PAGE)))
-    assert found.js("document.querySelector('h1').textContent").startswith("softmax on nvidia-h200")
-    found._go(found.js("document.querySelector('header a').href"))
-    assert found.js("location.pathname").endswith("/public/index.html")
+    page._go(next(link for link in links if link.endswith(PAGE)))
+    assert page.js("document.querySelector('h1').textContent").startswith("softmax on nvidia-h200")
+    page._go(page.js("document.querySelector('header a').href"))
+    assert page.js("location.pathname").endswith("/public/index.html")
 
 
 def test_the_index_is_sorted_by_numbers(shown):
-    found = shown("index.html", "#sort=-worst")
-    values = found.js(f"{ROWS}.map((body) => body.querySelectorAll('td.n')[2].dataset.n ?? null)")
+    page = shown("index.html", "#sort=-worst")
+    values = page.js(f"{ROWS}.map((body) => body.querySelectorAll('td.n')[2].dataset.n ?? null)")
     known = [float(value) for value in values if value is not None]
 
     assert known == sorted(known, reverse=True)
@@ -88,9 +88,9 @@ def test_the_index_is_filtered_by_device_state_and_words(shown):
 @pytest.mark.parametrize("name", PAGES)
 @pytest.mark.parametrize("width", [360, 1161])
 def test_nothing_is_wider_than_the_screen(shown, name, width):
-    found = shown(name, width=width, height=800)
+    page = shown(name, width=width, height=800)
 
-    assert found.js("document.documentElement.scrollWidth") <= width
+    assert page.js("document.documentElement.scrollWidth") <= width
 
 
 @pytest.mark.parametrize("dark", [False, True])
