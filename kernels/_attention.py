@@ -63,9 +63,9 @@ def check(
 def _check_mask(op: str, mask: Any, q: torch.Tensor, k: torch.Tensor) -> None:
     dtypes = (torch.bool, q.dtype) if isinstance(mask, torch.Tensor) and mask.ndim == 4 else (torch.bool,)
     if not isinstance(mask, torch.Tensor) or mask.dtype not in dtypes:
-        found = f"{mask.dtype} {tuple(mask.shape)}" if isinstance(mask, torch.Tensor) else f"a {type(mask).__name__}"
+        given = f"{mask.dtype} {tuple(mask.shape)}" if isinstance(mask, torch.Tensor) else f"a {type(mask).__name__}"
         wanted = f"torch.bool, True if a key is seen, or with four dimensions {q.dtype}, added to the scores"
-        raise TypeError(f"{op}: mask is {found}, but has to be a tensor of {wanted}")
+        raise TypeError(f"{op}: mask is {given}, but has to be a tensor of {wanted}")
     sizes = (*q.shape[:3], k.shape[2])
     fits = mask.ndim == 4 and all(has in {1, size} for has, size in zip(mask.shape, sizes, strict=True))
     if not (fits or mask.shape == (sizes[0], sizes[3])) or mask.device != q.device:
@@ -254,12 +254,12 @@ def spans(
 @triton.jit
 def seen(place, key, left, right, keys, LEFT: tl.constexpr, RIGHT: tl.constexpr):
     """True where queries at these places see these keys; both shapes broadcast."""
-    found = key < keys
+    seen = key < keys
     if LEFT:
-        found = found & (key >= place - left)
+        seen = seen & (key >= place - left)
     if RIGHT:
-        found = found & (key <= place + right)
-    return found
+        seen = seen & (key <= place + right)
+    return seen
 
 
 @triton.jit

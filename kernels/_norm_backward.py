@@ -188,11 +188,11 @@ def _chunks_kernel(
         of_bias = tl.zeros([COLS], dtype=tl.float32)
         for place in tl.range(index % slices, rows, slices, num_stages=STAGES):
             row = tl.cast(place, tl.int64)
-            found = found_ptr + row * parts + part
-            along = tl.sum(tl.load(found, mask=part < parts, other=0.0), axis=0) / cols
+            part_ptr = found_ptr + row * parts + part
+            along = tl.sum(tl.load(part_ptr, mask=part < parts, other=0.0), axis=0) / cols
             level = 0.0
             if mean_ptr is not None:
-                level = tl.sum(tl.load(found + rows * parts, mask=part < parts, other=0.0), axis=0) / cols
+                level = tl.sum(tl.load(part_ptr + rows * parts, mask=part < parts, other=0.0), axis=0) / cols
             mean, rstd = _moments(mean_ptr + row * mean_stride if mean_ptr is not None else None,
                                   rstd_ptr + row * rstd_stride, None)  # fmt: skip
             grad, y, g = _loaded(grad_ptr + row * grad_stride + col * grad_step, x_ptr + row * x_stride + col * x_step,

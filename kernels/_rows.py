@@ -64,8 +64,10 @@ def choose(
     columns up to the next power of two) and `itemsize`. `loads` is how many tensors are loaded for each tile.
     """
     width = _launch.power_of_two(cols)
-    found = _launch.config(tuned, limits, rows=rows, width=width, itemsize=itemsize)
-    config = Config(**found) if found else next((table[most] for most in sorted(table) if width <= most), long)
+    tuned_config = _launch.config(tuned, limits, rows=rows, width=width, itemsize=itemsize)
+    config = (
+        Config(**tuned_config) if tuned_config else next((table[most] for most in sorted(table) if width <= most), long)
+    )
     if width > min(config.elements, limits.tile_elements):
         return _walk(rows, cols, itemsize, limits, config if config.elements < width else long, loads)
     share = _launch.power_of_two(_launch.tiles(rows, limits.processors))  # so that every processor has a row

@@ -275,15 +275,15 @@ def load_states(path: Path | str) -> dict[str, ScaleState]:
     return {name: _state(path, name, state) for name, state in states["states"].items()}
 
 
-def _state(path: Path | str, name: str, found: Any) -> ScaleState:
+def _state(path: Path | str, name: str, given: Any) -> ScaleState:
     known = {field.name for field in fields(ScaleState)}
-    if not isinstance(found, dict) or set(found) != known:
-        there = sorted(found) if isinstance(found, dict) else type(found).__name__
+    if not isinstance(given, dict) or set(given) != known:
+        there = sorted(given) if isinstance(given, dict) else type(given).__name__
         raise StateError(f"{path}: state {name!r} has {there}, and needs {sorted(known)}")
-    wrong = next((field for field, fits in _FITS.items() if not fits(found[field])), None)
+    wrong = next((field for field, fits in _FITS.items() if not fits(given[field])), None)
     if wrong:
-        raise StateError(f"{path}: {wrong} of state {name!r} is {found[wrong]!r}, which no scale can have")
-    return ScaleState(**found)
+        raise StateError(f"{path}: {wrong} of state {name!r} is {given[wrong]!r}, which no scale can have")
+    return ScaleState(**given)
 
 
 def _is_number(value: Any, low: float, high: float = math.inf) -> bool:

@@ -44,8 +44,8 @@ async def hold(root: Path) -> str:
         lines.append(f"> {name} {json.dumps(arguments)}")
         return answer.structured_content | {"text": answer.content[0].text}
 
-    def show(found: dict[str, Any]) -> None:
-        lines.extend([*(f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in found.items()), ""])
+    def show(answer: dict[str, Any]) -> None:
+        lines.extend([*(f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in answer.items()), ""])
 
     def edit(us: float) -> None:
         path = root / "kernels" / "scale" / "scale_triton.py"
@@ -77,9 +77,9 @@ async def hold(root: Path) -> str:
     return "\n".join(lines)
 
 
-def _pick(found: dict[str, Any]) -> dict[str, Any]:
-    picked = {name: found[name] for name in ("number", "verdict", "best", "kinds", "files", "gain")}
-    return picked | {"reasons": [each["sentence"] for each in found["reasons"]]}
+def _pick(answer: dict[str, Any]) -> dict[str, Any]:
+    picked = {name: answer[name] for name in ("number", "verdict", "best", "kinds", "files", "gain")}
+    return picked | {"reasons": [each["sentence"] for each in answer["reasons"]]}
 
 
 def write() -> str:

@@ -138,10 +138,10 @@ def duel_plan(*performance, same=False, base=BASE, family=None, skip_unchanged=T
 def judged(measured, stored=None, **limits):
     """The run's judgements, every reason of which has its sentence and all the numbers that it names."""
     thresholds = Thresholds(CaseThresholds(**limits))
-    found = judge(measured, {"op": stored} if stored else {}, thresholds)
-    for reason in (*found.notes, *(reason for row in found.rows for reason in row.reasons)):
+    judgements = judge(measured, {"op": stored} if stored else {}, thresholds)
+    for reason in (*judgements.notes, *(reason for row in judgements.rows for reason in row.reasons)):
         assert_worded(reason)
-    return found
+    return judgements
 
 
 def assert_worded(reason, given=("boom",)):
@@ -189,7 +189,14 @@ def check(case=CASE, **options):
 def run(*timed, planned=None, now=None, accuracy=None, op=None, **options):
     """A run of one op, its accuracy right; `timed` are blocks of CASE or whole performance cases."""
     cases = tuple(one if isinstance(one, PerformanceCase) else PerformanceCase(CASE, blocks=one) for one in timed)
-    found = OpRun("op", (check(fresh=True),) if accuracy is None else tuple(accuracy), cases, **(op or {}))
+    outcome = OpRun("op", (check(fresh=True),) if accuracy is None else tuple(accuracy), cases, **(op or {}))
     return Run(
-        "now", "2026-02-01T00:00:00Z", "0", "perfci check", now or environment(), planned or plan(), (found,), **options
+        "now",
+        "2026-02-01T00:00:00Z",
+        "0",
+        "perfci check",
+        now or environment(),
+        planned or plan(),
+        (outcome,),
+        **options,
     )

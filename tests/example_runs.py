@@ -627,9 +627,9 @@ def duelled() -> tuple[Run, Judgements]:
         planned, 20260102, 1.0, "cuda", base=BASE, duel=DuelWhat.CHANGED, skip_unchanged=True, duel_family=14,
         removed=("layernorm",),
     )  # fmt: skip
-    found = run(ops, plan=plan, command="perfci check --against origin/main")
+    record = run(ops, plan=plan, command="perfci check --against origin/main")
     return judged(
-        found,
+        record,
         stored("matmul", {_names(matmul)[0]: (0.96 * 140.0, 224.0), _names(matmul)[1]: (345.0, 552.0)}),
         stored("softmax", {_names(softmax)[-1]: (60.0, 96.0)}),
         stored("gelu", {_names(gelu)[0]: (9.0, 13.5)}),
@@ -717,10 +717,10 @@ def compiled() -> tuple[Run, Judgements]:
         tuple(_static_op(op, target) for target in targets for op in _STATIC_CASES),
         tuple(_static_op(op, target, base=True) for target in targets for op in _STATIC_CASES if op != "matmul"),
     )
-    found = run(
+    record = run(
         (), offline, plan=plan, static=static, command="perfci check --static --target sm_90,gfx942", wall_s=14.8
     )
-    return judged(found, thresholds=Thresholds(CaseThresholds(registers=0.1)))
+    return judged(record, thresholds=Thresholds(CaseThresholds(registers=0.1)))
 
 
 def hostile_change() -> tuple[Run, Judgements]:
@@ -802,10 +802,10 @@ def _static_case(op: str, case: str, target: str, *, base: bool) -> StaticCase:
 
 def first_run() -> tuple[Run, Judgements]:
     """A machine with no accelerator: accuracy in the interpreter, and the compiled kernels."""
-    found, _ = on_cpu()
+    record, _ = on_cpu()
     cases = tuple(f"rows=4096,cols={n},dtype=float16" for n in (512, 32768))
     static = Static(("sm_90",), "triton 3.7.1, torch 2.13.0", (_static_op("softmax", "sm_90"),))
-    planned = replace(found.plan.ops[0], performance=cases)
-    op = replace(found.ops[0], accuracy=tuple(replace(c, fresh=True) for c in found.ops[0].accuracy))
-    plan = replace(found.plan, ops=(planned,))
-    return judged(replace(found, ops=(op,), plan=plan, static=static))
+    planned = replace(record.plan.ops[0], performance=cases)
+    op = replace(record.ops[0], accuracy=tuple(replace(c, fresh=True) for c in record.ops[0].accuracy))
+    plan = replace(record.plan, ops=(planned,))
+    return judged(replace(record, ops=(op,), plan=plan, static=static))

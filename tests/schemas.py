@@ -137,15 +137,15 @@ def schema(kind: type) -> dict[str, Any]:
 
     Titles, descriptions and units are those of the records' docstrings and fields.
     """
-    found = msgspec.json.schema(kind)
-    definitions = found["$defs"]
+    whole = msgspec.json.schema(kind)
+    definitions = whole["$defs"]
     for name, definition in definitions.items():
         _describe(definition, _class(name, kind))
     top = definitions[kind.__name__]
     if kind is not LaunchRow:  # with a format that is 1 if a line has none
         top["required"] = sorted({*top["required"], "format"})
     name = next(file for file, record in SCHEMAS.items() if record is kind).partition(".")[0]
-    return {"$schema": DIALECT, "$id": f"urn:perfci:schema:{name}:{FORMAT}", "title": TITLES[kind], **found}
+    return {"$schema": DIALECT, "$id": f"urn:perfci:schema:{name}:{FORMAT}", "title": TITLES[kind], **whole}
 
 
 def publish(folder: Path) -> None:
@@ -172,11 +172,11 @@ def _settings() -> dict[str, Any]:
     del table["properties"]["root"], table["required"]
     for name, text in _say(settings.Settings).items():
         if name in table["properties"]:
-            found = table["properties"][name]
-            found |= {"description": text or "folder"}
-            if found.pop("anyOf", None):  # TOML has no null
-                del found["default"]
-                found["type"] = "string"
+            entry = table["properties"][name]
+            entry |= {"description": text or "folder"}
+            if entry.pop("anyOf", None):  # TOML has no null
+                del entry["default"]
+                entry["type"] = "string"
     devices = table["properties"]["devices"]
     devices |= {"type": ["string", "array"], "items": {"type": "integer", "minimum": 0}}
     devices["pattern"] = devices["pattern"].replace(r"\Z", "$")  # which JavaScript does not know
@@ -224,11 +224,11 @@ def _thresholds() -> dict[str, Any]:
 
 def _say(kind: type) -> dict[str, str]:
     """What fields that people write are for. What nothing is said of in CaseThresholds belongs to the next."""
-    said, found, below = read_words(kind), dict[str, str](), ""
+    said, words, below = read_words(kind), dict[str, str](), ""
     for name in reversed(inspect.get_annotations(kind)):
         below = said.get(name) or (below if kind is CaseThresholds else "")
-        found[name] = re.sub(r"\bNone:", "without it:", below)
-    return {**found, **({"why": "for people: why, and where it was agreed on"} if "why" in found else {})}
+        words[name] = re.sub(r"\bNone:", "without it:", below)
+    return {**words, **({"why": "for people: why, and where it was agreed on"} if "why" in words else {})}
 
 
 WRITTEN = {"settings.schema.json": _settings, "thresholds.schema.json": _thresholds}

@@ -59,8 +59,8 @@ def _judged(duels, outcomes):
         for case, duel, ended in zip(cases, duels, outcomes, strict=True)
     ]
     run = decision_examples.run(*timed, planned=plan)
-    found = judge(run, {}, Thresholds())
-    verdicts = {row.case: row.verdict for row in found.rows}
+    judgements = judge(run, {}, Thresholds())
+    verdicts = {row.case: row.verdict for row in judgements.rows}
     return [verdicts[case] for case in cases]
 
 
@@ -150,9 +150,9 @@ def test_a_planted_slow_down_is_in_the_launches_and_in_the_shifts(bench, own):
         base, head, _ = duel.launches()
         shifts = [shift for process in range(4) for shift in duel.shifts(process, duel_rule.BLOCKS)]
 
-        found = [exact.launch_shift(slow, fast) for slow, fast in zip(head, base, strict=True)]
+        measured = [exact.launch_shift(slow, fast) for slow, fast in zip(head, base, strict=True)]
 
-        assert found == pytest.approx(shifts)
+        assert measured == pytest.approx(shifts)
         assert np.median(shifts) == pytest.approx(math.log1p(effect), abs=0.015)
 
 

@@ -58,7 +58,7 @@ def commands(page: Path) -> list[list[str]]:
     for block in re.findall(r"^```sh\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
         shown += re.findall(r"^(perfci .*)$", block, re.MULTILINE)
     words = [_words(command.split("&&")[0].split(" # ")[0]) for command in shown]
-    return [found for found in words if len(found) > 1 and re.fullmatch(r"[a-z]+", found[1])]
+    return [command for command in words if len(command) > 1 and re.fullmatch(r"[a-z]+", command[1])]
 
 
 def _words(command: str) -> list[str]:
@@ -82,18 +82,18 @@ def test_no_row_is_parted_from_its_table(page):
 def test_every_page_pins_the_tag_of_this_version():
     """Of the component, of the action, and of what pip installs; TAG stands for any."""
     pin = re.compile(r"(?:\bperfci(?:\.git|/check)?@|^ +ref: )(v?\d[\w.]*\b|~latest)", re.MULTILINE)
-    found = {(page.name, tag) for page in PAGES for tag in pin.findall(text_of(page))}
+    pins = {(page.name, tag) for page in PAGES for tag in pin.findall(text_of(page))}
 
-    assert {name for name, _ in found} >= {"ci.md", "github.md", "gitlab.md", "npu.md"}
-    assert sorted((name, tag) for name, tag in found if tag != f"v{perfci.__version__}") == []
+    assert {name for name, _ in pins} >= {"ci.md", "github.md", "gitlab.md", "npu.md"}
+    assert sorted((name, tag) for name, tag in pins if tag != f"v{perfci.__version__}") == []
 
 
 def test_every_page_that_the_code_and_its_messages_name_is_there():
     files = [path for ending in ("py", "yaml", "yml") for path in (ROOT / "perfci").rglob(f"*.{ending}")]
-    found = {each for path in files for each in re.findall(r"docs/[\w/-]+\.md", text_of(path))}
+    names = {each for path in files for each in re.findall(r"docs/[\w/-]+\.md", text_of(path))}
 
-    assert len(found) > 10
-    assert [each for each in sorted(found) if not (ROOT / each).is_file()] == []
+    assert len(names) > 10
+    assert [each for each in sorted(names) if not (ROOT / each).is_file()] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)

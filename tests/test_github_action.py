@@ -137,7 +137,7 @@ class Job:
         return eval(text, {"__builtins__": {}}, names)
 
     def filled(self, text: str) -> str:
-        return EXPRESSION.sub(lambda found: str(self.value(found[1])), text)
+        return EXPRESSION.sub(lambda match: str(self.value(match[1])), text)
 
     def run(self) -> Job:
         for step in STEPS:
@@ -389,13 +389,13 @@ def test_one_check_over_several_jobs(repository):
 
     planned = job(repository, command="plan", shards="2")
     shutil.rmtree(repository / "reports")
-    found = []
+    calls = []
     for index in (1, 2):
-        found.append(job(repository, command="shard", shard=f"{index}/2"))
+        calls.append(job(repository, command="shard", shard=f"{index}/2"))
         shutil.rmtree(repository / "reports")
     merged = job(repository, command="merge")
 
-    assert [each.result for each in (planned, *found)] == [0, 0, 0], found[0].printed
+    assert [each.result for each in (planned, *calls)] == [0, 0, 0], calls[0].printed
     assert {path.name for path in merged.kept.iterdir()} == {
         "perfci-plan", "perfci-shard-of-1", "perfci-shard-of-2", "perfci-report",
     }  # fmt: skip

@@ -140,28 +140,28 @@ def _called(node: ast.Call) -> str:
 
 def forwarders(tree: ast.Module) -> dict[str, int]:
     """Functions that hand one of their own parameters on as a reason's kind, and which one: _problem(kind, **facts)."""
-    found = {}
+    lengths = {}
     for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
         names = [argument.arg for argument in function.args.args if argument.arg not in {"self", "cls"}]
         for call in (node for node in ast.walk(function) if isinstance(node, ast.Call) and node.args):
             first = call.args[0]
             if _called(call) in makers() and isinstance(first, ast.Name) and first.id in names:
-                found[function.name] = names.index(first.id)
-    return found
+                lengths[function.name] = names.index(first.id)
+    return lengths
 
 
 @functools.cache
 def reasons() -> list[tuple[str, str, ast.Call, bool]]:
     """(module, kind, call, whether the call itself makes the reason) wherever a kind is written out."""
-    found = []
+    unused = []
     for module, tree in modules().items():
         positions = forwarders(tree) | dict.fromkeys(makers(), 0)
         for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
             position = positions.get(_called(call))
             if position is not None and position < len(call.args):
                 for kind in _texts(call.args[position]):
-                    found.append((module, kind, call, _called(call) in makers()))
-    return found
+                    unused.append((module, kind, call, _called(call) in makers()))
+    return unused
 
 
 def _texts(node: ast.expr) -> list[str]:

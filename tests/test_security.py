@@ -226,8 +226,8 @@ class Flow:
     @property
     def files(self) -> dict[str, bytes]:
         """What perfci made, by name."""
-        found = (path for path in self.root.rglob("*") if path.is_file() and ".git" not in path.parts)
-        return {path.relative_to(self.root).as_posix(): path.read_bytes() for path in found}
+        paths = (path for path in self.root.rglob("*") if path.is_file() and ".git" not in path.parts)
+        return {path.relative_to(self.root).as_posix(): path.read_bytes() for path in paths}
 
 
 class _Output(io.TextIOWrapper):
@@ -269,34 +269,34 @@ def project(root: Path) -> None:
 @pytest.fixture(scope="module")
 def flow(tmp_path_factory):
     """A base with baselines, and a branch of somebody who means harm, checked and shown in every way there is."""
-    found = Flow(tmp_path_factory.mktemp("hostile"), pictures=True)
-    root = found.root
-    found.outside.write_text("precious")
+    flow = Flow(tmp_path_factory.mktemp("hostile"), pictures=True)
+    root = flow.root
+    flow.outside.write_text("precious")
     project(root)
-    with mock.patch.dict(os.environ, found.variables, clear=True):
+    with mock.patch.dict(os.environ, flow.variables, clear=True):
         git(root, "init", "-q", "-b", "main")
         git(root, "remote", "add", "origin", f"https://gitlab-ci-token:{CANARY}@gitlab.invalid/a/b.git")
         git(root, "add", "--all")
         git(root, "commit", "-q", "-m", "base")
         git(root, "checkout", "-q", "-b", "topic/<b>@all;`x`$(y)")
-        plant(found)
+        plant(flow)
         git(root, "add", "--all")
         git(root, "commit", "-q", "-m", "/close @all\n\n<script>")
-    run = str(found.reports)
-    found.perfci("check", "--device", "fake", "--seed", "7", "--budget", "0.2", "--html", "--against", "main")
-    found.perfci("compare", run, "--format", "json")
-    found.perfci("accept", run)
-    found.perfci("show", run)
-    found.perfci("show", run, "--format", "json")
-    found.perfci("list", "--device", "fake")
-    found.perfci("ci", "note", run, "--dry-run")
-    found.perfci("ci", "note", run, GITHUB_STEP_SUMMARY=str(found.reports / "summary.md"), PERFCI_GITLAB_TOKEN="")
-    found.posted(run)
-    found.perfci(
-        "ci", "plan", "--device", "fake", "--shards", "2", "--against", "main", "--out", str(found.folder / "plan.json")
+    run = str(flow.reports)
+    flow.perfci("check", "--device", "fake", "--seed", "7", "--budget", "0.2", "--html", "--against", "main")
+    flow.perfci("compare", run, "--format", "json")
+    flow.perfci("accept", run)
+    flow.perfci("show", run)
+    flow.perfci("show", run, "--format", "json")
+    flow.perfci("list", "--device", "fake")
+    flow.perfci("ci", "note", run, "--dry-run")
+    flow.perfci("ci", "note", run, GITHUB_STEP_SUMMARY=str(flow.reports / "summary.md"), PERFCI_GITLAB_TOKEN="")
+    flow.posted(run)
+    flow.perfci(
+        "ci", "plan", "--device", "fake", "--shards", "2", "--against", "main", "--out", str(flow.folder / "plan.json")
     )
-    found.perfci("init", "--owners", "@team/kernels", "--install", "perfci==1")
-    return found
+    flow.perfci("init", "--owners", "@team/kernels", "--install", "perfci==1")
+    return flow
 
 
 def plant(flow: Flow) -> None:
@@ -442,8 +442,8 @@ def test_every_picture_is_one(flow):
     assert "reports/changes-scale.png" in pictures
     for name in pictures:
         assert not (flow.root / name).is_symlink()
-        with Image.open(flow.root / name) as found:
-            assert found.format == "PNG"
+        with Image.open(flow.root / name) as picture:
+            assert picture.format == "PNG"
 
 
 def test_the_entries_to_paste_are_yaml_that_names_their_cases_and_no_more(flow):
@@ -655,9 +655,9 @@ def test_a_link_in_the_place_of_the_lock_is_not_followed(given):
 @pytest.fixture(scope="module")
 def joined(shards, tmp_path_factory):
     """The same shards merged."""
-    found = copied(shards, tmp_path_factory.mktemp("joined"))
-    merged(found)
-    return found
+    shards_copy = copied(shards, tmp_path_factory.mktemp("joined"))
+    merged(shards_copy)
+    return shards_copy
 
 
 @pytest.mark.parametrize("name", [*TAGS, "/close", "", "a" * 5000])

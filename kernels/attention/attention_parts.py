@@ -56,16 +56,16 @@ def split(q, k, v, out, sums, mask, steps, config, sight, limits, numbers, flags
         return False
     tma = _tma.available(limits, _parts_kernel) and all(map(_attention.describable, (k, v)))
     given = [_attention.described(each, config.block_n, flags["PADDED"]) if tma else each for each in (k, v)]
-    found = (out, sums, None) if count == 1 else _scratch(out, count)
+    outputs = (out, sums, None) if count == 1 else _scratch(out, count)
     programs = min(tiles * count, limits.programs, limits.grid[0])
     _parts_kernel[(programs,)](
-        q, *given, *found, mask, *q.stride(), *k.stride(), *v.stride(), *steps,
+        q, *given, *outputs, mask, *q.stride(), *k.stride(), *v.stride(), *steps,
         tiles * count, count, size, heads, group, queries, keys, sight.left or 0, sight.right or 0, *numbers, **flags,
         BLOCK_M=config.block_m, BLOCK_N=config.block_n, TMA=tma, TAIL=keys % config.block_n > 0, ALONE=count == 1,
         LOOP=programs < tiles * count, num_warps=config.warps, num_stages=config.stages,
     )  # fmt: skip
     if count > 1:
-        _combine(*found, out, sums, limits, numbers, flags)
+        _combine(*outputs, out, sums, limits, numbers, flags)
     return True
 
 
@@ -76,9 +76,9 @@ def _scratch(out, count):
     return torch.empty((count, rows, out.shape[3]), dtype=torch.float32, device=out.device), *numbers
 
 
-def _combine(found, tops, totals, out, sums, limits, numbers, flags):
+def _combine(partial, tops, totals, out, sums, limits, numbers, flags):
     """Returns many parts of one row a program, or several rows if there are few parts and enough rows."""
-    count, rows, width = found.shape
+    count, rows, width = partial.shape
     values = min(COMBINED, limits.tile_elements) // flags["PADDED"]
     at_once = min(_launch.power_of_two(count), values)
     share = max(rows // (2 * limits.processors), 1)
@@ -86,7 +86,7 @@ def _combine(found, tops, totals, out, sums, limits, numbers, flags):
     tiles = _launch.tiles(rows, block)
     scale, _, upscale, _ = numbers
     _combine_kernel[_launch.grid(tiles, 1, limits)](
-        found, tops, totals, out, sums, tiles, rows, count, scale, upscale, WIDTH=width, PADDED=flags["PADDED"],
+        partial, tops, totals, out, sums, tiles, rows, count, scale, upscale, WIDTH=width, PADDED=flags["PADDED"],
         ROWS=block, PARTS=at_once, HIDES=flags["LEFT"] or flags["RIGHT"] or flags["MASK"] > 0, DROPOUT=flags["DROPOUT"],
         num_warps=4,
     )  # fmt: skip
@@ -174,7 +174,7 @@ def _one_part(
 
 @triton.jit(do_not_specialize=["tiles", "rows", "parts"])
 def _combine_kernel(
-    found, tops, totals, out, sums, tiles, rows, parts, scale, upscale,
+    partial, tops, totals, out, sums, tiles, rows, parts, scale, upscale,
     WIDTH: tl.constexpr, PADDED: tl.constexpr, ROWS: tl.constexpr, PARTS: tl.constexpr,
     HIDES: tl.constexpr, DROPOUT: tl.constexpr,
 ):  # fmt: skip
@@ -193,7 +193,7 @@ def _combine_kernel(
             tile_top = tl.load(tops + place, mask=inside, other=-float("inf"))
             tile_total = tl.load(totals + place, mask=inside, other=0.0)
             values = tl.load(
-                found + place[:, :, None] * WIDTH + col[None, None, :],
+                partial + place[:, :, None] * WIDTH + col[None, None, :],
                 mask=inside[:, :, None] & (col < WIDTH)[None, None, :], other=0.0,
             )  # fmt: skip
             raised = tl.maximum(top, tl.max(tile_top, 0))

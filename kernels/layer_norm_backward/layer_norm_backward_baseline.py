@@ -23,8 +23,8 @@ def layer_norm_backward(
     of_x = ((g - y * (g * y).mean(-1, keepdim=True) - g.mean(-1, keepdim=True)) * rstd).to(x.dtype)
     sums = [grad.to(wide) * y] if weight is not None else []
     sums += [grad.to(wide)] if bias else []
-    found = (of_x, *(each.reshape(-1, x.shape[-1]).sum(0).to(x.dtype) for each in sums))
-    return found if len(found) > 1 else of_x
+    gradients = (of_x, *(each.reshape(-1, x.shape[-1]).sum(0).to(x.dtype) for each in sums))
+    return gradients if len(gradients) > 1 else of_x
 
 
 def fastest(
@@ -43,8 +43,8 @@ def fastest(
     if not on_accelerator or (bias and weight is None):
         return layer_norm_backward(grad, x, mean, rstd, weight, bias)
     wanted = [True, weight is not None, bias]
-    found = torch.ops.aten.native_layer_norm_backward(grad, x, x.shape[-1:], mean, rstd, weight, weight, wanted)
-    made = tuple(each for each in found if each is not None)
+    gradients = torch.ops.aten.native_layer_norm_backward(grad, x, x.shape[-1:], mean, rstd, weight, weight, wanted)
+    made = tuple(each for each in gradients if each is not None)
     return made if len(made) > 1 else made[0]
 
 

@@ -19,9 +19,7 @@ COMMANDS = {name: GROUP.get_command(None, name) for name in GROUP.list_commands(
 LEAVES = {
     (name, *inner): command
     for name, shown in COMMANDS.items()
-    for inner, command in (
-        [((each,), one) for each, one in getattr(shown, "commands", {}).items()] or [((), shown)]
-    )
+    for inner, command in ([((each,), one) for each, one in getattr(shown, "commands", {}).items()] or [((), shown)])
 }
 
 

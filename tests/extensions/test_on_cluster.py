@@ -42,10 +42,10 @@ def test_a_cluster_tunes_an_op_on_each_board_and_elsewhere_if_one_is_lost(monkey
     code, out, err = project.tune("smear", "--on", "ray", "--format", "json")
 
     assert (code, "Node a (a) failed (it was lost)" in err) == (0, True), err
-    found = {load["op"]: load for load in json.loads(out)}
-    assert list(found) == ["blur", "smear"] and not project.tuned.exists()
-    assert found["blur"]["file"] == str(project.tuned)
-    assert [each["config"] for each in found["smear"]["entries"]] == [*BEST.values()]
+    loads = {load["op"]: load for load in json.loads(out)}
+    assert list(loads) == ["blur", "smear"] and not project.tuned.exists()
+    assert loads["blur"]["file"] == str(project.tuned)
+    assert [each["config"] for each in loads["smear"]["entries"]] == [*BEST.values()]
     (project.root / "pyproject.toml").write_text('[tool.perfci]\ncluster = "ray"\n')
     space = project.folder.with_name("smear") / "tuned" / "space.json"
 
@@ -72,8 +72,8 @@ def test_a_round_is_measured_on_a_cluster_and_kept_here(topic: Project, connect)
     answer = topic.perfci(*words, "--seed", "7", "--on", "ray")
 
     assert answer.code == 0, answer.err
-    (found,) = read_logbook(topic.root / "kernels" / "scale").rounds
-    assert (found.verdict, found.number, found.expected, found.gain.value > 0.05) == ("kept", 1, 0.05, True)
-    assert found.against == git(topic.root, "rev-parse", "main") != git(topic.root, "rev-parse", "HEAD")
-    assert "US_PER_MEGABYTE = 300.0" in git(topic.root, "show", f"{found.commit}:kernels/scale/scale_triton.py")
-    assert store.read_run(topic.root / "reports" / "rounds").plan.base.commit == found.against
+    (round_,) = read_logbook(topic.root / "kernels" / "scale").rounds
+    assert (round_.verdict, round_.number, round_.expected, round_.gain.value > 0.05) == ("kept", 1, 0.05, True)
+    assert round_.against == git(topic.root, "rev-parse", "main") != git(topic.root, "rev-parse", "HEAD")
+    assert "US_PER_MEGABYTE = 300.0" in git(topic.root, "show", f"{round_.commit}:kernels/scale/scale_triton.py")
+    assert store.read_run(topic.root / "reports" / "rounds").plan.base.commit == round_.against

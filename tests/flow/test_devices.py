@@ -40,7 +40,7 @@ def test_on_several_boards_the_verdicts_are_those_of_one(project, boards):
 
     assert (several.code, several.rows) == (one.code, one.rows)
     run = project.run_record()
-    assert {board for found in boards_of(run).values() for board in found} == {"FAKE-0", "FAKE-1"}
+    assert {board for boards in boards_of(run).values() for board in boards} == {"FAKE-0", "FAKE-1"}
     assert (run.environment.device.uuid, run.environment.device.key) == (None, "fake-one")
     assert "FAKE-0, FAKE-1" in (project.root / "reports" / "report.md").read_text()
     launches = read_launches(project.root / "reports")
@@ -68,7 +68,7 @@ def test_a_sick_board_gets_no_work_and_says_so_until_people_clear_it(project, bo
     answer = project.check("--devices", "all", "--suite", "performance", "relu", "scale")
     run = project.run_record()
 
-    assert {board for found in boards_of(run).values() for board in found} <= {None, "FAKE-0"}
+    assert {board for boards in boards_of(run).values() for board in boards} <= {None, "FAKE-0"}
     assert [board.visible for board in run.plan.boards] == ["0"]
     assert (run.plan.put_aside, "boards_put_aside" in answer.out) == (("FAKE-1",), True)
     planned = project.perfci("ci", "plan", "--device", "fake", "--out", str(project.root / "plan.json"))

@@ -54,10 +54,10 @@ def test_the_percentiles_of_an_example_are_those_of_its_launches(example):
     for row in read_launches(example).rows:
         taken.setdefault((row.op, row.case, row.arm), []).append(np.array(row.us))
 
-    found = [one for one in pool_spreads(store.read_run(example)) if one.arm != HOST]
+    spreads = [one for one in pool_spreads(store.read_run(example)) if one.arm != HOST]
 
-    assert {(one.op, one.case, one.arm) for one in found} == taken.keys()
-    for one in found:
+    assert {(one.op, one.case, one.arm) for one in spreads} == taken.keys()
+    for one in spreads:
         blocks = taken[one.op, one.case, one.arm]
         assert one.p90_us == pytest.approx(np.median([np.quantile(block, 0.9) for block in blocks]), rel=1e-4)
         alike = np.concatenate([block / np.median(block) for block in blocks])  # each block's shift taken out

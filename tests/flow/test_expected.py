@@ -40,10 +40,8 @@ def judge_again(project):
 
 
 def rows(answer):
-    found = [
-        row for row in json.loads(answer.out)["verdicts"] if row["case"] in CASES and row["suite"] == "performance"
-    ]
-    return {row["case"]: row for row in found}
+    rows = [row for row in json.loads(answer.out)["verdicts"] if row["case"] in CASES and row["suite"] == "performance"]
+    return {row["case"]: row for row in rows}
 
 
 def verdicts(answer):

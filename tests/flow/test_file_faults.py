@@ -351,8 +351,8 @@ def test_a_lock_that_other_runs_do_not_see_is_told_on_the_terminal_in_the_report
 
 def stored(project) -> dict[str, bytes]:
     """Every file of baselines and thresholds."""
-    found = (path for name in ("baselines", "thresholds") for path in (project.root / name).rglob("*"))
-    return {path.relative_to(project.root).as_posix(): path.read_bytes() for path in found if path.is_file()}
+    paths = (path for name in ("baselines", "thresholds") for path in (project.root / name).rglob("*"))
+    return {path.relative_to(project.root).as_posix(): path.read_bytes() for path in paths if path.is_file()}
 
 
 @pytest.mark.parametrize("number", range(1, 7))  # of six files: a baseline and a history of three ops

@@ -89,19 +89,19 @@ def test_faster_slower_picky_wrong_and_raising_peers_are_each_told_and_move_no_v
         place: row["verdict"] for place, row in plain.rows.items()
     }
     assert faults(json.loads(answer.out), "answer.schema.json") == []
-    found = {case: peers(answer, case=case) for case in CASES}
+    peers_of = {case: peers(answer, case=case) for case in CASES}
     for case in CASES:
-        slow, fast = found[case]["slow"], found[case]["fast"]
+        slow, fast = peers_of[case]["slow"], peers_of[case]["fast"]
         assert slow["ratio"]["value"] == pytest.approx(400 / 320, rel=0.02) and not slow["faster"]
         assert fast["ratio"]["value"] == pytest.approx(288 / 320, rel=0.02) and fast["faster"]
         assert fast["ratio"]["low"] < fast["ratio"]["value"] < fast["ratio"]["high"] < 1
         kernel_us = answer.rows["scale", "performance", case]["kernel_us"]
         assert fast["us"] / kernel_us == pytest.approx(fast["ratio"]["value"], rel=0.01)
-        assert found[case]["wrong"]["reason"]["kind"] == "peer_wrong" and found[case]["wrong"]["us"] is None
-        assert found[case]["raising"]["reason"]["kind"] == "peer_raised"
-    assert found[FEW]["picky"]["reason"]["kind"] == "peer_unsupported"
-    assert "fewer than 300 rows" in found[FEW]["picky"]["reason"]["sentence"]
-    assert found[MANY]["picky"]["ratio"]["value"] == pytest.approx(336 / 320, rel=0.02)
+        assert peers_of[case]["wrong"]["reason"]["kind"] == "peer_wrong" and peers_of[case]["wrong"]["us"] is None
+        assert peers_of[case]["raising"]["reason"]["kind"] == "peer_raised"
+    assert peers_of[FEW]["picky"]["reason"]["kind"] == "peer_unsupported"
+    assert "fewer than 300 rows" in peers_of[FEW]["picky"]["reason"]["sentence"]
+    assert peers_of[MANY]["picky"]["ratio"]["value"] == pytest.approx(336 / 320, rel=0.02)
     assert list(peers(answer, "relu")) == ["torch.compile"], "each op has its own"
     assert answer.rows["row_sum", "performance", FEW]["peers"] == []
     assert [kind for kind in kinds(answer) if kind.startswith("peer")] == ["peers_none", "peer_wrong", "peer_raised"]
@@ -125,12 +125,12 @@ def _everything_tells_them(project):
 
 
 def _tables_hold_them(project):
-    found = results.read(project.root / "reports", project.root)
-    frame = found.frame()
+    stored = results.read(project.root / "reports", project.root)
+    frame = stored.frame()
     fast = frame[frame["arm"] == "peer:fast"]
     assert fast["peer_ratio"].median() == pytest.approx(288 / 320, rel=0.02)
     assert frame[frame["arm"] == "kernel"]["peer_ratio"].isna().all()
-    launches = found.launches()
+    launches = stored.launches()
     assert {"peer:slow", "peer:fast", "peer:torch.compile"} <= set(launches["arm"])
 
 

@@ -46,8 +46,8 @@ def test_every_command_that_the_demo_prints_works_where_it_is_printed(tmp_path, 
     out = capsys.readouterr().out
 
     # What repeats one case comes last: it replaces the run that the others are about.
-    found = sorted(find_commands(out), key=lambda command: " --case " in command)
-    told = {command.partition(" --device")[0].partition(" --project")[0]: type_in(command) for command in found}
+    commands = sorted(find_commands(out), key=lambda command: " --case " in command)
+    told = {command.partition(" --device")[0].partition(" --project")[0]: type_in(command) for command in commands}
     assert told == {
         "perfci check --no-judge": 0,
         "perfci accept --dirty": 2,  # of the mistakes that were planted since
@@ -68,8 +68,8 @@ def list_examples(base: str):
     stored = baseline(CASE, key="fake-one")
     now = environment(key="fake-one")
 
-    def timed(found, **options):
-        return make_run(*([] if found is None else [_case(found)]), planned=planned, now=now, **options)
+    def timed(blocks, **options):
+        return make_run(*([] if blocks is None else [_case(blocks)]), planned=planned, now=now, **options)
 
     yield timed(blocks()), None  # NEW
     yield timed(again(1.05)), stored  # REGRESSED
@@ -84,8 +84,8 @@ def list_examples(base: str):
     yield make_run(_case(again(1.05)), planned=planned, now=moved), stored  # STALE by the environment
 
 
-def _case(found, **options):
-    return PerformanceCase(CASE, blocks=found, **options)
+def _case(blocks, **options):
+    return PerformanceCase(CASE, blocks=blocks, **options)
 
 
 ADVISED = [
@@ -157,17 +157,17 @@ def test_every_command_of_a_verdict_works_in_its_project(scratch, project, capsy
 
 def type_all(tell_apart, scratch, project, capsys):
     """Types the commands of all examples, one of those that `tell_apart` gives one name."""
-    found: dict[object, str] = {}
+    commands: dict[object, str] = {}
     for run, stored in list_examples(scratch):
         told = judged(run, stored)
         with reading(Reader(reports=project.root / "reports").asked_for(run)):
             for command in (*find_commands(text_of(list_verdicts(told, run))), *advise(run)):
                 parse(command)
-                found[tell_apart(command)] = command
+                commands[tell_apart(command)] = command
 
-    assert len(found) > 12
+    assert len(commands) > 12
     # A check after what accept has written would be of a tree with uncommitted changes.
-    for command in sorted(found.values(), key=lambda each: not each.startswith("perfci accept")):
+    for command in sorted(commands.values(), key=lambda each: not each.startswith("perfci accept")):
         capsys.readouterr()
         code = type_in(command)
         name = next(each for each in sorted(CODES, reverse=True) if command.startswith(f"perfci {each}"))

@@ -48,9 +48,9 @@ def test_a_run_is_shown_to_programs_with_its_verdicts_rates_and_every_block(proj
 def test_what_was_compiled_without_a_device_is_complete_for_programs():
     run, judgements = example_runs.compiled()
 
-    found = data.to_json(judgements, run)["compiled"]
+    compiled = data.to_json(judgements, run)["compiled"]
 
-    told = {(each["op"], each["target"], each["case"]): each["kernels"] for each in found}
+    told = {(each["op"], each["target"], each["case"]): each["kernels"] for each in compiled}
     assert told.keys() == {(op.op, op.target, case.case) for op in run.static.ops for case in op.cases}
     for op in run.static.ops:
         for case in op.cases:

@@ -104,10 +104,10 @@ def judged(tmp_path_factory) -> Judged:
         merge_request_of(folder, TRICKS, ON_FAKE),
         subprocess.Popen(command, **pipes, text=True) as plain,
     ):
-        found = check(root, [BEST, *TRICKS], "--device", "fake")
+        checked = check(root, [BEST, *TRICKS], "--device", "fake")
         printed, _ = plain.communicate()
     harness = dict(line.split(" ", 1) for line in printed.splitlines())
-    return replace(found, naive={op: json.loads(text) for op, text in harness.items()})
+    return replace(checked, naive={op: json.loads(text) for op, text in harness.items()})
 
 
 def test_the_honest_kernel_passes_and_the_others_fail_the_gate(judged):
@@ -126,10 +126,10 @@ def test_a_cheat_gets_no_better_verdict_than_an_honest_kernel(op, judged):
 
 @pytest.mark.parametrize("op", [op for op, trick in TRICKS.items() if trick.naive])
 def test_a_plain_harness_takes_the_same_cheat_for_right_and_fast(op, judged):
-    found = judged.naive[op]
+    harness = judged.naive[op]
 
-    assert found["right"] is True
-    assert found["ratio"] < 0.9
+    assert harness["right"] is True
+    assert harness["ratio"] < 0.9
 
 
 # --- on torch ---------------------------------------------------------------------------------------------------------

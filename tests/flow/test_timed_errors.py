@@ -27,18 +27,18 @@ def test_a_timed_output_that_is_less_exact_than_its_limit_is_wrong(project):
 
     assert project.check("scale").verdicts("scale") == {"NEW", "PASS"}
     exact = errors(project)
-    assert {case: found.max_abs for case, found in exact.items()} == dict.fromkeys(exact, 0.0)
+    assert {case: errors.max_abs for case, errors in exact.items()} == dict.fromkeys(exact, 0.0)
     assert exact[CASE].count >= 256 * 128, "the first block, and others at random"
 
     project.edit("scale", "triton", EXACT, ROUGH)
     answer = project.check("scale")
 
     assert answer.code == 2
-    found = {row["case"]: row for row in answer.rows.values() if row["suite"] == "performance"}
-    reason = found[CASE]["reason"]
-    assert (found[CASE]["verdict"], reason["kind"]) == ("WRONG", "timed_errors_overall")
+    rows = {row["case"]: row for row in answer.rows.values() if row["suite"] == "performance"}
+    reason = rows[CASE]["reason"]
+    assert (rows[CASE]["verdict"], reason["kind"]) == ("WRONG", "timed_errors_overall")
     assert "of the timed outputs is" in reason["sentence"] and "thresholds/scale.yaml" in reason["sentence"]
-    assert {row["verdict"] for case, row in found.items() if case != CASE} == {"NEW"}
+    assert {row["verdict"] for case, row in rows.items() if case != CASE} == {"NEW"}
     rough = errors(project)[CASE]
     assert 1e-8 < rough.p50_abs < rough.p90_abs < rough.p99_abs < rough.max_abs < 2e-6
     assert rough.l2 is not None and 1e-7 < rough.l2 < 2e-6
@@ -53,7 +53,7 @@ def test_how_exact_timed_outputs_were_stands_in_the_report_and_history_and_is_le
     measured = errors(project)
     (line,) = read_history(project.root / "baselines", "fake-one", "scale").runs
     kept = {case.case: case for case in line.cases}
-    assert {case: found.errors for case, found in kept.items()} == measured
+    assert {case: errors.errors for case, errors in kept.items()} == measured
     learnt = {key.name: key.figure(kept[CASE]) for key in KEYS if key.error}
     assert learnt["max_abs"] == measured[CASE].max_abs and learnt["rmse"] == measured[CASE].rmse
     assert f"{measured[CASE].max_abs:.2e}" in (project.root / "reports" / "report.md").read_text()

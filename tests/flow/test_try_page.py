@@ -65,8 +65,8 @@ class Reader:
     @property
     def parts(self) -> list[tuple[str, str, str]]:
         """Every block of the page: the prose before it, its language and its text."""
-        found = re.split(r"```(\w+)\n(.*?)```", self.page, flags=re.DOTALL)
-        return list(zip(found[::3], found[1::3], found[2::3], strict=False))
+        parts = re.split(r"```(\w+)\n(.*?)```", self.page, flags=re.DOTALL)
+        return list(zip(parts[::3], parts[1::3], parts[2::3], strict=False))
 
     @property
     def commands(self) -> list[str]:

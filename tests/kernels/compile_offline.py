@@ -34,8 +34,8 @@ def report_all():
         function = getattr(importlib.import_module(f"{op}_triton"), op)
         for shape in shapes:
             for dtype in DTYPES:
-                found = _facts(lambda: function(*_arguments(op, shape, getattr(torch, dtype))))  # noqa: B023
-                report += [{"op": op, "shape": shape, "dtype": dtype} | facts for facts in found]
+                launches = _facts(lambda: function(*_arguments(op, shape, getattr(torch, dtype))))  # noqa: B023
+                report += [{"op": op, "shape": shape, "dtype": dtype} | facts for facts in launches]
     return [*report, *_finished_matmuls(), *_fp8_matmuls()]
 
 

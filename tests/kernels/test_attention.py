@@ -370,12 +370,12 @@ def test_gradients_through_groups_of_warps_are_those_of_the_other_kernel_on_the_
     import torch
 
     *qkv, grad = half_tensors(4, 2, 300, 420, 128, torch.bfloat16)
-    found = []
+    shapes = []
     with in_groups(monkeypatch) as (ours, by, ways):
         for way in (ways[0], ways[-1], None):
             by(way)
             leaves = [each.detach().requires_grad_() for each in qkv]
-            found.append(torch.autograd.grad(ours.attention(*leaves, causal=True), leaves, grad))
-    for gradients in found[:2]:
-        for one, other in zip(gradients, found[2], strict=True):
+            shapes.append(torch.autograd.grad(ours.attention(*leaves, causal=True), leaves, grad))
+    for gradients in shapes[:2]:
+        for one, other in zip(gradients, shapes[2], strict=True):
             assert (one - other).norm() <= 1e-2 * other.norm()

@@ -24,6 +24,6 @@ def test_accuracy_exercises_what_performance_times_and_every_line_runs(op, tmp_p
 
     done = subprocess.run(command, capture_output=True, text=True, check=False)
 
-    found = json.loads(done.stdout)[0]
-    seen = {name: found.get(name, []) for name in ("gaps", "unrun", "failure")}
+    answer = json.loads(done.stdout)[0]
+    seen = {name: answer.get(name, []) for name in ("gaps", "unrun", "failure")}
     assert (done.returncode, seen) == (0, {"gaps": [], "unrun": [], "failure": None}), done.stderr

@@ -17,10 +17,10 @@ def compiles(test):
 
 @pytest.fixture
 def grouped(compiled):
-    found = [launch for launch in compiled if launch["kernel"] == "_fp8_block_kernel"]
-    assert {launch["out"] for launch in found} == {"bfloat16", "float32"}
-    assert {launch["parts"] for launch in found} == {2, 4}
-    return found
+    by_blocks = [launch for launch in compiled if launch["kernel"] == "_fp8_block_kernel"]
+    assert {launch["out"] for launch in by_blocks} == {"bfloat16", "float32"}
+    assert {launch["parts"] for launch in by_blocks} == {2, 4}
+    return by_blocks
 
 
 @compiles

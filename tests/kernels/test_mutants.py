@@ -48,9 +48,9 @@ def folder(tmp_path):
     ],
 )
 def test_a_rule_edits_one_line_of_a_kernel(folder, rule, line):
-    found = [each for each in every_mutant(folder) if each.rule == rule]
+    mutants = [each for each in every_mutant(folder) if each.rule == rule]
 
-    assert line in [each.planted(KERNEL).splitlines()[each.line - 1] for each in found]
+    assert line in [each.planted(KERNEL).splitlines()[each.line - 1] for each in mutants]
 
 
 def test_only_kernels_are_edited_and_each_edit_is_a_diff_of_one_line(folder):

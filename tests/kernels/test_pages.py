@@ -132,8 +132,8 @@ def test_a_pages_formula_of_bytes_gives_the_suites_bytes(op):
     suite = module.performance
 
     for case in suite.cases:
-        found = eval(formula(op, "Bytes"), {}, names(module, case))
-        assert found == suite.bytes_moved(**case), case_id(case)
+        moved = eval(formula(op, "Bytes"), {}, names(module, case))
+        assert moved == suite.bytes_moved(**case), case_id(case)
 
 
 @pytest.mark.parametrize("op", [op for op in OPS if op not in {"bias_relu", "broadcast", "softmax"}])

@@ -72,8 +72,8 @@ def test_the_compiled_reference_gives_what_the_reference_gives(op):
         inputs = suite.make_inputs(**params, device="cpu", seed=1)
         seen = []
         peer = _peers.compiled(suite.reference, backend=backend(seen))()
-        found, wanted = peer(**inputs), suite.reference(**inputs)
-        torch.testing.assert_close(found, wanted, equal_nan=True)
+        answer, wanted = peer(**inputs), suite.reference(**inputs)
+        torch.testing.assert_close(answer, wanted, equal_nan=True)
         assert len(seen) == 1, "one graph, with no part left to run as it is"
 
 

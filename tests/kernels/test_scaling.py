@@ -34,31 +34,31 @@ def loud(every=16, size=100.0):
 
 
 def test_values_of_one_size_need_one_scale():
-    found = choose_group(normal(), E4M3)
+    choice = choose_group(normal(), E4M3)
 
-    assert (found.way.mode, found.way.scale_bytes, found.met) == ("tensor", 4, True)
-    assert found.way.clip_ratio < 2e-4
-    assert len(found.tried) == 1
+    assert (choice.way.mode, choice.way.scale_bytes, choice.met) == ("tensor", 4, True)
+    assert choice.way.clip_ratio < 2e-4
+    assert len(choice.tried) == 1
 
 
 def test_the_way_with_the_least_metadata_that_keeps_the_target_is_chosen():
     # A quarter of each row is loud, in runs of 16: only groups no wider than that are of one size.
-    found = choose_group(loud(), E4M3, candidates=(16, "tensor", 512, 8, 64), target=0.01, reach=2.5)
+    choice = choose_group(loud(), E4M3, candidates=(16, "tensor", 512, 8, 64), target=0.01, reach=2.5)
 
-    assert [(way.mode, way.group) for way in found.tried] == [
+    assert [(way.mode, way.group) for way in choice.tried] == [
         ("tensor", 128), ("group", 512), ("group", 64), ("group", 16),
     ]  # fmt: skip
-    assert all(way.clip_ratio > 0.01 for way in found.tried[:-1])
-    assert found.met and found.way.clip_ratio <= 0.01
-    assert [way.scale_bytes for way in found.tried] == [4, 4 * 64 * 2, 4 * 64 * 16, 4 * 64 * 64]
+    assert all(way.clip_ratio > 0.01 for way in choice.tried[:-1])
+    assert choice.met and choice.way.clip_ratio <= 0.01
+    assert [way.scale_bytes for way in choice.tried] == [4, 4 * 64 * 2, 4 * 64 * 16, 4 * 64 * 64]
 
 
 def test_where_none_keeps_the_target_the_one_that_clips_least_is_given_and_said():
-    found = choose_group(loud(), E4M3, candidates=("tensor", 256), target=0.0, reach=1.0)
+    choice = choose_group(loud(), E4M3, candidates=("tensor", 256), target=0.0, reach=1.0)
 
-    assert not found.met
-    assert found.way.clip_ratio == min(way.clip_ratio for way in found.tried) > 0
-    assert len(found.tried) == 2
+    assert not choice.met
+    assert choice.way.clip_ratio == min(way.clip_ratio for way in choice.tried) > 0
+    assert len(choice.tried) == 2
 
 
 @pytest.mark.parametrize("mode", _quant.MODES)

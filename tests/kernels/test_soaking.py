@@ -77,10 +77,10 @@ def subject():
 
 @pytest.mark.cuda
 def test_a_kernel_on_the_current_stream_passes_streams_threads_and_many_calls(subject):
-    found = [check_streams(subject(double)), check_threads(subject(double)), check_determinism(subject(double), 100)]
+    checks = [check_streams(subject(double)), check_threads(subject(double)), check_determinism(subject(double), 100)]
 
-    assert [each.status for each in found] == [Status.PASS] * 3, found
-    assert found[0].numbers["late"] is True
+    assert [each.status for each in checks] == [Status.PASS] * 3, checks
+    assert checks[0].numbers["late"] is True
 
 
 @pytest.mark.cuda
@@ -154,7 +154,7 @@ def test_ops_are_right_beyond_2_to_the_32_elements(capsys, tmp_path, op):
 
     code, findings = soaked(capsys, tmp_path, "--device", "cuda", op, "--case", pattern)
 
-    found = [finding for finding in findings if finding["test"] == "large" and finding["case"]]
+    large = [finding for finding in findings if finding["test"] == "large" and finding["case"]]
     assert code == 0, findings
-    assert [each["status"] for each in found] == ["PASS"]
-    assert found[0]["numbers"]["elements"] > 1 << 32
+    assert [each["status"] for each in large] == ["PASS"]
+    assert large[0]["numbers"]["elements"] > 1 << 32

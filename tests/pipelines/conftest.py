@@ -34,11 +34,11 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 def program() -> str | None:
     """gitlab-ci-local, if it starts here; one that was named has to."""
     named = os.environ.get(NAMED)
-    found = named or shutil.which(LOCAL)
-    if not found or not shutil.which("rsync"):
+    program = named or shutil.which(LOCAL)
+    if not program or not shutil.which("rsync"):
         return None
-    done = subprocess.run([found, "--version"], capture_output=True, check=bool(named))
-    return found if done.returncode == 0 else None
+    done = subprocess.run([program, "--version"], capture_output=True, check=bool(named))
+    return program if done.returncode == 0 else None
 
 
 @dataclass(frozen=True)

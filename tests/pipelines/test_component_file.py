@@ -24,10 +24,12 @@ def extended(values):
     every = yaml.safe_load(gitlab.fill_jobs(values))
 
     def merged(name):
-        found = {}
+        blocks = {}
         for each in [*map(merged, as_list(every[name].get("extends", []))), every[name]]:
-            found |= {key: {**found.get(key, {}), **new} if isinstance(new, dict) else new for key, new in each.items()}
-        return found
+            blocks |= {
+                key: {**blocks.get(key, {}), **new} if isinstance(new, dict) else new for key, new in each.items()
+            }
+        return blocks
 
     return {name: merged(name) for name in every if not name.startswith(".")}
 
@@ -219,9 +221,9 @@ def shell(tmp_path):
 
 def job(name, **values):
     """A job's script and its variables, with GitLab's own."""
-    found = extended(values)[name]
+    job = extended(values)[name]
     gitlab = {"CI_PIPELINE_SOURCE": "merge_request_event", "CI_JOB_TOKEN": "secret", "CI_JOB_URL": "https://x/-/jobs/1"}
-    return "\n".join(found["script"]), {**gitlab, **found["variables"]}
+    return "\n".join(job["script"]), {**gitlab, **job["variables"]}
 
 
 @pytest.mark.parametrize(

@@ -21,11 +21,11 @@ HOSTILE = "topic-$(touch${IFS}pwned)-`touch${IFS}pwned`-';touch${IFS}pwned;'"
 def commands(repository):
     """Each perfci command that a job ran, and whether it was given the token."""
     lines = repository.seen.read_text().splitlines()
-    found = (re.search(r"^(?:perfci|python3 .*-m perfci) (?:ci )?(\w+)(.*?)( TOKEN)?$", line) for line in lines)
+    matches = (re.search(r"^(?:perfci|python3 .*-m perfci) (?:ci )?(\w+)(.*?)( TOKEN)?$", line) for line in lines)
     modes = {"--retry": "again", "--against-release": "creep", "--propose": "propose"}
     return {
         (next((mode for option, mode in modes.items() if option in match[2].split()), match[1]), bool(match[3]))
-        for match in found
+        for match in matches
         if match
     }
 

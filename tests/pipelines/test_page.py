@@ -31,13 +31,13 @@ def test_the_table_of_inputs_is_the_components():
     """PERFCI_UPDATE_GOLDEN=1 writes it again; read it in the diff."""
     text = PAGE.read_text(encoding="utf-8")
     before, _, rest = text.partition(START)
-    found, _, after = rest.partition(END)
+    shown, _, after = rest.partition(END)
 
     if os.environ.get("PERFCI_UPDATE_GOLDEN"):
-        found = table()
-        PAGE.write_text(before + START + found + END + after, encoding="utf-8")
+        shown = table()
+        PAGE.write_text(before + START + shown + END + after, encoding="utf-8")
 
-    assert found == table(), "run this test with PERFCI_UPDATE_GOLDEN=1, and read the diff"
+    assert shown == table(), "run this test with PERFCI_UPDATE_GOLDEN=1, and read the diff"
 
 
 def test_the_table_of_jobs_names_them_all():

@@ -66,13 +66,13 @@ def record(release: str) -> Recording:
     around = os.environ | {"PYTHONPATH": str(ROOT), "TRITON_CACHE_DIR": "/tmp/none", "TRITON_ALWAYS_COMPILE": "1"}
     done = subprocess.run([python, "-c", PROGRAM], capture_output=True, check=False, env=around)
     assert done.returncode == 0, done.stderr.decode()
-    found = decode(done.stdout, Recording)
-    (binary,) = found.binaries
+    recording = decode(done.stdout, Recording)
+    (binary,) = recording.binaries
     # Where it was compiled stands in both, and is no one's business. No part of the image may move.
     here = str(ROOT).encode()
     image = binary.image.replace(here, b"/project".ljust(len(here), b"_")[: len(here)])
     metadata = re.sub(r'[^"]*/site-packages/', "site-packages/", binary.metadata)
-    return replace(found, binaries=(replace(binary, image=image, metadata=metadata),))
+    return replace(recording, binaries=(replace(binary, image=image, metadata=metadata),))
 
 
 if __name__ == "__main__":

@@ -90,11 +90,11 @@ def compile_op(regression: Regression, release: str, source: str) -> tuple[Kerne
 
 def main(names: list[str]) -> None:
     """Compile ops, and write down what they compile to."""
-    found = dict(read_figures()) if FIGURES.exists() else {}
+    figures = dict(read_figures()) if FIGURES.exists() else {}
     for each in (each for each in KNOWN if not names or each.op in names):
         was, now = compile_op(each, each.was, each.before or each.kernel), compile_op(each, each.now, each.kernel)
-        found[each.op] = {"was": was, "now": now}
-        FIGURES.write_bytes(encode(dict(sorted(found.items()))) + b"\n")
+        figures[each.op] = {"was": was, "now": now}
+        FIGURES.write_bytes(encode(dict(sorted(figures.items()))) + b"\n")
         print(each.op, *was, *now, sep="\n  ")
 
 

@@ -68,11 +68,11 @@ def test_on_a_gpu_this_triton_gets_the_answer_out_of_another_ones_binary(made, t
         return
     program, x = Program(recording, tmp_path, TorchArrays("cuda")), torch.arange(1000.0, device="cuda")
 
-    found = [program(x=x + offset) for offset in (0.0, 5.0)]
+    outputs = [program(x=x + offset) for offset in (0.0, 5.0)]
 
     torch.cuda.synchronize()
-    assert torch.equal(found[0], x * 0.5 + 3)
-    assert torch.equal(found[1], (x + 5) * 0.5 + 3)
+    assert torch.equal(outputs[0], x * 0.5 + 3)
+    assert torch.equal(outputs[1], (x + 5) * 0.5 + 3)
 
 
 @pytest.mark.cuda

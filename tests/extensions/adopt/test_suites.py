@@ -150,11 +150,11 @@ def test_sizes_and_dtypes_of_the_tests_are_cases(said):
 
 
 def test_sides_of_cubes_belong_together_as_kernel_and_baseline_take_them(said):
-    found = said["cubes"]
+    sketch = said["cubes"]
 
-    assert found.suites.inputs["bias"].startswith("torch.randn((cols,)")
-    assert [*found.suites.axes] == ["batch", "rows", "cols"]
-    assert cases(found, "performance") == [f"batch={n},rows={n},cols={n},dtype=float32" for n in (512, 1024, 2048)]
+    assert sketch.suites.inputs["bias"].startswith("torch.randn((cols,)")
+    assert [*sketch.suites.axes] == ["batch", "rows", "cols"]
+    assert cases(sketch, "performance") == [f"batch={n},rows={n},cols={n},dtype=float32" for n in (512, 1024, 2048)]
 
 
 def test_a_hidden_kernel_and_the_wanted_device_are_noted(said):
@@ -182,12 +182,12 @@ def test_inputs_are_made_as_the_tests_make_them(said):
 
 
 def test_a_harness_that_is_not_installed_is_stood_in_for(said):
-    found = said["harness"]
+    sketch = said["harness"]
 
-    assert [*found.suites.axes] == ["shape"]
-    assert "shape=(2, 4, 8, 16),dtype=float16" in cases(found, "accuracy")
-    assert cases(found, "performance") == ["shape=(1048576,),dtype=float32"]
-    assert found.suites.edges[0]["shape"][:5] == ("(0,)", "(1,)", "(63,)", "(64,)", "(65,)")
+    assert [*sketch.suites.axes] == ["shape"]
+    assert "shape=(2, 4, 8, 16),dtype=float16" in cases(sketch, "accuracy")
+    assert cases(sketch, "performance") == ["shape=(1048576,),dtype=float32"]
+    assert sketch.suites.edges[0]["shape"][:5] == ("(0,)", "(1,)", "(63,)", "(64,)", "(65,)")
 
 
 def test_tests_may_call_torch_import_their_sizes_and_report_benchmarks(said):
@@ -207,12 +207,12 @@ def test_the_reference_gets_what_the_kernel_gets(said):
 
 
 def test_values_that_change_are_parameters_and_others_are_not(said):
-    found = said["scalars"]
+    sketch = said["scalars"]
 
-    assert found.parameters == ("x", "eps", "*", "power=2", "mode='a'")
-    assert cases(found, "accuracy") == [f"rows=5,cols=70,power={power},dtype=float32" for power in (2, 3)]
-    assert found.suites.inputs["eps"] == "1e-05"
-    assert "mode" not in found.suites.inputs
+    assert sketch.parameters == ("x", "eps", "*", "power=2", "mode='a'")
+    assert cases(sketch, "accuracy") == [f"rows=5,cols=70,power={power},dtype=float32" for power in (2, 3)]
+    assert sketch.suites.inputs["eps"] == "1e-05"
+    assert "mode" not in sketch.suites.inputs
 
 
 def test_inputs_that_the_kernel_refuses_are_no_cases(said):
@@ -277,12 +277,12 @@ def converted(said, tmp_path_factory) -> Path:
 
 
 def test_converted_ops_obey_the_contract_and_their_sources_are_known(converted):
-    found = settings.load(converted)
+    settings_of_copy = settings.load(converted)
 
-    ops = discover.ops(found)
+    ops = discover.ops(settings_of_copy)
     assert {op.op for op in ops} == {*RIGHT, *MADE}
     assert [sentence(reason) for op in ops for reason in discover.check_contract(op)] == []
-    prints = {op.op: Tree(found.root, found.kernels).fingerprint(op.op) for op in ops}
+    prints = {op.op: Tree(settings_of_copy.root, settings_of_copy.kernels).fingerprint(op.op) for op in ops}
     assert {op: print_.opaque for op, print_ in prints.items() if print_.opaque} == {}
     assert any(str(name).endswith("_op_v1_triton.py") for name in prints["cubes"].files)
 

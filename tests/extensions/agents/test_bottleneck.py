@@ -33,56 +33,62 @@ def compiled(registers=32, warps=4, shared=0, spills=0, tensor=0):
     )  # fmt: skip
 
 
-def seen(found):
-    return diagnose(found, BOARD, H200)
+def seen(timed):
+    return diagnose(timed, BOARD, H200)
 
 
-def advised(found):
-    return [each.id for each in found.advice]
+def advised(diagnosis):
+    return [each.id for each in diagnosis.advice]
 
 
 # --- bounds -----------------------------------------------------------------------------------------------------------
 
 
 def test_a_large_vector_addition_is_bound_by_memory():
-    found = seen(case(115.0, moved=3 * 2**27, binaries=(compiled(),)))
+    diagnosis = seen(case(115.0, moved=3 * 2**27, binaries=(compiled(),)))
 
-    assert found.bound is Bound.MEMORY
-    assert found.evidence[0].kind == "profile_busy"
+    assert diagnosis.bound is Bound.MEMORY
+    assert diagnosis.evidence[0].kind == "profile_busy"
 
 
 def test_a_small_matrix_product_is_bound_by_its_launch():
-    found = seen(case(6.5, moved=3 * 512 * 512 * 2, flops=2 * 512**3, programs=16, binaries=(compiled(128, 8, 65536),)))
+    diagnosis = seen(
+        case(6.5, moved=3 * 512 * 512 * 2, flops=2 * 512**3, programs=16, binaries=(compiled(128, 8, 65536),))
+    )
 
-    assert found.bound is Bound.LAUNCH
-    assert found.evidence[0].kind == "profile_start"
-    assert "more_programs" in advised(found)
+    assert diagnosis.bound is Bound.LAUNCH
+    assert diagnosis.evidence[0].kind == "profile_start"
+    assert "more_programs" in advised(diagnosis)
 
 
 def test_a_large_matrix_product_is_bound_by_arithmetic():
-    found = seen(
+    diagnosis = seen(
         case(1900.0, moved=3 * 8192**2 * 2, flops=2 * 8192**3, binaries=(compiled(200, 8, 196608, tensor=64),))
     )
 
-    assert found.bound is Bound.COMPUTE
+    assert diagnosis.bound is Bound.COMPUTE
 
 
 def test_a_kernel_of_one_warp_with_255_registers_is_bound_by_occupancy():
-    found = seen(case(900.0, moved=2**28, binaries=(compiled(255, 1),)))
+    diagnosis = seen(case(900.0, moved=2**28, binaries=(compiled(255, 1),)))
 
-    assert found.bound is Bound.OCCUPANCY
-    assert found.advice[0].id == "fewer_registers"
-    assert found.advice[0].by == "occupancy"
+    assert diagnosis.bound is Bound.OCCUPANCY
+    assert diagnosis.advice[0].id == "fewer_registers"
+    assert diagnosis.advice[0].by == "occupancy"
     # 65536 registers hold 8 warps of 255 registers and 16 of 127, where 32 programs fit.
-    assert found.advice[0].speedup == pytest.approx(2.0)
+    assert diagnosis.advice[0].speedup == pytest.approx(2.0)
 
 
 def test_fewer_programs_than_processors_leave_some_idle():
-    found = seen(case(300.0, moved=2**27, programs=33, binaries=(compiled(),)))
+    diagnosis = seen(case(300.0, moved=2**27, programs=33, binaries=(compiled(),)))
     assert seen(case(300.0, moved=2**27, programs=131, binaries=(compiled(),))).bound is Bound.LATENCY
 
-    assert found.bound is Bound.OCCUPANCY
-    assert (found.advice[0].id, found.advice[0].speedup, found.advice[0].by) == ("more_programs", 4.0, "waves")
+    assert diagnosis.bound is Bound.OCCUPANCY
+    assert (diagnosis.advice[0].id, diagnosis.advice[0].speedup, diagnosis.advice[0].by) == (
+        "more_programs",
+        4.0,
+        "waves",
+    )
 
 
 def test_bytes_that_come_faster_than_any_copy_come_from_the_cache():
@@ -95,12 +101,12 @@ def test_a_busy_cache_is_a_bound_of_its_own():
 
 def test_waiting_without_a_busy_peak_is_latency():
     counters = {"occupancy": 0.6, "dram": 0.3, "stall_long_scoreboard": 0.7}
-    found = seen(case(300.0, moved=2**28, binaries=(compiled(),), counters=counters))
+    diagnosis = seen(case(300.0, moved=2**28, binaries=(compiled(),), counters=counters))
 
-    assert found.bound is Bound.LATENCY
-    assert "profile_stall" in {each.kind for each in found.evidence}
-    assert found.advice[0].id == "more_stages"
-    assert found.advice[0].speedup == pytest.approx(1 / 0.3)
+    assert diagnosis.bound is Bound.LATENCY
+    assert "profile_stall" in {each.kind for each in diagnosis.evidence}
+    assert diagnosis.advice[0].id == "more_stages"
+    assert diagnosis.advice[0].speedup == pytest.approx(1 / 0.3)
 
 
 def test_a_tensor_kernel_with_few_warps_is_not_called_idle():
@@ -115,11 +121,11 @@ def test_a_tensor_kernel_with_few_warps_is_not_called_idle():
 
 
 def test_many_short_kernels_are_bound_by_their_launches():
-    found = seen(case(9.0, moved=2**24, activities=4))
+    diagnosis = seen(case(9.0, moved=2**24, activities=4))
 
-    assert found.bound is Bound.LAUNCH
-    assert found.advice[0].id == "fuse_launches"
-    assert found.advice[0].speedup == pytest.approx(2.0)  # 9.0 us less three starts of 1.5 us
+    assert diagnosis.bound is Bound.LAUNCH
+    assert diagnosis.advice[0].id == "fuse_launches"
+    assert diagnosis.advice[0].speedup == pytest.approx(2.0)  # 9.0 us less three starts of 1.5 us
 
 
 def test_stores_that_are_a_little_faster_than_a_copy_still_go_to_memory():
@@ -133,11 +139,11 @@ def test_counters_of_an_npu_decide_too():
 
 
 def test_an_npu_is_advised_nothing_about_warps():
-    found = diagnose(case(300.0, moved=2**26, programs=600), CHIP)
+    diagnosis = diagnose(case(300.0, moved=2**26, programs=600), CHIP)
 
-    assert found.bound is Bound.LATENCY
-    assert found.advice
-    assert not [each.id for each in found.advice if "warps" in each.id or each.id == "wider_loads"]
+    assert diagnosis.bound is Bound.LATENCY
+    assert diagnosis.advice
+    assert not [each.id for each in diagnosis.advice if "warps" in each.id or each.id == "wider_loads"]
 
 
 def test_a_case_that_failed_stays_as_it_is():
@@ -151,76 +157,76 @@ def test_a_case_that_failed_stays_as_it_is():
 
 def test_nobody_is_promised_more_than_the_roofline():
     # 2 MiB in 60 us: the copy's ceiling allows 112 times as fast, one program for 132 processors 132 times.
-    found = seen(case(60.0, moved=2**21, programs=1))
+    diagnosis = seen(case(60.0, moved=2**21, programs=1))
 
     most = 60.0 / (2**21 / COPY_GBPS / 1e3)
-    assert found.advice
-    assert all(each.speedup <= most * 1.001 for each in found.advice)
+    assert diagnosis.advice
+    assert all(each.speedup <= most * 1.001 for each in diagnosis.advice)
 
 
 def test_nobody_is_promised_less_time_than_a_start_takes():
-    found = seen(case(3.0, moved=4096, programs=4))
+    diagnosis = seen(case(3.0, moved=4096, programs=4))
 
-    assert found.bound is Bound.LAUNCH
-    assert found.advice
-    assert all((each.speedup, each.by) == (2.0, "launch") for each in found.advice)
+    assert diagnosis.bound is Bound.LAUNCH
+    assert diagnosis.advice
+    assert all((each.speedup, each.by) == (2.0, "launch") for each in diagnosis.advice)
 
 
 def test_a_case_at_its_ceiling_is_advised_nothing():
-    found = seen(case(102.0, moved=3 * 2**27, binaries=(compiled(),)))
+    diagnosis = seen(case(102.0, moved=3 * 2**27, binaries=(compiled(),)))
 
-    assert found.bound is Bound.MEMORY
-    assert not found.advice
+    assert diagnosis.bound is Bound.MEMORY
+    assert not diagnosis.advice
 
 
 def test_traffic_beyond_the_declared_bytes_is_named_with_what_its_end_would_bring():
     counters = {"dram": 0.9, "dram_bytes": 2.0**29, "l2_hit": 0.1}
-    found = seen(case(200.0, moved=2**28, counters=counters))
+    diagnosis = seen(case(200.0, moved=2**28, counters=counters))
 
-    assert found.bound is Bound.MEMORY
-    assert (found.advice[0].id, found.advice[0].by) == ("less_traffic", "traffic")
-    assert found.advice[0].speedup == pytest.approx(2.0)
+    assert diagnosis.bound is Bound.MEMORY
+    assert (diagnosis.advice[0].id, diagnosis.advice[0].by) == ("less_traffic", "traffic")
+    assert diagnosis.advice[0].speedup == pytest.approx(2.0)
 
 
 def test_loads_that_use_an_eighth_of_their_sectors_are_to_be_coalesced():
-    found = seen(case(2000.0, moved=2**28, counters={"dram": 0.8, "coalesced": 0.125, "sectors_load": 32.0}))
+    diagnosis = seen(case(2000.0, moved=2**28, counters={"dram": 0.8, "coalesced": 0.125, "sectors_load": 32.0}))
 
-    assert found.advice[0].id == "coalesce"
-    assert found.advice[0].speedup == pytest.approx(8.0)
+    assert diagnosis.advice[0].id == "coalesce"
+    assert diagnosis.advice[0].speedup == pytest.approx(8.0)
 
 
 def test_products_without_the_tensor_pipe_are_to_use_it():
     plain = compiled(64, 4, tensor=0)
 
-    found = seen(case(20_000.0, moved=3 * 4096**2 * 2, flops=2 * 4096**3, binaries=(plain,)))
-    assert "use_tensor_cores" in advised(found)
+    diagnosis = seen(case(20_000.0, moved=3 * 4096**2 * 2, flops=2 * 4096**3, binaries=(plain,)))
+    assert "use_tensor_cores" in advised(diagnosis)
     assert "use_tensor_cores" not in advised(
         seen(case(20_000.0, moved=3 * 4096**2 * 2, flops=2 * 4096**3, binaries=(compiled(64, 4, tensor=9),)))
     )
 
 
 def test_spilled_registers_are_named():
-    found = seen(case(900.0, moved=2**28, binaries=(compiled(128, 4, spills=64),)))
+    diagnosis = seen(case(900.0, moved=2**28, binaries=(compiled(128, 4, spills=64),)))
 
-    assert "profile_spills" in {each.kind for each in found.evidence}
-    assert found.advice[0].id == "fewer_registers"
+    assert "profile_spills" in {each.kind for each in diagnosis.evidence}
+    assert diagnosis.advice[0].id == "fewer_registers"
 
 
 def test_two_directions_are_named_at_most_the_best_first():
     counters = {"occupancy": 0.2, "stall_long_scoreboard": 0.5, "coalesced": 0.25}
-    found = seen(case(900.0, moved=2**26, programs=60, binaries=(compiled(255, 1),), counters=counters))
+    diagnosis = seen(case(900.0, moved=2**26, programs=60, binaries=(compiled(255, 1),), counters=counters))
 
-    assert len(found.advice) == 2
-    assert found.advice[0].speedup >= found.advice[1].speedup
+    assert len(diagnosis.advice) == 2
+    assert diagnosis.advice[0].speedup >= diagnosis.advice[1].speedup
 
 
 def test_a_host_that_takes_longer_than_the_device_is_named():
-    found = seen(case(2.0, moved=4096, host_us=18.0))
+    diagnosis = seen(case(2.0, moved=4096, host_us=18.0))
 
-    assert found.bound is Bound.LAUNCH
-    assert "profile_host" in {each.kind for each in found.evidence}
-    assert found.advice[0].id == "lighter_wrapper"
-    assert found.advice[0].speedup == pytest.approx(9.0)
+    assert diagnosis.bound is Bound.LAUNCH
+    assert "profile_host" in {each.kind for each in diagnosis.evidence}
+    assert diagnosis.advice[0].id == "lighter_wrapper"
+    assert diagnosis.advice[0].speedup == pytest.approx(9.0)
 
 
 def test_without_any_figure_short_calls_are_launches_and_long_ones_latency():
@@ -232,6 +238,8 @@ def test_without_any_figure_short_calls_are_launches_and_long_ones_latency():
 
 
 def test_advice_has_its_record_beside_it():
-    found = diagnose(case(900.0, moved=2**28, binaries=(compiled(255, 1),)), BOARD, H200, {"fewer_registers": (7, 9)})
+    diagnosis = diagnose(
+        case(900.0, moved=2**28, binaries=(compiled(255, 1),)), BOARD, H200, {"fewer_registers": (7, 9)}
+    )
 
-    assert (found.advice[0].kept, found.advice[0].tried) == (7, 9)
+    assert (diagnosis.advice[0].kept, diagnosis.advice[0].tried) == (7, 9)

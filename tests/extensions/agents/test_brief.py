@@ -22,12 +22,12 @@ def write_page(project, text, op="scale"):
 def test_a_brief_has_the_page_the_call_and_the_cases_before_anything_was_timed(project):
     write_page(project, "# scale\n\n`scale(x, factor)` returns x times a factor.\n")
 
-    found = brief(project)
+    answer = brief(project)
 
-    assert "returns x times a factor" in found["words"]
-    assert found["call"] == "scale(x, factor)"
-    assert found["source"]["kind"] == "brief_untimed"
-    case = next(each for each in found["cases"] if each["case"] == CASE)
+    assert "returns x times a factor" in answer["words"]
+    assert answer["call"] == "scale(x, factor)"
+    assert answer["source"]["kind"] == "brief_untimed"
+    case = next(each for each in answer["cases"] if each["case"] == CASE)
     assert case["bytes_moved"] == 2 * 256 * 128 * 4
     assert case["us"] is None
 
@@ -35,13 +35,13 @@ def test_a_brief_has_the_page_the_call_and_the_cases_before_anything_was_timed(p
 def test_a_brief_has_the_last_runs_times_with_their_intervals_and_ceilings(project):
     project.first_check()
 
-    found = brief(project)
+    answer = brief(project)
 
-    assert found["source"]["kind"] == "brief_run"
+    assert answer["source"]["kind"] == "brief_run"
     row = next(
         row for (op, suite, case), row in rows(project).items() if (op, suite, case) == ("scale", "performance", CASE)
     )
-    case = next(each for each in found["cases"] if each["case"] == CASE)
+    case = next(each for each in answer["cases"] if each["case"] == CASE)
     assert case["us"] == row["kernel_us"]
     assert case["reference_us"] == row["reference_us"]
     assert case["speedup"] == row["speedup"]
@@ -99,10 +99,10 @@ def test_a_torn_line_of_the_logbook_is_reported_and_the_brief_goes_on(project):
     write_page(project, "`scale(x, factor)` returns x times a factor.")
     (project.root / "kernels/scale/optimization.jsonl").write_text('{"op": "scale", "numb')
 
-    found = brief(project)
+    answer = brief(project)
 
-    assert [each["kind"] for each in found["warnings"]] == ["logbook_damaged"]
-    assert (found["rounds"], found["rounds_left"]) == ([], 5)
+    assert [each["kind"] for each in answer["warnings"]] == ["logbook_damaged"]
+    assert (answer["rounds"], answer["rounds_left"]) == ([], 5)
 
 
 def test_a_brief_without_a_run_has_the_times_of_the_stored_baselines(project):
@@ -111,11 +111,11 @@ def test_a_brief_without_a_run_has_the_times_of_the_stored_baselines(project):
     timed = {case["case"]: case for case in brief(project)["cases"]}
     (project.root / "reports" / "run.json").unlink()
 
-    found = brief(project)
+    answer = brief(project)
 
-    assert found["source"]["kind"] == "brief_baseline"
-    assert "fake-one" in found["source"]["sentence"]
-    for case in found["cases"]:
+    assert answer["source"]["kind"] == "brief_baseline"
+    assert "fake-one" in answer["source"]["sentence"]
+    for case in answer["cases"]:
         before = timed[case["case"]]
         assert case["us"] == pytest.approx(before["us"], rel=0.01)
         assert case["speedup"]["value"] == pytest.approx(before["speedup"]["value"], rel=0.01)

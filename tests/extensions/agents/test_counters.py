@@ -75,23 +75,23 @@ def test_counters_become_shares_bytes_and_ratios():
         NAMES["stall_long_scoreboard"]: "15",
     }
 
-    (found,) = read_counters(printed((MARK, {TIME: "3,000"}), ("add", metrics)), ["n=1"]).values()
+    (counters,) = read_counters(printed((MARK, {TIME: "3,000"}), ("add", metrics)), ["n=1"]).values()
 
-    assert found["occupancy"] == pytest.approx(0.613)
-    assert found["dram_bytes"] == 402_653_184
-    assert found["l2_hit"] == pytest.approx(0.3325)
-    assert found["sectors_load"] == 16
-    assert found["stall_long_scoreboard"] == pytest.approx(0.75)
+    assert counters["occupancy"] == pytest.approx(0.613)
+    assert counters["dram_bytes"] == 402_653_184
+    assert counters["l2_hit"] == pytest.approx(0.3325)
+    assert counters["sectors_load"] == 16
+    assert counters["stall_long_scoreboard"] == pytest.approx(0.75)
 
 
 def test_kernels_of_one_call_are_summed_up_by_their_times():
     short = {TIME: "1,000", NAMES["occupancy"]: "20", NAMES["dram_bytes"]: "1,000"}
     long = {TIME: "3,000", NAMES["occupancy"]: "60", NAMES["dram_bytes"]: "5,000"}
 
-    found = read_counters(printed((MARK, {TIME: "1"}), ("a", short), ("b", long)), ["n=1"])["n=1"]
+    counters = read_counters(printed((MARK, {TIME: "1"}), ("a", short), ("b", long)), ["n=1"])["n=1"]
 
-    assert found["occupancy"] == pytest.approx(0.5)
-    assert found["dram_bytes"] == 6000
+    assert counters["occupancy"] == pytest.approx(0.5)
+    assert counters["dram_bytes"] == 6000
 
 
 def test_marks_tell_the_cases_apart():
@@ -139,10 +139,10 @@ def test_calls_are_counted_by_a_process_that_makes_them_again(ncu, tmp_path):
         log.write_text(pathlib.Path({str(tmp_path / "printed")!r}).read_text())
         """)
 
-    found = count_by_ncu(calls("n=1"))
+    counted = count_by_ncu(calls("n=1"))
 
-    assert (found.source, found.note) == ("ncu", None)
-    assert found.cases == {"n=1": {"l1_hit": 0.5}}
+    assert (counted.source, counted.note) == ("ncu", None)
+    assert counted.cases == {"n=1": {"l1_hit": 0.5}}
 
 
 def test_a_warm_call_finds_what_the_one_before_left(ncu, tmp_path):
@@ -159,11 +159,11 @@ def test_without_ncu_there_are_no_counters_and_a_word_why(monkeypatch, tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(counters, "FURTHER", "")
 
-    found = count_by_ncu(calls("n=1"))
+    counted = count_by_ncu(calls("n=1"))
 
-    assert (found.source, found.cases) == ("compiled", {})
-    assert found.note is not None
-    assert found.note.kind == "counters_no_ncu"
+    assert (counted.source, counted.cases) == ("compiled", {})
+    assert counted.note is not None
+    assert counted.note.kind == "counters_no_ncu"
 
 
 def test_counters_may_be_refused(ncu):
@@ -172,11 +172,11 @@ def test_counters_may_be_refused(ncu):
         sys.exit(1)
         """)
 
-    found = count_by_ncu(calls("n=1"))
+    counted = count_by_ncu(calls("n=1"))
 
-    assert found.note is not None
-    assert found.note.kind == "counters_refused"
-    assert "ERR_NVGPUCTRPERM" in sentence(found.note)
+    assert counted.note is not None
+    assert counted.note.kind == "counters_refused"
+    assert "ERR_NVGPUCTRPERM" in sentence(counted.note)
 
 
 def test_an_ncu_that_lacks_a_metric_is_asked_for_the_others(ncu, tmp_path):
@@ -201,20 +201,20 @@ def test_an_ncu_that_does_not_know_the_chip_is_quoted(ncu):
         sys.exit(1)
         """)
 
-    found = count_by_ncu(calls("n=1"))
+    counted = count_by_ncu(calls("n=1"))
 
-    assert found.note is not None
-    assert found.note.kind == "counters_failed"
-    assert "Cuda driver is not compatible with Nsight Compute" in sentence(found.note)
+    assert counted.note is not None
+    assert counted.note.kind == "counters_failed"
+    assert "Cuda driver is not compatible with Nsight Compute" in sentence(counted.note)
 
 
 def test_an_ncu_that_ends_without_a_word_is_known_by_its_exit_code(ncu):
     ncu("sys.exit(9)")
 
-    found = count_by_ncu(calls("n=1"))
+    counted = count_by_ncu(calls("n=1"))
 
-    assert found.note is not None
-    assert "exit code 9" in sentence(found.note)
+    assert counted.note is not None
+    assert "exit code 9" in sentence(counted.note)
 
 
 def test_an_ncu_that_hangs_is_ended(ncu, monkeypatch):
@@ -225,11 +225,11 @@ def test_an_ncu_that_hangs_is_ended(ncu, monkeypatch):
         """)
     heard = []
 
-    found = count_by_ncu(calls("n=1", alive=lambda: heard.append(1)))
+    counted = count_by_ncu(calls("n=1", alive=lambda: heard.append(1)))
 
     assert heard
-    assert found.note is not None
-    assert found.note.kind == "counters_failed"
+    assert counted.note is not None
+    assert counted.note.kind == "counters_failed"
 
 
 @pytest.mark.cuda

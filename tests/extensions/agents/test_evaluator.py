@@ -56,14 +56,14 @@ def test_the_first_program_is_as_fast_as_the_start(search):
 
 
 def test_a_faster_candidate_scores_by_how_much_faster_it_is_and_is_a_round_of_the_logbook(faster):
-    root, found = faster
+    root, result = faster
 
-    assert found.metrics["combined_score"] == pytest.approx(1.064, abs=0.004)
-    assert found.metrics["kept"] == 1.0
-    assert found.metrics["gain_low"] > 0.05
-    assert found.metrics["speedup"] == pytest.approx(1.6, abs=0.02)
+    assert result.metrics["combined_score"] == pytest.approx(1.064, abs=0.004)
+    assert result.metrics["kept"] == 1.0
+    assert result.metrics["gain_low"] > 0.05
+    assert result.metrics["speedup"] == pytest.approx(1.6, abs=0.02)
     kept = rounds(root)[0]
-    assert json.loads(found.artifacts["round"])["commit"] == kept.commit
+    assert json.loads(result.artifacts["round"])["commit"] == kept.commit
     assert "300.0" in git(root, "show", f"{kept.commit}:kernels/scale/scale_triton.py")
 
 
@@ -113,10 +113,10 @@ def test_the_work_tree_stays_as_it_is(faster):
 def test_candidates_that_come_at_once_are_judged_one_after_the_other(search):
     with ThreadPoolExecutor(2) as pool:
         asked = [pool.submit(search, after=f"US_PER_MEGABYTE = {us}", name=f"{us}.py") for us in (330.0, 340.0)]
-        found = [each.result().metrics["combined_score"] for each in asked]
+        scores = [each.result().metrics["combined_score"] for each in asked]
 
     assert [round_.number for round_ in rounds(search.project.root)] == [1, 2]
-    assert 1.0 > found[0] > found[1]
+    assert 1.0 > scores[0] > scores[1]
 
 
 def test_a_project_may_lie_in_a_folder_of_its_repository(project, monkeypatch, tmp_path):
@@ -128,16 +128,16 @@ def test_a_project_may_lie_in_a_folder_of_its_repository(project, monkeypatch, t
     text = (inner / "kernels/scale/scale_triton.py").read_text()
     (tmp_path / "candidate.py").write_text(text.replace(SPEED, "US_PER_MEGABYTE = 330.0"))
 
-    found = evaluate(tmp_path / "candidate.py", "scale", inner, device="fake")
+    result = evaluate(tmp_path / "candidate.py", "scale", inner, device="fake")
 
-    assert (found.metrics["correct"], found.artifacts["verdict"]) == (1.0, "slower")
+    assert (result.metrics["correct"], result.artifacts["verdict"]) == (1.0, "slower")
 
 
 def test_all_that_a_search_is_told_is_of_the_types_that_it_takes(faster):
-    _, found = faster
+    _, result = faster
 
-    assert {type(value) for value in found.metrics.values()} == {float}
-    assert {type(value) for value in found.artifacts.values()} == {str}
+    assert {type(value) for value in result.metrics.values()} == {float}
+    assert {type(value) for value in result.artifacts.values()} == {str}
 
 
 def test_what_is_no_fault_of_the_candidate_is_raised(search, tmp_path):
@@ -161,7 +161,7 @@ def test_the_evaluator_of_the_guide_gives_a_search_what_it_takes(search, monkeyp
     names = {}
     exec(code.replace('op="softmax", project="/home/you/kernels"', here), names)
 
-    found = names["evaluate"](search.project.op_file("scale", "triton"))
+    result = names["evaluate"](search.project.op_file("scale", "triton"))
 
-    assert found.metrics["combined_score"] == 1.0
-    assert found.artifacts["verdict"] == "refused"
+    assert result.metrics["combined_score"] == 1.0
+    assert result.artifacts["verdict"] == "refused"

@@ -41,10 +41,10 @@ def test_what_was_appended_is_read(tmp_path):
 
 
 def test_the_best_is_what_was_kept_last_from_this_start(tmp_path):
-    found = keep(tmp_path, made(1), made(2), made(3, "slower"), made(4, start="b" * 40), made(5, "refused"))
+    logbook = keep(tmp_path, made(1), made(2), made(3, "slower"), made(4, start="b" * 40), made(5, "refused"))
 
-    assert [each.number for each in found.list_of(START)] == [1, 2, 3]
-    assert found.next_number == 6
+    assert [each.number for each in logbook.list_of(START)] == [1, 2, 3]
+    assert logbook.next_number == 6
 
 
 @pytest.mark.parametrize("torn", [b'{"op": "sca', b"\xff\xfe", b"{}", b"[" * 5000, b'{"format": 99}', b"<<<<<<< ours"])
@@ -53,12 +53,12 @@ def test_a_line_that_cannot_be_read_is_named_and_everything_else_goes_on(tmp_pat
     with (tmp_path / FILE).open("ab") as file:
         file.write(torn)
 
-    found = keep(tmp_path, made(3))
+    logbook = keep(tmp_path, made(3))
 
-    assert [round_.number for round_ in found.rounds] == [1, 3]
-    assert [(problem.kind, problem.facts["line"]) for problem in found.problems] == [("logbook_damaged", 2)]
+    assert [round_.number for round_ in logbook.rounds] == [1, 3]
+    assert [(problem.kind, problem.facts["line"]) for problem in logbook.problems] == [("logbook_damaged", 2)]
     assert (tmp_path / FILE).read_bytes().split(b"\n")[1] == torn
-    assert found.next_number == 5
+    assert logbook.next_number == 5
 
 
 def test_a_line_that_a_merge_left_twice_counts_once(tmp_path):
@@ -72,9 +72,9 @@ def test_rounds_of_two_branches_get_numbers_of_their_own_and_keep_whom_they_were
     ours = made(2, commit="ours", best=1, against="c1"), made(3, commit="ours3", best=2, against="ours")
     theirs = made(2, commit="theirs", best=1, against="c1", time="2026-01-01T12:00:00Z")
 
-    found = keep(tmp_path, made(1), *ours, theirs).rounds
+    rounds = keep(tmp_path, made(1), *ours, theirs).rounds
 
-    assert [(each.number, each.commit, each.best) for each in found] == [
+    assert [(each.number, each.commit, each.best) for each in rounds] == [
         (1, "c1", 0), (2, "theirs", 1), (3, "ours3", 4), (4, "ours", 1),
     ]  # fmt: skip
 
@@ -201,6 +201,6 @@ def test_an_unknown_parent_is_an_error(repository):
 
 
 def test_a_round_of_another_start_counts_for_that_one_alone(tmp_path):
-    found = keep(tmp_path, made(1), replace(made(2), start="b" * 40))
+    logbook = keep(tmp_path, made(1), replace(made(2), start="b" * 40))
 
-    assert [len(found.list_of(each)) for each in (START, "b" * 40)] == [1, 1]
+    assert [len(logbook.list_of(each)) for each in (START, "b" * 40)] == [1, 1]

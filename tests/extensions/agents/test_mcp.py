@@ -123,10 +123,10 @@ def test_rounds_that_are_asked_for_at_once_are_tried_one_after_the_other(kernel)
     async def conversation(client):
         return await asyncio.gather(*(ask(client, "try", op="scale", why=f"idea {number}") for number in (1, 2)))
 
-    found = sorted(talk(kernel, conversation), key=lambda each: each["number"])
+    tried = sorted(talk(kernel, conversation), key=lambda each: each["number"])
 
-    assert [each["number"] for each in found] == [1, 2]
-    assert [each["verdict"] for each in found] == ["slower", "refused"]  # the second has the files of the first
+    assert [each["number"] for each in tried] == [1, 2]
+    assert [each["verdict"] for each in tried] == ["slower", "refused"]  # the second has the files of the first
 
 
 def test_what_fails_is_said_in_a_sentence_and_the_server_goes_on(kernel):

@@ -34,11 +34,11 @@ def profile(project, *arguments):
 
 
 def test_every_case_has_its_bound_evidence_and_counters(project):
-    found = profile(project)
+    report = profile(project)
 
-    assert (found["op"], found["source"], found["note"]) == ("relu", "virtual", None)
-    assert [case["case"] for case in found["cases"]] == [SMALL, "rows=512,cols=128,dtype=float32"]
-    for case in found["cases"]:
+    assert (report["op"], report["source"], report["note"]) == ("relu", "virtual", None)
+    assert [case["case"] for case in report["cases"]] == [SMALL, "rows=512,cols=128,dtype=float32"]
+    for case in report["cases"]:
         assert case["bound"] == "latency"
         assert case["us"] > 40
         assert case["counters"]["dram_bytes"] == case["bytes_moved"]
@@ -50,10 +50,10 @@ def test_every_case_has_its_bound_evidence_and_counters(project):
 
 def test_the_last_profile_of_an_op_is_kept(project):
     profile(project, "--case", "rows=256")
-    found = read_profile(load(project.root), "relu")
+    report = read_profile(load(project.root), "relu")
 
-    assert found == decode(project.root / "reports" / "profiles" / "relu.json", Profile)
-    assert [(case.case, case.bound) for case in found.cases] == [(SMALL, Bound.LATENCY)]
+    assert report == decode(project.root / "reports" / "profiles" / "relu.json", Profile)
+    assert [(case.case, case.bound) for case in report.cases] == [(SMALL, Bound.LATENCY)]
     assert read_profile(load(project.root), "scale") is None
     assert not (project.root / "reports" / "run.json").exists()
 
@@ -80,9 +80,9 @@ def test_each_bound_is_found(project, work, bound, advice):
 def test_refused_counters_leave_times_and_one_sentence(project):
     (project.root / "pyproject.toml").write_text("[tool.perfci.fake]\ncounters_refused = true\n")
 
-    found = profile(project, "--case", "rows=256")
-    assert (found["source"], found["note"]["kind"]) == ("compiled", "counters_refused")
-    (case,) = found["cases"]
+    report = profile(project, "--case", "rows=256")
+    assert (report["source"], report["note"]["kind"]) == ("compiled", "counters_refused")
+    (case,) = report["cases"]
     assert not case["counters"]
     assert (case["bound"], case["rates"]["gbps"] > 0) == ("latency", True)
 

@@ -25,10 +25,10 @@ def timed(name, *changes, base=DUELLED, **more):
 def judge(*cases, blank=BLANK, **options):
     """A round of these cases, each of whose reasons has its sentence."""
     made = run(*cases, planned=duel_plan(*(case.case for case in cases)), **options)
-    found = judge_round(blank, made, judged(made))
-    for reason in found.reasons:
+    round_ = judge_round(blank, made, judged(made))
+    for reason in round_.reasons:
         assert_worded(reason)
-    return found
+    return round_
 
 
 @pytest.mark.parametrize(
@@ -44,10 +44,10 @@ def judge(*cases, blank=BLANK, **options):
     ],
 )
 def test_every_case_has_a_say_in_the_verdict(changes, verdict):
-    found = judge(*(timed(f"n={at}", *each) for at, each in enumerate(changes)))
+    round_ = judge(*(timed(f"n={at}", *each) for at, each in enumerate(changes)))
 
-    assert found.verdict == verdict
-    assert found.reasons[0].kind == f"round_{verdict}"
+    assert round_.verdict == verdict
+    assert round_.reasons[0].kind == f"round_{verdict}"
 
 
 @pytest.mark.parametrize(
@@ -59,9 +59,9 @@ def test_a_round_that_one_process_shows_not_to_be_kept_needs_no_other(changes, v
 
     assert judged(made).needs
     assert not may_be_kept(judged(made))
-    found = judge(*cases)
-    assert found.verdict == verdict
-    assert [reason.kind for reason in found.reasons] == ["round_unpromising"]
+    round_ = judge(*cases)
+    assert round_.verdict == verdict
+    assert [reason.kind for reason in round_.reasons] == ["round_unpromising"]
 
 
 @pytest.mark.parametrize(("changes", "open_"), [((-0.03, 0.0), True), ((-0.03, 0.0095), True), ((0.0, 0.0), False)])
@@ -92,11 +92,11 @@ def test_late_rounds_need_more_evidence():
 
 
 def test_work_that_is_the_same_counts_as_no_gain_at_all():
-    found = judge(timed("n=1", *FASTER), timed("n=2", base=BaseArm(same=True)))
+    round_ = judge(timed("n=1", *FASTER), timed("n=2", base=BaseArm(same=True)))
 
-    assert found.cases[1].best == Interval(0.0, 0.0, 0.0, find_confidence(2))
-    assert found.verdict == "kept"
-    assert found.gain.value == pytest.approx((1 / 0.97) ** 0.5 - 1, abs=1e-3)
+    assert round_.cases[1].best == Interval(0.0, 0.0, 0.0, find_confidence(2))
+    assert round_.verdict == "kept"
+    assert round_.gain.value == pytest.approx((1 / 0.97) ** 0.5 - 1, abs=1e-3)
 
 
 def test_the_first_round_has_its_gain_over_the_start_too():
@@ -114,9 +114,9 @@ def test_a_wrong_answer_comes_before_every_gain():
 def test_times_that_cannot_be_the_kernels_are_refused():
     seen = timed("n=1", *FASTER, suspicion=(Reason("boom", {}),))
 
-    found = judge(seen, timed("n=2", *FASTER))
+    round_ = judge(seen, timed("n=2", *FASTER))
 
-    assert (found.verdict, [reason.kind for reason in found.reasons]) == ("refused", ["boom"])
+    assert (round_.verdict, [reason.kind for reason in round_.reasons]) == ("refused", ["boom"])
 
 
 @pytest.mark.parametrize(
@@ -133,16 +133,16 @@ def test_a_case_that_was_not_duelled_leaves_no_verdict(lost):
     from perfci.judge import judge as judge_run
     from perfci.thresholds.limits import Thresholds
 
-    found = judge_round(BLANK, made, judge_run(made, {}, Thresholds()))
+    round_ = judge_round(BLANK, made, judge_run(made, {}, Thresholds()))
 
-    assert found.verdict == "error" and found.reasons
+    assert round_.verdict == "error" and round_.reasons
 
 
 def test_a_faster_time_that_the_kernels_own_process_reports_is_not_believed():
-    found = judge(timed("n=1", *FASTER, self_reported=Reason("boom", {})))
+    round_ = judge(timed("n=1", *FASTER, self_reported=Reason("boom", {})))
 
-    assert found.verdict == "equal"
-    assert "faster_self_reported" in [reason.kind for reason in found.reasons]
+    assert round_.verdict == "equal"
+    assert "faster_self_reported" in [reason.kind for reason in round_.reasons]
 
 
 # --- what was changed -------------------------------------------------------------------------------------------------
@@ -229,15 +229,15 @@ def test_a_kernel_that_is_launched_twice_is_compared_launch_by_launch():
     last = replace(OLD, constants="BLOCK=64,LOOP=True")
     base = replace(DUELLED, compiled=(OLD, last))
 
-    found = changes(timed("n=1", base=base, compiled=(OLD, replace(last, warps=2))))
+    differences = changes(timed("n=1", base=base, compiled=(OLD, replace(last, warps=2))))
 
-    assert found == [("warps", "4", "2")]
+    assert differences == [("warps", "4", "2")]
 
 
 @pytest.mark.parametrize("cases", [(), (timed("n=1", base=BaseArm(same=True)),)])
 def test_a_machine_that_cannot_time_says_why_whatever_the_work(cases):
     made = run(*cases, planned=duel_plan("n=1"), op={"unmeasured": Reason("no_accelerator", {})})
 
-    found = judge_round(BLANK, made, judged(made))
+    round_ = judge_round(BLANK, made, judged(made))
 
-    assert (found.verdict, [reason.kind for reason in found.reasons]) == ("error", ["no_accelerator"])
+    assert (round_.verdict, [reason.kind for reason in round_.reasons]) == ("error", ["no_accelerator"])

@@ -70,8 +70,8 @@ def last(project):
     return rounds(project)[-1]
 
 
-def kinds(found):
-    return [reason.kind for reason in found.reasons]
+def kinds(round_):
+    return [reason.kind for reason in round_.reasons]
 
 
 # --- verdicts ---------------------------------------------------------------------------------------------------------
@@ -98,12 +98,12 @@ def test_a_faster_kernel_is_kept_and_the_next_round_is_compared_with_it(kept):
 
 
 def test_what_a_round_tried_is_a_commit_that_differs_in_the_kernel_alone(kept):
-    head, found = git(kept.root, "rev-parse", "topic"), last(kept)
+    head, round_ = git(kept.root, "rev-parse", "topic"), last(kept)
 
-    assert git(kept.root, "rev-parse", "refs/perfci/rounds/scale/1") == found.commit
-    assert git(kept.root, "diff", "--name-only", head, found.commit) == "kernels/scale/scale_triton.py"
-    assert git(kept.root, "log", "-1", "--format=%s", found.commit) == "scale, round 1: one pass less"
-    assert "300.0" in git(kept.root, "show", f"{found.commit}:kernels/scale/scale_triton.py")
+    assert git(kept.root, "rev-parse", "refs/perfci/rounds/scale/1") == round_.commit
+    assert git(kept.root, "diff", "--name-only", head, round_.commit) == "kernels/scale/scale_triton.py"
+    assert git(kept.root, "log", "-1", "--format=%s", round_.commit) == "scale, round 1: one pass less"
+    assert "300.0" in git(kept.root, "show", f"{round_.commit}:kernels/scale/scale_triton.py")
     # Neither HEAD nor the index has changed, and the work tree only by the logbook.
     assert git(kept.root, "rev-parse", "HEAD") == head == git(kept.root, "rev-parse", "main")
     assert git(kept.root, "status", "--porcelain").split("\n") == [
@@ -128,9 +128,9 @@ def test_a_kernel_that_is_faster_in_one_case_and_slower_in_another_is_mixed(kern
     kernel.edit("scale", "triton", "x.nbytes / 1e6", "x.nbytes / 1e6 * (0.9 if len(x) == 256 else 1.1)")
 
     assert attempt(kernel).code == 3
-    found = last(kernel)
-    assert found.verdict == "mixed"
-    assert [case.best.value > 0 for case in found.cases] == [True, False]
+    round_ = last(kernel)
+    assert round_.verdict == "mixed"
+    assert [case.best.value > 0 for case in round_.cases] == [True, False]
 
 
 def test_a_case_that_does_the_same_work_counts_as_equal_and_costs_no_time(kernel):
@@ -177,9 +177,9 @@ def test_a_kernel_that_cannot_be_called_is_an_error_with_its_reason(kernel, befo
     kernel.edit("scale", "triton", before, after)
 
     assert attempt(kernel).code == 2
-    found = last(kernel)
-    assert found.verdict == "error"
-    assert found.reasons and " - " not in sentence(found.reasons[0])
+    round_ = last(kernel)
+    assert round_.verdict == "error"
+    assert round_.reasons and " - " not in sentence(round_.reasons[0])
 
 
 def test_a_time_that_the_device_cannot_reach_is_refused_and_not_kept(kernel):
@@ -232,9 +232,9 @@ def test_a_change_of_the_suites_or_the_reference_is_refused_even_if_it_is_commit
     commit_all(kept.root)
     assert attempt(kept, 290.0).code == 2
 
-    for found, part in zip(rounds(kept)[1:], (*parts, "baseline"), strict=True):
-        assert (found.verdict, kinds(found), found.commit) == ("refused", ["round_outside"], None)
-        assert f"scale_{part}.py" in sentence(found.reasons[0])
+    for round_, part in zip(rounds(kept)[1:], (*parts, "baseline"), strict=True):
+        assert (round_.verdict, kinds(round_), round_.commit) == ("refused", ["round_outside"], None)
+        assert f"scale_{part}.py" in sentence(round_.reasons[0])
     # Anyone who agrees with the other suites begins anew.
     attempt(kept, 310.0, "--against", "HEAD")
     assert (last(kept).best, last(kept).place) == (0, 1)
@@ -401,11 +401,11 @@ def test_rounds_of_two_branches_merge_and_are_numbered_anew(kept):
     git(kept.root, "checkout", "-q", "--", ".")
     git(kept.root, "merge", "-q", "-s", "recursive", "-X", "ours", "other")
 
-    found = rounds(kept)
+    every = rounds(kept)
 
-    assert [each.number for each in found] == [1, 2, 3]
-    assert {each.why for each in found[1:]} == {"ours", "theirs"}
-    assert {each.best for each in found[1:]} == {1}
+    assert [each.number for each in every] == [1, 2, 3]
+    assert {each.why for each in every[1:]} == {"ours", "theirs"}
+    assert {each.best for each in every[1:]} == {1}
 
 
 def test_a_check_does_not_take_the_logbook_for_a_change_of_the_op(kernel):

@@ -152,8 +152,8 @@ def text_of(settings):
 
 
 def times(settings):
-    found = dict(re.findall(r"^(US|ROWS2) = ([\d.]+)$", text_of(settings), re.MULTILINE))
-    return {"rows=1": float(found["US"]), "rows=2": float(found["ROWS2"])}
+    constants = dict(re.findall(r"^(US|ROWS2) = ([\d.]+)$", text_of(settings), re.MULTILINE))
+    return {"rows=1": float(constants["US"]), "rows=2": float(constants["ROWS2"])}
 
 
 @pytest.fixture
@@ -206,20 +206,20 @@ UNROLL = 11
 
 
 def test_the_culprit_is_named_with_what_it_changed_how_much_and_how_sure_that_is(bisected, workers):
-    found = bisected(LONG)
+    bisection = bisected(LONG)
 
-    (culprit,) = found.culprits
+    (culprit,) = bisection.culprits
     assert culprits(bisected) == [(UNROLL,)]
     assert (culprit.suspects[0].title, culprit.suspects[0].date) == ("unroll", "2023-11-25")
     assert culprit.files == (KERNEL,)
     assert culprit.confirmed and culprit.sure > 0.999
     assert culprit.own.value == pytest.approx(0.04, abs=0.005)
-    assert found.first.value == pytest.approx(0.04, abs=0.005)
-    assert (found.commits, found.device, found.base_us) == (19, "Fake One", 50.0)
+    assert bisection.first.value == pytest.approx(0.04, abs=0.005)
+    assert (bisection.commits, bisection.device, bisection.base_us) == (19, "Fake One", 50.0)
     # All of it was reported during the search.
     (begun,) = bisected.begun
-    assert (begun.case, begun.culprits) == (found.case, ())
-    assert [step for step, _ in bisected.told] == list(found.steps)
+    assert (begun.case, begun.culprits) == (bisection.case, ())
+    assert [step for step, _ in bisected.told] == list(bisection.steps)
     assert all(commit.id == step.commit for step, commit in bisected.told)
 
 
@@ -266,33 +266,33 @@ def state(root):
 def test_revisions_that_cannot_be_tried_are_skipped_with_their_reason(bisected):
     marks = ["broken", "crash", "wrong", "other signature", "other inputs"]
     failing = [(mark, {KERNEL: kernel(50.0, mark, str(number))}) for number, mark in enumerate(marks)]
-    found = bisected(
+    bisection = bisected(
         [note(1), *failing, ("mended", {KERNEL: kernel(50.0, "mended")}), ("slow", {KERNEL: kernel(55.0)}), note(2)]
     )
 
     assert culprits(bisected) == [(8,)]
-    assert {step.reason.kind for step in found.steps if step.side is Rating.SKIP} <= {
+    assert {step.reason.kind for step in bisection.steps if step.side is Rating.SKIP} <= {
         "import_failed", "worker_died", "wrong_values", "bisect_ends_apart", "base_inputs_differ",
     }  # fmt: skip
 
 
 def test_broken_commits_around_the_culprit_leave_a_range(bisected):
     broken = [(f"broken {n}", {KERNEL: kernel(50.0 + n, "broken")}) for n in range(3)]
-    found = bisected([note(1), *broken, ("mended", {KERNEL: kernel(55.0)}), note(2)])
+    bisection = bisected([note(1), *broken, ("mended", {KERNEL: kernel(55.0)}), note(2)])
 
     assert [set(culprit) for culprit in culprits(bisected)] == [{2, 3, 4, 5}]
     assert culprits(bisected)[0][0] == 5
-    assert found.culprits[0].confirmed is None
-    assert 0.9 < found.culprits[0].sure < 1
+    assert bisection.culprits[0].confirmed is None
+    assert 0.9 < bisection.culprits[0].sure < 1
 
 
 def test_two_culprits_share_the_loss_and_both_are_named(bisected):
-    found = bisected(
+    bisection = bisected(
         [note(1), ("first", {KERNEL: kernel(51.5)}), note(2), note(3), ("second", {KERNEL: kernel(53.0)}), note(4)]
     )
 
     assert culprits(bisected) == [(2,), (5,)]
-    assert [culprit.own.value for culprit in found.culprits] == pytest.approx([0.03, 0.029], abs=0.006)
+    assert [culprit.own.value for culprit in bisection.culprits] == pytest.approx([0.03, 0.029], abs=0.006)
     assert Rating.PART in sides(bisected).values()
 
 
@@ -316,7 +316,7 @@ def test_a_culprit_on_a_merged_branch_is_found_there_or_by_first_parent_as_its_m
 def test_a_helper_that_the_op_imports_can_be_the_culprit_and_be_renamed(bisected):
     helped = kernel(50.0).replace("def relu", "import _helper\n\n\ndef relu")
     renamed, old, new = helped.replace("_helper", "_aid"), "kernels/_helper.py", "kernels/_aid.py"
-    found = bisected([
+    bisection = bisected([
         ("use a helper", {KERNEL: helped, old: "A = 1\n"}),
         note(1),
         ("rename it", {KERNEL: renamed, old: None, new: "A = 1\n"}),
@@ -326,22 +326,24 @@ def test_a_helper_that_the_op_imports_can_be_the_culprit_and_be_renamed(bisected
     ])  # fmt: skip
 
     assert culprits(bisected) == [(5,)]
-    assert {*found.culprits[0].files} == {KERNEL, "kernels/_aid.py"}
+    assert {*bisection.culprits[0].files} == {KERNEL, "kernels/_aid.py"}
 
 
 def test_a_small_loss_takes_more_processes_of_every_revision_and_of_the_culprit_beside_its_parent(bisected, workers):
-    found = bisected([note(1), note(2), ("slow", {KERNEL: kernel(50.4)}), ("tidy", {KERNEL: kernel(50.4001)}), note(3)])
+    bisection = bisected(
+        [note(1), note(2), ("slow", {KERNEL: kernel(50.4)}), ("tidy", {KERNEL: kernel(50.4001)}), note(3)]
+    )
 
     assert culprits(bisected) == [(3,)]
-    assert found.culprits[0].confirmed
+    assert bisection.culprits[0].confirmed
     assert workers.processes[bisected.ids[3]] == 8
-    assert 0.95 < found.culprits[0].sure < 0.9999
+    assert 0.95 < bisection.culprits[0].sure < 0.9999
 
 
 def test_one_slow_case_of_two_is_followed_and_the_other_left_alone(bisected):
-    found = bisected([note(1), ("slow", {KERNEL: kernel(50.0, rows2=55.0)}), note(2)])
+    bisection = bisected([note(1), ("slow", {KERNEL: kernel(50.0, rows2=55.0)}), note(2)])
 
-    assert found.case == "rows=2"
+    assert bisection.case == "rows=2"
 
 
 # --- nothing to find --------------------------------------------------------------------------------------------------
@@ -394,7 +396,7 @@ def test_ends_that_cannot_be_timed_side_by_side_say_why(bisected):
     ("mark", "kind"), [("wrong", "wrong_values"), ("crash", "worker_died"), ("broken", "import_failed")]
 )
 def test_where_bad_fails_the_first_commit_that_fails_is_found(bisected, mark, kind):
-    found = bisected(
+    bisection = bisected(
         [
             note(1),
             note(2),
@@ -406,9 +408,9 @@ def test_where_bad_fails_the_first_commit_that_fails_is_found(bisected, mark, ki
     )
 
     assert culprits(bisected) == [(3,)]
-    assert found.failure.kind == kind
-    assert found.culprits[0].sure is None
-    assert found.culprits[0].files == (KERNEL,)
+    assert bisection.failure.kind == kind
+    assert bisection.culprits[0].sure is None
+    assert bisection.culprits[0].files == (KERNEL,)
 
 
 def test_a_good_revision_that_fails_too_is_refused(bisected):

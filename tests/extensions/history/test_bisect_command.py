@@ -101,7 +101,7 @@ def test_a_revision_stands_in_one_line_with_its_change_and_what_is_to_be_said():
 
 def test_words_of_strangers_reach_no_terminal():
     evil = commit(5, "\x1b[31mred\x07 \u202ereversed\nsecond line" + "x" * 300, "\x1b]0;title\x07me")
-    found = replace(
+    bisection = replace(
         FOUND,
         device="\x1b[2J",
         case="rows=\x1b[1m",
@@ -109,8 +109,8 @@ def test_words_of_strangers_reach_no_terminal():
     )
 
     shown = (
-        text(bisects.show_ends(found))
-        + text(bisects.show_bisection(found))
+        text(bisects.show_ends(bisection))
+        + text(bisects.show_bisection(bisection))
         + text(bisects.show_step(FOUND.steps[0], evil))
     )
 
@@ -120,9 +120,9 @@ def test_words_of_strangers_reach_no_terminal():
 
 def test_an_unconfirmed_culprit_is_not_called_one():
     said = Reason("bisect_unconfirmed", {"commit": "5555555555", "change": 0.001, "searched": 0.04})
-    found = replace(FOUND, culprits=(replace(CULPRIT, sure=None, confirmed=False, said=(said,)),))
+    bisection = replace(FOUND, culprits=(replace(CULPRIT, sure=None, confirmed=False, said=(said,)),))
 
-    shown = text(bisects.show_bisection(found))
+    shown = text(bisects.show_bisection(bisection))
 
     assert "Not confirmed: 5555555555" in shown and "The culprit is" not in shown
     assert "sure to" not in shown
@@ -131,9 +131,9 @@ def test_an_unconfirmed_culprit_is_not_called_one():
 
 def test_a_failure_is_shown_in_the_place_of_times():
     culprit = Culprit((commit(5),), 0.0, None)
-    found = replace(FOUND, case=None, first=None, failure=WRONG, culprits=(culprit,))
+    bisection = replace(FOUND, case=None, first=None, failure=WRONG, culprits=(culprit,))
 
-    shown = text(bisects.show_bisection(found))
+    shown = text(bisects.show_bisection(bisection))
 
     assert "It failed first with 5555555555" in shown
     assert "every revision was given the same inputs, of seed 7" in shown
@@ -151,9 +151,9 @@ def test_where_there_is_nothing_to_find_that_is_all_that_is_said():
         "processes": 4,
         "least": 0.002,
     }
-    found = replace(FOUND, steps=(), culprits=(), nothing=Reason("bisect_not_slower", facts))
+    bisection = replace(FOUND, steps=(), culprits=(), nothing=Reason("bisect_not_slower", facts))
 
-    lines = text(bisects.show_bisection(found)).splitlines()
+    lines = text(bisects.show_bisection(bisection)).splitlines()
 
     assert lines[1].startswith("BAD is not slower than GOOD beyond doubt,")
     assert not any("culprit" in line for line in lines)

@@ -79,7 +79,7 @@ def _numbered(text):
     """Lines with commits numbered by appearance, since the demo's files may change, and their ids with them."""
     names: dict[str, str] = {}
     return re.sub(
-        r"\b[0-9a-f]{10}\b", lambda found: names.setdefault(found[0], f"commit {len(names)}"), text
+        r"\b[0-9a-f]{10}\b", lambda match: names.setdefault(match[0], f"commit {len(names)}"), text
     ).splitlines()
 
 

@@ -195,9 +195,9 @@ def test_a_culprit_that_its_parent_denies_is_not_confirmed():
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("loss", [{20: 0.02, 45: 0.02}, {20: 0.024, 45: 0.016}, {10: 0.02, 30: 0.02, 50: 0.02}])
 def test_commits_that_share_a_loss_are_all_found(loss, seed):
-    found, places, search = named(loss, seed)
+    losses, places, search = named(loss, seed)
 
-    assert found == list(loss)
+    assert losses == list(loss)
     assert [place.gap for place in places] == pytest.approx(list(loss.values()), abs=0.006)
     assert Rating.PART in {step.side for step in search.steps}
 
@@ -214,9 +214,9 @@ def test_halves_too_small_to_be_told_apart_from_one_loss_give_a_range_with_both(
 
 
 def test_broken_revisions_around_the_culprit_leave_a_range_that_holds_it():
-    found, (place,), search = named({30: 0.04}, broken=range(28, 36))
+    first_losses, (place,), search = named({30: 0.04}, broken=range(28, 36))
 
-    assert found == [(28, 36)]
+    assert first_losses == [(28, 36)]
     # The one that is surely slow comes first.
     assert place.suspects[0] == "36"
     assert all(step.reason == BROKEN for step in search.steps if step.side is Rating.SKIP)

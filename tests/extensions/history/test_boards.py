@@ -17,9 +17,9 @@ def night(number, board, *, spread=0.001, counts=None, seed=0, environment=HERE,
     """A run on a board, with an A/A duel of that spread."""
     rng = np.random.default_rng((seed, number))
     null = (tuple((spread * rng.standard_t(4, 6)).tolist()),) if spread else ()
-    found = run(number, environment=environment, board=board, case=case, null=null, **more)
+    accepted = run(number, environment=environment, board=board, case=case, null=null, **more)
     told = () if counts is None else (BoardCounts(board, *counts),)
-    return replace(found, created=f"2026-{1 + number // 28:02}-{1 + number % 28:02}T00:00:00Z", boards=told)
+    return replace(accepted, created=f"2026-{1 + number // 28:02}-{1 + number % 28:02}T00:00:00Z", boards=told)
 
 
 def nights(count, spreads, **more):
@@ -36,12 +36,12 @@ def by_name(runs, op="softmax"):
 
 
 def test_a_board_whose_controls_spread_more_is_named_with_a_ratio_and_what_to_do():
-    found = by_name(nights(60, {"GPU-1": 0.001, "GPU-2": 0.003, "GPU-3": 0.001}))
+    compared = by_name(nights(60, {"GPU-1": 0.001, "GPU-2": 0.003, "GPU-3": 0.001}))
 
-    assert {name: board.outside for name, board in found.items()} == {"GPU-1": (), "GPU-2": ("spread",), "GPU-3": ()}
-    ratio = found["GPU-2"].spread.ratio
+    assert {name: board.outside for name, board in compared.items()} == {"GPU-1": (), "GPU-2": ("spread",), "GPU-3": ()}
+    ratio = compared["GPU-2"].spread.ratio
     assert 1.5 < ratio.low < 3 < ratio.high < 5
-    (reason,) = boards.describe_board(found["GPU-2"], "nvidia-h200")
+    (reason,) = boards.describe_board(compared["GPU-2"], "nvidia-h200")
     assert "GPU-2" in sentence(reason) and "quarantine" in sentence(reason) and "{" not in sentence(reason)
 
 
@@ -57,10 +57,10 @@ def test_boards_that_are_alike_are_rarely_named():
 def test_a_new_environment_is_no_boards_fault():
     early = [night(number, f"GPU-{number % 2}", spread=0.001) for number in range(20)]
     late = [night(number, "GPU-2", spread=0.01, environment=ELSEWHERE) for number in range(20, 40)]
-    found = by_name([*early, *late])
+    compared = by_name([*early, *late])
 
-    assert found["GPU-2"].spread is None
-    assert found["GPU-2"].outside == ()
+    assert compared["GPU-2"].spread is None
+    assert compared["GPU-2"].outside == ()
 
 
 def test_a_board_that_leaves_more_open_is_named():
@@ -68,11 +68,11 @@ def test_a_board_that_leaves_more_open_is_named():
         night(number, board, spread=None, counts=(10, 3 if board == "GPU-2" else 0))
         for number, board in enumerate(["GPU-1", "GPU-2", "GPU-3"] * 12)
     ]
-    found = by_name(runs)
+    compared = by_name(runs)
 
-    assert found["GPU-2"].outside == ("inconclusive",) and found["GPU-1"].outside == ()
-    assert (found["GPU-2"].inconclusive.value, found["GPU-2"].inconclusive.others) == (0.3, 0.0)
-    (reason,) = boards.describe_board(found["GPU-2"], "nvidia-h200")
+    assert compared["GPU-2"].outside == ("inconclusive",) and compared["GPU-1"].outside == ()
+    assert (compared["GPU-2"].inconclusive.value, compared["GPU-2"].inconclusive.others) == (0.3, 0.0)
+    (reason,) = boards.describe_board(compared["GPU-2"], "nvidia-h200")
     assert "36 of 120" in sentence(reason)
 
 
@@ -81,10 +81,10 @@ def test_a_board_whose_suspects_are_overturned_is_named():
         night(number, board, spread=None, counts=(10, 0, 4, 4 if board == "GPU-2" else 1))
         for number, board in enumerate(["GPU-1", "GPU-2"] * 15)
     ]
-    found = by_name(runs)
+    compared = by_name(runs)
 
-    assert found["GPU-2"].outside == ("overturned",)
-    assert "overturned" in sentence(boards.describe_board(found["GPU-2"], "nvidia-h200")[0])
+    assert compared["GPU-2"].outside == ("overturned",)
+    assert "overturned" in sentence(boards.describe_board(compared["GPU-2"], "nvidia-h200")[0])
 
 
 def test_one_bad_night_names_no_board():
@@ -103,10 +103,10 @@ def test_a_case_counts_for_the_board_that_it_names():
         cases=(replace(own.cases[0], board="GPU-2"),),
         boards=(BoardCounts("GPU-1", 1), BoardCounts("GPU-2", 1)),
     )
-    found = by_name([moved, *(night(number, f"GPU-{number % 2 + 1}", counts=(1, 0)) for number in range(2, 20))])
+    compared = by_name([moved, *(night(number, f"GPU-{number % 2 + 1}", counts=(1, 0)) for number in range(2, 20))])
 
-    assert (found["GPU-1"].runs, found["GPU-2"].runs) == (10, 10)
-    assert (found["GPU-1"].nulls, found["GPU-2"].nulls) == (9, 10)
+    assert (compared["GPU-1"].runs, compared["GPU-2"].runs) == (10, 10)
+    assert (compared["GPU-1"].nulls, compared["GPU-2"].nulls) == (9, 10)
 
 
 def test_spellings_of_a_board_are_one():
@@ -117,10 +117,10 @@ def test_spellings_of_a_board_are_one():
 
 @pytest.mark.parametrize("board", ["GPU-1", None])
 def test_a_single_board_one_run_and_none_are_held_against_nothing(board):
-    found = boards.compare_boards({"softmax": [night(1, board)]})
+    compared = boards.compare_boards({"softmax": [night(1, board)]})
 
     assert boards.compare_boards({}) == () == boards.compare_boards({"softmax": []})
-    assert [(each.outside, each.spread, each.inconclusive.p) for each in found] == [((), None, None)] * bool(board)
+    assert [(each.outside, each.spread, each.inconclusive.p) for each in compared] == [((), None, None)] * bool(board)
 
 
 def test_boards_that_were_measured_replace_what_boards_differ_by_as_a_rule():
@@ -180,20 +180,20 @@ def outside(runs):
 
 def test_a_board_whose_references_are_slower_than_its_siblings_is_sick_from_its_first_slow_night_on():
     runs = fleet(12, {"GPU-1": 0.0, "GPU-2": lambda night: 0.1 * (night >= 6), "GPU-3": 0.0, "GPU-4": 0.0})
-    found = by_name(runs)
+    compared = by_name(runs)
 
-    assert {name: board.sick for name, board in found.items()} == {
+    assert {name: board.sick for name, board in compared.items()} == {
         "GPU-1": False,
         "GPU-2": True,
         "GPU-3": False,
         "GPU-4": False,
     }
-    assert found["GPU-2"].outside == ("slow",)
-    assert found["GPU-2"].since == tuple(f"r{night}-GPU-2" for night in range(6, 12))
-    assert (found["GPU-2"].began or "").startswith("2026-01-07")
-    reopened = boards.list_reopened(found["GPU-2"], {"softmax": runs, "relu": runs[:8]})
+    assert compared["GPU-2"].outside == ("slow",)
+    assert compared["GPU-2"].since == tuple(f"r{night}-GPU-2" for night in range(6, 12))
+    assert (compared["GPU-2"].began or "").startswith("2026-01-07")
+    reopened = boards.list_reopened(compared["GPU-2"], {"softmax": runs, "relu": runs[:8]})
     assert reopened == {}  # the other boards' times are the newest of every case
-    assert boards.list_reopened(found["GPU-2"], {"softmax": runs[:-2]}) == {"softmax": tuple(CASES)}
+    assert boards.list_reopened(compared["GPU-2"], {"softmax": runs[:-2]}) == {"softmax": tuple(CASES)}
 
 
 def test_one_healthy_run_clears_a_board():
@@ -225,10 +225,10 @@ def test_boards_that_differ_as_healthy_ones_do_are_hardly_ever_put_aside():
 def test_what_boards_of_a_model_differ_by_is_known_from_several():
     rng = np.random.default_rng(4)
     usual = {f"GPU-{number}": float(offset) for number, offset in enumerate(rng.normal(0, 0.01, 12))}
-    found = list(by_name(fleet(6, usual)).values())
+    compared = list(by_name(fleet(6, usual)).values())
 
-    assert boards.find_difference(found) == pytest.approx(np.std(list(usual.values()), ddof=1), rel=0.25)
-    assert boards.find_difference(found[:2]) is None
+    assert boards.find_difference(compared) == pytest.approx(np.std(list(usual.values()), ddof=1), rel=0.25)
+    assert boards.find_difference(compared[:2]) is None
 
 
 def test_a_run_from_the_future_is_not_a_boards_newest():

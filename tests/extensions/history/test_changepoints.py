@@ -49,8 +49,8 @@ def find(history):
 
 
 def only(history):
-    (found,) = find(history)
-    return found
+    (change,) = find(history)
+    return change
 
 
 def said(change):
@@ -67,8 +67,8 @@ def test_a_step_is_found_where_it_is_or_a_run_beside_it(effect, seed):
     series = noise(100, seed=seed)
     series[37:] += effect
 
-    (found,) = changepoints.find_cuts(series)
-    assert abs(found - 37) <= 1
+    (cut,) = changepoints.find_cuts(series)
+    assert abs(cut - 37) <= 1
 
 
 @pytest.mark.parametrize("tails", [None, 2])
@@ -96,64 +96,64 @@ def test_what_is_not_finite_is_refused(bad):
 
 
 def test_a_step_of_the_kernel_has_its_commits_and_size_and_the_bisection_that_finds_it():
-    found = only(stepped())
+    change = only(stepped())
 
-    assert (found.cause, found.figure, found.unexplained) == (Cause.KERNEL, "kernel_us", True)
-    assert (found.before.run, found.after.run) == ("r39", "r40")
-    assert found.size.low < 0.02 < found.size.high and found.size.high - found.size.low < 0.01
-    assert found.runs == (40, 20)
+    assert (change.cause, change.figure, change.unexplained) == (Cause.KERNEL, "kernel_us", True)
+    assert (change.before.run, change.after.run) == ("r39", "r40")
+    assert change.size.low < 0.02 < change.size.high and change.size.high - change.size.low < 0.01
+    assert change.runs == (40, 20)
     command = f"perfci bisect softmax --case {CASE} --against {39:040x}"[: -40 + 12]
-    assert command in said(found) and f"{40:040x}"[:12] in said(found)
+    assert command in said(change) and f"{40:040x}"[:12] in said(change)
 
 
 def test_a_new_driver_is_nobodys_fault():
     new = replace(HERE, device=replace(HERE.device, driver="590.1"))
-    found = only(stepped(environments=dict.fromkeys(range(40, 60), new)))
+    change = only(stepped(environments=dict.fromkeys(range(40, 60), new)))
 
-    assert (found.cause, found.unexplained) == (Cause.ENVIRONMENT, False)
-    assert "device.driver 580.159 -> 590.1" in said(found)
+    assert (change.cause, change.unexplained) == (Cause.ENVIRONMENT, False)
+    assert "device.driver 580.159 -> 590.1" in said(change)
 
 
 def test_a_step_that_lies_a_run_beside_a_new_environment_is_put_there_where_it_fits_as_well():
     history = stepped(environments=dict.fromkeys(range(40, 60), ELSEWHERE), size=0.02)
     late = replace(history[40], cases=(replace(history[40].cases[0], kernel_us=history[39].cases[0].kernel_us),))
 
-    found = find([*history[:40], late, *history[41:]])
+    changes = find([*history[:40], late, *history[41:]])
 
-    assert [(each.after.run, each.cause) for each in found] == [("r40", Cause.ENVIRONMENT)]
+    assert [(each.after.run, each.cause) for each in changes] == [("r40", Cause.ENVIRONMENT)]
 
 
 def test_a_loss_that_was_accepted_is_no_news():
     history = stepped()
     history[40] = replace(history[40], epoch=Epoch("float32 sums", (CASE,)))
-    found = only(history)
+    change = only(history)
 
-    assert (found.cause, found.why, found.unexplained) == (Cause.ACCEPTED, "float32 sums", False)
-    assert "float32 sums" in said(found)
+    assert (change.cause, change.why, change.unexplained) == (Cause.ACCEPTED, "float32 sums", False)
+    assert "float32 sums" in said(change)
 
 
 def test_a_loss_that_was_accepted_later_ends_the_matter():
     history = stepped()
     history[50] = replace(history[50], epoch=Epoch("agreed in !9", (CASE,)))
-    found = only(history)
+    change = only(history)
 
-    assert (found.cause, found.why, found.unexplained) == (Cause.KERNEL, "agreed in !9", False)
-    assert "agreed in !9" in said(found)
+    assert (change.cause, change.why, change.unexplained) == (Cause.KERNEL, "agreed in !9", False)
+    assert "agreed in !9" in said(change)
 
 
 def test_what_the_reference_did_too_is_not_the_kernels_doing():
-    found = only(stepped(reference=0.02))
+    change = only(stepped(reference=0.02))
 
-    assert (found.cause, found.unexplained) == (Cause.REFERENCE, False)
-    assert found.reference == pytest.approx(0.02, abs=0.003)
-    assert "reference" in said(found)
+    assert (change.cause, change.unexplained) == (Cause.REFERENCE, False)
+    assert change.reference == pytest.approx(0.02, abs=0.003)
+    assert "reference" in said(change)
 
 
 def test_a_reference_that_moves_alone_is_told_by_the_speedup():
-    found = only(stepped(size=0.0, reference=-0.03))
+    change = only(stepped(size=0.0, reference=-0.03))
 
-    assert (found.figure, found.cause) == ("speedup", Cause.REFERENCE)
-    assert "its reference moved" in said(found)
+    assert (change.figure, change.cause) == ("speedup", Cause.REFERENCE)
+    assert "its reference moved" in said(change)
 
 
 def test_a_kernel_whose_clock_hides_the_step_is_told_by_the_speedup():
@@ -165,9 +165,9 @@ def test_a_kernel_whose_clock_hides_the_step_is_told_by_the_speedup():
         )
         for one, c in zip(history, clock, strict=True)
     ]
-    found = only(shaken)
+    change = only(shaken)
 
-    assert (found.figure, found.cause, found.after.run) == ("speedup", Cause.KERNEL, "r40")
+    assert (change.figure, change.cause, change.after.run) == ("speedup", Cause.KERNEL, "r40")
 
 
 def test_boards_that_were_never_used_before_explain_a_step_and_boards_by_turns_do_not():

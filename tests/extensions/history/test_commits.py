@@ -66,10 +66,10 @@ def test_a_shallow_clone_that_lacks_the_way_between_says_how_to_get_it(repositor
     shallow = clone(repository, "--depth", "2")
     git(shallow, "fetch", "-q", "--depth", "1", "origin", "tag", "old")
 
-    found = told(find_ends)(shallow, "old", "HEAD")
+    reason = told(find_ends)(shallow, "old", "HEAD")
 
-    assert found.kind == "history_cut"
-    assert found.facts["command"] == "git fetch --unshallow origin"
+    assert reason.kind == "history_cut"
+    assert reason.facts["command"] == "git fetch --unshallow origin"
 
 
 # --- which to try -----------------------------------------------------------------------------------------------------
@@ -129,10 +129,10 @@ def test_only_commits_that_touch_the_paths_are_tried(repository):
 
 def test_a_commit_is_described_by_its_own_words(repository):
     parent = git(repository, "rev-parse", "HEAD")
-    found = commit(repository, "faster, they said\n\nwith a body\x1b[31m")
+    revision = commit(repository, "faster, they said\n\nwith a body\x1b[31m")
 
-    assert describe(repository, found) == Commit(
-        found, (parent,), "A. Tester", git(repository, "log", "-1", "--format=%as"), "faster, they said"
+    assert describe(repository, revision) == Commit(
+        revision, (parent,), "A. Tester", git(repository, "log", "-1", "--format=%as"), "faster, they said"
     )
 
 

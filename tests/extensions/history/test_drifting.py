@@ -97,13 +97,13 @@ def test_programs_get_every_case_with_its_steps(root, ask):
     keep(root, runs(size=0.03))
     code, out, _ = ask("history", "--drift", "--format", "json")
 
-    (found,) = json.loads(out)
-    (step,) = found["cases"][0]["changes"]
+    (history,) = json.loads(out)
+    (step,) = history["cases"][0]["changes"]
     assert code == 3
-    assert (found["op"], found["device"], found["runs"]) == ("softmax", KEY, 40)
+    assert (history["op"], history["device"], history["runs"]) == ("softmax", KEY, 40)
     assert (step["cause"], step["unexplained"], step["after"]["run"]) == ("kernel", True, "run30")
     assert step["size"]["low"] < 0.03 < step["size"]["high"]
-    assert found["cases"][1]["changes"] == []
+    assert history["cases"][1]["changes"] == []
     assert step["said"]["sentence"]
 
 
@@ -132,8 +132,8 @@ def test_a_stored_tensor_whose_errors_grow_is_named(root, ask, growth, code):
     got, out, _ = ask("history", "--drift", "--case", tensor.case)
     assert got == code
     assert (f"quantised at {tensor.case}: its stored_p99 became +" in out) == bool(growth)
-    (found,) = json.loads(ask("history", "--drift", "--format", "json")[1])
-    assert {step["figure"] for step in found["stored"]} == ({"stored_p99"} if growth else set())
+    (history,) = json.loads(ask("history", "--drift", "--format", "json")[1])
+    assert {step["figure"] for step in history["stored"]} == ({"stored_p99"} if growth else set())
 
 
 # --- boards -----------------------------------------------------------------------------------------------------------

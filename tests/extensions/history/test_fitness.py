@@ -32,7 +32,7 @@ def where(tmp_path, monkeypatch):
     (root / "kernels" / "_chains").mkdir()
     (root / "kernels" / "_chains" / "block_chain.py").write_text("")
     commit = commit_all(root)
-    found = settings.load(root)
+    loaded = settings.load(root)
     run = store.read_run(STORED)
     fine = dataclasses.replace(
         run,
@@ -47,12 +47,12 @@ def where(tmp_path, monkeypatch):
             for op in run.ops
         ),
     )  # fmt: skip
-    store.write_run(fine, found.reports)
+    store.write_run(fine, loaded.reports)
     empty = dataclasses.replace(fine, ops=(), plan=dataclasses.replace(fine.plan, ops=(), again=Again("", (), "v1.0")))
-    store.write_run(empty, found.reports / "creep")
+    store.write_run(empty, loaded.reports / "creep")
     for name, looked in (("soak", OPS), ("chains", ["block"]), ("coverage", OPS)):
-        keep_answer(found, name, Gate.OK, looked, ["Fine."], {"case": None})
-    return found
+        keep_answer(loaded, name, Gate.OK, looked, ["Fine."], {"case": None})
+    return loaded
 
 
 def read(where):
@@ -64,12 +64,12 @@ def part(where, name):
 
 
 def test_a_release_of_which_everything_was_looked_at_is_fit(where):
-    found = read(where)
+    fit = read(where)
 
-    assert {part.title.partition(",")[0]: part.gate for part in found.parts} == dict.fromkeys(
+    assert {part.title.partition(",")[0]: part.gate for part in fit.parts} == dict.fromkeys(
         ("Check", "Creep since the last release", "Soak", "Chains", "Coverage of suites"), Gate.OK
     )
-    assert (found.gate, found.release) == (Gate.OK, "v1.0")
+    assert (fit.gate, fit.release) == (Gate.OK, "v1.0")
 
 
 @pytest.mark.parametrize(
@@ -90,12 +90,12 @@ def test_what_nobody_looked_at_or_cannot_be_read_makes_it_unfit(where, name, fil
     else:
         texts = {"torn": path.read_bytes()[:-20], "of another tool": b"[]", "of tomorrow": b'{"format": 99}'}
         path.write_bytes(texts[damage])
-    found = read(where)
+    fit = read(where)
 
-    assert found.gate not in FIT
-    assert found.gravest[0].title.startswith(name)
-    assert found.gravest[0].command == command
-    assert "No one looked yet" in found.gravest[0].said[0] or str(path) in found.gravest[0].said[0]
+    assert fit.gate not in FIT
+    assert fit.gravest[0].title.startswith(name)
+    assert fit.gravest[0].command == command
+    assert "No one looked yet" in fit.gravest[0].said[0] or str(path) in fit.gravest[0].said[0]
 
 
 def test_what_is_of_another_commit_says_nothing_about_this_one(where):
@@ -116,10 +116,10 @@ def test_what_left_ops_or_cases_out_does_not_count(where):
 
 def test_what_failed_is_said_first_with_what_to_do(where):
     keep_answer(where, "soak", Gate.FAILS, OPS, ["relu leaks.", "scale leaks."], {})
-    found = read(where)
-    page = render_release(found, "kernels")
+    fit = read(where)
+    page = render_release(fit, "kernels")
 
-    assert (found.gate, found.gravest[0].command) == (Gate.FAILS, "perfci soak")
+    assert (fit.gate, fit.gravest[0].command) == (Gate.FAILS, "perfci soak")
     assert page.index("relu leaks.") < page.index("Parts") < page.index("scale leaks.")
 
 
@@ -155,19 +155,19 @@ def test_a_check_that_fails_lends_its_head_to_the_page(where):
     run = store.read_run(where.reports)
     broken = dataclasses.replace(run.ops[0], failure=Reason("worker_silent"))
     store.write_run(dataclasses.replace(run, ops=(broken, *run.ops[1:])), where.reports)
-    found, judged = fitness.read_fitness(where, [where.reports])
+    fit, judged = fitness.read_fitness(where, [where.reports])
 
-    assert found.gravest[0].table.rows[0][0].strip("\ue001") == Verdict.ERROR
-    assert found.gate not in FIT
+    assert fit.gravest[0].table.rows[0][0].strip("\ue001") == Verdict.ERROR
+    assert fit.gate not in FIT
     assert {row.verdict for row in judged[0][1].rows if row.op == "relu"} >= {Verdict.ERROR}
 
 
 def test_without_any_report_nothing_is_claimed(tmp_path, where):
-    found = dataclasses.replace(where, reports=tmp_path / "none")
+    fit = dataclasses.replace(where, reports=tmp_path / "none")
 
-    assert read(found).parts == ()
-    assert read(found).gate is None
-    assert "perfci list --coverage" in render_release(read(found), "kernels")
+    assert read(fit).parts == ()
+    assert read(fit).gate is None
+    assert "perfci list --coverage" in render_release(read(fit), "kernels")
 
 
 def test_an_answer_is_kept_with_its_commit_beside_its_own_numbers(where):

@@ -92,9 +92,9 @@ def test_every_panel_has_an_answer_in_the_columns_that_its_kind_needs(ask, title
 
 
 def test_every_choice_has_values(ask):
-    found = {each["name"]: each["query"] for each in BOARD["templating"]["list"] if each["type"] == "query"}
+    queries = {each["name"]: each["query"] for each in BOARD["templating"]["list"] if each["type"] == "query"}
 
-    values = {name: {next(iter(row.values())) for row in ask(query, *CHOSEN[0])} for name, query in found.items()}
+    values = {name: {next(iter(row.values())) for row in ask(query, *CHOSEN[0])} for name, query in queries.items()}
 
     assert values["device"] == {"nvidia-h200", "fake-one"}
     assert values["op"] == {"softmax"}

@@ -16,11 +16,11 @@ V1 = Release("v1", frozenset("1" * 40 + str(n) for n in range(4)))  # of runs 0 
 
 def history(*times: float, **changes) -> list[HistoryRun]:
     """Runs of one case with these times, each of a separate commit."""
-    found = []
+    cells = []
     for number, us in enumerate(times):
         surroundings = {name: values[number] for name, values in changes.items()}
-        found.append(accepted(number, figures(kernel_us=us), commit="1" * 40 + str(number), **surroundings))
-    return found
+        cells.append(accepted(number, figures(kernel_us=us), commit="1" * 40 + str(number), **surroundings))
+    return cells
 
 
 @pytest.mark.parametrize(
@@ -127,10 +127,10 @@ def judged(verdict, *kinds, case=CASE):
 
 
 def test_an_alert_says_since_when_and_how_to_find_the_commit():
-    (found,) = list_alerts([run_of(judged(Verdict.REGRESSED, "slower_since"), judged(Verdict.PASS, case=OTHER))])
+    (alert,) = list_alerts([run_of(judged(Verdict.REGRESSED, "slower_since"), judged(Verdict.PASS, case=OTHER))])
 
-    assert found.key == ("nvidia-h200", "softmax", CASE)
-    assert "between 1 and 2: `perfci bisect` finds the commit" in found.why
+    assert alert.key == ("nvidia-h200", "softmax", CASE)
+    assert "between 1 and 2: `perfci bisect` finds the commit" in alert.why
 
 
 def test_the_newest_verdict_counts_so_that_what_was_settled_is_no_alert():
@@ -139,17 +139,17 @@ def test_the_newest_verdict_counts_so_that_what_was_settled_is_no_alert():
 
 
 def test_a_verdict_of_tomorrow_that_a_store_keeps_is_shown_as_it_is():
-    (found,) = list_alerts([], [kept(verdict="HAUNTED", said=None, revision=None, reason=None)])
+    (alert,) = list_alerts([], [kept(verdict="HAUNTED", said=None, revision=None, reason=None)])
 
-    assert (found.state, found.gate, found.commits, found.why) == ("HAUNTED", Gate.FAILS, "-", "")
+    assert (alert.state, alert.gate, alert.commits, alert.why) == ("HAUNTED", Gate.FAILS, "-", "")
 
 
 def test_what_fails_comes_first_and_then_what_changed_most():
-    found = [
+    alerts = [
         alert("x=1", Verdict.DRIFTED, Gate.WARNS, 0.9), alert("x=2", change=None, commits="c"), alert("x=3", change=0.2)
     ]  # fmt: skip
 
-    assert [alert.case for alert in sort_alerts(found, [])] == ["x=3", "x=2", "x=1"]
+    assert [alert.case for alert in sort_alerts(alerts, [])] == ["x=3", "x=2", "x=1"]
 
 
 def test_cases_of_an_op_that_are_alike_share_a_row():

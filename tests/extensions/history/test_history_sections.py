@@ -36,32 +36,32 @@ def read(run, folder):
 
 
 def test_a_run_gets_the_histories_of_its_ops_with_steps(project):
-    found = read(examples.softmax()[0], project)["softmax"]
+    trail = read(examples.softmax()[0], project)["softmax"]
 
-    assert len(found.runs) == 60
-    assert set(found.changes) == set(CASES)
-    assert any(change.unexplained for change in found.changes[CREPT])
-    assert len(found.changes[CASES[1]]) == 1
-    assert (found.damage, found.accepted) == (None, False)
+    assert len(trail.runs) == 60
+    assert set(trail.changes) == set(CASES)
+    assert any(change.unexplained for change in trail.changes[CREPT])
+    assert len(trail.changes[CASES[1]]) == 1
+    assert (trail.damage, trail.accepted) == (None, False)
 
 
 def test_a_run_that_was_accepted_is_held_against_what_came_before_it(project):
     run, _ = examples.softmax()
-    found = read(replace(run, id="run-0040"), project)["softmax"]
+    trail = read(replace(run, id="run-0040"), project)["softmax"]
 
-    assert (found.runs[-1].run, len(found.runs), found.accepted) == ("run-0039", 40, True)
+    assert (trail.runs[-1].run, len(trail.runs), trail.accepted) == ("run-0039", 40, True)
     assert read(replace(run, id="run-0000"), project) == {}
 
 
 def test_a_torn_last_line_is_the_one_thing_that_is_told(project):
     path = project / HISTORY
     path.write_text(path.read_text()[:-40])
-    found = read(examples.softmax()[0], project)["softmax"]
+    trail = read(examples.softmax()[0], project)["softmax"]
 
-    assert found.damage.kind == "history_damaged"
-    assert found.runs == ()
-    assert HISTORY in sentence(found.damage)
-    assert str(project) not in sentence(found.damage)
+    assert trail.damage.kind == "history_damaged"
+    assert trail.runs == ()
+    assert HISTORY in sentence(trail.damage)
+    assert str(project) not in sentence(trail.damage)
 
 
 def test_renamed_cases_and_ops_keep_their_history(project):
@@ -70,9 +70,9 @@ def test_renamed_cases_and_ops_keep_their_history(project):
     case = replace(run.ops[0].performance[3], case=now)
     op = replace(run.ops[0], op="rows", performance=(case,))
     planned = PlannedOp("rows", (), (now,), renamed={now: old}, renamed_from="softmax")
-    found = read(replace(run, ops=(op,), plan=replace(run.plan, ops=(planned,))), project)["rows"]
+    trail = read(replace(run, ops=(op,), plan=replace(run.plan, ops=(planned,))), project)["rows"]
 
-    assert found.changes[now]
+    assert trail.changes[now]
 
 
 def test_a_merge_request_reads_the_histories_of_its_base(forked, workers, measure):
@@ -90,8 +90,8 @@ def test_a_merge_request_reads_the_histories_of_its_base(forked, workers, measur
 
     assert run.plan.base.rules
     extras = read_context(run, forked).extras
-    found = next(one.histories["relu"] for one in extras if isinstance(one, PastSections))
-    assert (len(found.runs), found.damage) == (3, None)
+    trail = next(one.histories["relu"] for one in extras if isinstance(one, PastSections))
+    assert (len(trail.runs), trail.damage) == (3, None)
 
 
 # --- storage in low precision -----------------------------------------------------------------------------------------

@@ -44,15 +44,15 @@ def unexplained(new, **limits):
 
 
 def test_each_case_tells_how_far_kernel_and_reference_moved():
-    found = seen(fresh(1.05, 1.04))
+    rebaselined = seen(fresh(1.05, 1.04))
 
-    move = found.cases[0]
-    assert [one.case for one in found.cases] == list(CASES)
+    move = rebaselined.cases[0]
+    assert [one.case for one in rebaselined.cases] == list(CASES)
     assert move.kernel.value == pytest.approx(0.05, abs=0.005)
     assert move.kernel.low < 0.05 < move.kernel.high
     assert move.reference.value == pytest.approx(0.04, abs=0.005)
     assert (move.before_us, move.after_us) == pytest.approx((50.0, 52.5), rel=0.005)
-    assert [(differ.field, differ.before, differ.after) for differ in found.differs] == [
+    assert [(differ.field, differ.before, differ.after) for differ in rebaselined.differs] == [
         ("device.driver", "580", "590")
     ]
 
@@ -93,9 +93,9 @@ def test_a_reference_that_was_replaced_explains_only_what_moved_as_far_as_it(ker
 def test_a_case_that_went_through_the_step_already_stays_as_it_is():
     half = add_step(stored(), fresh(), seen(fresh()), ["rows=1"], "now", "driver")
 
-    found = seen(stored("newer", driver="590", seed=2), half)
+    rebaselined = seen(stored("newer", driver="590", seed=2), half)
 
-    assert [move.case for move in found.cases] == ["rows=2", "rows=3"]
+    assert [move.case for move in rebaselined.cases] == ["rows=2", "rows=3"]
 
 
 # --- the step ---------------------------------------------------------------------------------------------------------
@@ -104,9 +104,9 @@ def test_a_case_that_went_through_the_step_already_stays_as_it_is():
 def test_a_step_holds_both_sides_and_how_far_each_case_moved():
     new = fresh(1.05, 1.05, host="elsewhere")
 
-    found = add_step(stored(), new, seen(new), CASES, "2026-03-01T00:00:00Z", "driver 590")
+    rebaselined = add_step(stored(), new, seen(new), CASES, "2026-03-01T00:00:00Z", "driver 590")
 
-    (step,) = found.steps
+    (step,) = rebaselined.steps
     assert (step.date, step.why) == ("2026-03-01T00:00:00Z", "driver 590")
     assert [differ.field for differ in step.differs] == ["device.driver"]
     assert (step.before.run_ids, step.before.driver, step.before.boards) == (("old",), "580", ("GPU-1",))
@@ -114,5 +114,5 @@ def test_a_step_holds_both_sides_and_how_far_each_case_moved():
     assert step.after.packages == {"torch": "2.11"}
     assert [case.case for case in step.cases] == list(CASES)
     assert step.cases[0].kernel == pytest.approx(0.05, abs=0.005)
-    assert found.cases == new.cases
-    assert found.runs == new.runs
+    assert rebaselined.cases == new.cases
+    assert rebaselined.runs == new.runs

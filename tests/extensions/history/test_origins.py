@@ -42,46 +42,46 @@ def with_values(project, *values, where=None):
 
 
 def shown(project, **options):
-    (found,) = explain(project, ["relu"], day=DAY, **options)
-    return found
+    (explained,) = explain(project, ["relu"], day=DAY, **options)
+    return explained
 
 
-def value(found, key, case=None, part=""):
-    return next(value for value in found.values if (value.key, value.case, value.part) == (key, case, part))
+def value(explained, key, case=None, part=""):
+    return next(value for value in explained.values if (value.key, value.case, value.part) == (key, case, part))
 
 
 def test_every_key_has_its_place(project):
-    found = shown(project)
+    explained = shown(project)
 
-    assert {value.key for value in found.values} == set(CaseThresholds.__dataclass_fields__) - STORED_KEYS
-    assert (str(value(found, "margin").origin), value(found, "margin").layer) == (
+    assert {value.key for value in explained.values} == set(CaseThresholds.__dataclass_fields__) - STORED_KEYS
+    assert (str(value(explained, "margin").origin), value(explained, "margin").layer) == (
         "thresholds/default.yaml:2",
         Layer.FILE,
     )
-    assert str(value(found, "speedup").origin) == "thresholds/relu.yaml:1"
-    assert (str(value(found, "regime").origin), value(found, "regime").layer) == ("built in", Layer.BUILT_IN)
-    assert value(found, "registers").value is None
+    assert str(value(explained, "speedup").origin) == "thresholds/relu.yaml:1"
+    assert (str(value(explained, "regime").origin), value(explained, "regime").layer) == ("built in", Layer.BUILT_IN)
+    assert value(explained, "registers").value is None
 
 
 def test_tau_of_a_case_is_that_of_its_length(project):
-    found = shown(project, pattern="rows=*", key="tau")
+    explained = shown(project, pattern="rows=*", key="tau")
 
-    assert [(value.case, value.value) for value in found.values] == [(CASE, 0.01), (OTHER, 0.03)]
+    assert [(value.case, value.value) for value in explained.values] == [(CASE, 0.01), (OTHER, 0.03)]
 
 
 def test_a_relaxed_value_names_its_entry_and_what_has_ended_is_said(project):
-    found = shown(project)
+    explained = shown(project)
 
-    tau = value(found, "tau", OTHER)
+    tau = value(explained, "tau", OTHER)
     assert (tau.layer, str(tau.origin), tau.relaxed.why) == (Layer.RELAXED, "thresholds/relu.yaml:6", "noisy")
-    assert [each.kind for each in found.ended] == ["relaxed_ended"]
+    assert [each.kind for each in explained.ended] == ["relaxed_ended"]
 
 
 def test_an_earned_value_comes_with_its_record(project):
     with_values(project, earned("tau", 0.0075, CASE), earned("rsd", 0.08, CASE))
-    found = shown(project)
+    explained = shown(project)
 
-    tau, rsd = value(found, "tau", CASE), value(found, "rsd", CASE)
+    tau, rsd = value(explained, "tau", CASE), value(explained, "rsd", CASE)
     assert (tau.layer, tau.value, tau.earned.runs) == (Layer.EARNED, 0.0075, 24)
     assert tau.origin.file == f"thresholds/{KEY}/relu.json"
     assert (rsd.layer, rsd.value, rsd.earned.value) == (Layer.FILE, 0.06, 0.08)

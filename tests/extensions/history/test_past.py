@@ -24,15 +24,15 @@ def nights(tmp_path_factory):
 
 
 def trail(nights, case):
-    run, _, found = nights
-    return next(trail for trail in past.list_trails(run.ops[0], run, found) if trail.case == case)
+    run, _, histories = nights
+    return next(trail for trail in past.list_trails(run.ops[0], run, histories) if trail.case == case)
 
 
 def told(nights, tmp_path, **changes):
     """The op's section of the report."""
-    run, judgements, found = nights
+    run, judgements, histories = nights
     text = report.write(
-        run, judgements, tmp_path, extras=[PastSections(run, {"softmax": replace(found, **changes)})]
+        run, judgements, tmp_path, extras=[PastSections(run, {"softmax": replace(histories, **changes)})]
     ).read_text("utf-8")
     return text.partition("\n## softmax\n")[2].partition("\n## ")[0]
 
@@ -42,28 +42,28 @@ def test_the_section_reads_as_the_golden_file(nights, tmp_path, golden):
 
 
 def test_an_op_without_a_history_has_no_section(nights, tmp_path):
-    run, judgements, found = nights
+    run, judgements, histories = nights
 
     assert "History" not in report.write(run, judgements, tmp_path).read_text("utf-8")
     assert "History" not in report.write(
-        run, judgements, tmp_path, extras=[PastSections(run, {"other": found})]
+        run, judgements, tmp_path, extras=[PastSections(run, {"other": histories})]
     ).read_text("utf-8")
     other = replace(run.ops[0], performance=())
-    assert past.make_section(other, run, found) is None
+    assert past.make_section(other, run, histories) is None
 
 
 def test_this_run_stands_against_the_newest_accepted_run_that_has_the_case(nights):
-    found = trail(nights, CASES[1])
+    case_trail = trail(nights, CASES[1])
 
-    assert found.last_us == nights[2].runs[-1].cases[1].kernel_us.median_us
-    assert found.change == pytest.approx(0.04, abs=0.01)
-    assert found.runs == 60
+    assert case_trail.last_us == nights[2].runs[-1].cases[1].kernel_us.median_us
+    assert case_trail.change == pytest.approx(0.04, abs=0.01)
+    assert case_trail.runs == 60
     assert trail(nights, CASES[0]).runs == 57
 
 
 def test_marks_have_the_commits_that_they_fall_between_and_what_explains_them(nights):
-    run, _, found = nights
-    marks = {mark.at: mark for mark in past.find_marks(found, past.list_trails(run.ops[0], run, found))}
+    run, _, histories = nights
+    marks = {mark.at: mark for mark in past.find_marks(histories, past.list_trails(run.ops[0], run, histories))}
 
     assert marks[DRIVER].fields == "device.driver 580.65.06 -> 590.12.01"
     assert all(change.cause is Cause.ENVIRONMENT for change in marks[DRIVER].changes)
@@ -71,7 +71,7 @@ def test_marks_have_the_commits_that_they_fall_between_and_what_explains_them(ni
     step = next(
         mark for mark in marks.values() if any(change.case == STEPPED for change in mark.changes) and not mark.fields
     )
-    before, after = (found.runs[place].environment.commit[:12] for place in (examples.STEP - 1, examples.STEP))
+    before, after = (histories.runs[place].environment.commit[:12] for place in (examples.STEP - 1, examples.STEP))
     assert spell(past.tabulate_marks([step]).rows[0][2]) == f"`{before}` and `{after}`"
     assert [mark.name for mark in marks.values()] == ["A", "B", "C", "D", "E"]
 
@@ -85,12 +85,12 @@ def test_of_a_case_that_crept_and_of_one_that_stepped_there_is_a_sentence_each(n
 
 
 def test_many_marks_are_cut_to_the_newest_and_counted(nights, tmp_path):
-    run, _, found = nights
+    run, _, histories = nights
     runs = tuple(
         replace(each, environment=replace(each.environment, python=f"3.{place}.0"))
-        for place, each in enumerate(found.runs)
+        for place, each in enumerate(histories.runs)
     )
-    text = past.make_section(run.ops[0], run, replace(found, runs=runs))
+    text = past.make_section(run.ops[0], run, replace(histories, runs=runs))
 
     (marks,) = text.parts
     assert len(marks.table.rows) == past.MARKS
@@ -99,10 +99,10 @@ def test_many_marks_are_cut_to_the_newest_and_counted(nights, tmp_path):
 
 
 def test_foreign_text_of_a_history_is_harmless(nights, tmp_path):
-    found = nights[2]
+    histories = nights[2]
     nasty = "<script>alert(1)</script> | @all\n# x"
-    epoch = replace(found.runs[LOSS].epoch, why=nasty)
-    runs = list(found.runs)
+    epoch = replace(histories.runs[LOSS].epoch, why=nasty)
+    runs = list(histories.runs)
     runs[LOSS] = replace(runs[LOSS], epoch=epoch, environment=replace(runs[LOSS].environment, commit=nasty))
     text = told(nights, tmp_path, runs=tuple(runs))
 
@@ -114,15 +114,15 @@ def test_foreign_text_of_a_history_is_harmless(nights, tmp_path):
 
 
 def test_without_a_base_beside_it_what_passes_is_held_against_the_errors_of_the_last_accepted_run(nights):
-    run, _, found = nights
+    run, _, histories = nights
     check = next(iter(example_runs.small()[0].ops)).accuracy[0]
     timed, checked = run.ops[0].performance[0], replace(check, errors=replace(check.errors, l2=3e-4, of_allowed=0.3))
     errors = {timed.case: timed.errors, check.case: replace(check.errors, l2=1e-4)}
-    last = found.runs[-1]
+    last = histories.runs[-1]
     cases = tuple(replace(case, errors=errors.get(case.case)) for case in last.cases)
     last = replace(last, cases=cases, accuracy=(HistoryAccuracy(check.case, 1, errors[check.case]),))
     op = replace(run.ops[0], accuracy=(checked,))
-    kept = replace(found, runs=(*found.runs[:-1], last))
+    kept = replace(histories, runs=(*histories.runs[:-1], last))
 
     def lines(op):
         section = past.make_section(op, replace(run, ops=(op,)), kept)

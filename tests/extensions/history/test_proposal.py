@@ -7,8 +7,8 @@ from perfci.thresholds.earned import EarnedFile
 from tests.thresholds.earned_examples import HERE, KEY, THERE, earned
 
 
-def values(*found, environment=HERE):
-    return EarnedFile("softmax", KEY, Path("softmax.json"), found, environment)
+def values(*entries, environment=HERE):
+    return EarnedFile("softmax", KEY, Path("softmax.json"), entries, environment)
 
 
 @pytest.mark.parametrize(
@@ -24,12 +24,12 @@ def values(*found, environment=HERE):
     ],
 )
 def test_an_earned_value_is_loosened_by_an_accepted_loss_alone(before, after, loose):
-    (found,) = compare_earned(values(*before), values(*after))
+    (difference,) = compare_earned(values(*before), values(*after))
 
-    assert found.looser is loose
+    assert difference.looser is loose
 
 
 def test_in_another_environment_earned_values_begin_anew():
-    found = list(compare_earned(values(earned(value=0.006)), values(environment=THERE)))
+    differences = list(compare_earned(values(earned(value=0.006)), values(environment=THERE)))
 
-    assert [(each.key, each.after, each.looser) for each in found] == [("tau", None, False)]
+    assert [(each.key, each.after, each.looser) for each in differences] == [("tau", None, False)]

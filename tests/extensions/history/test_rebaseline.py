@@ -52,8 +52,8 @@ def bytes_of(settings):
     return {path: path.read_bytes() for path in settings.baselines.rglob("*.json")}
 
 
-def kinds(found):
-    return [reason.kind for one in found for reason in (*one.withheld, *one.said)]
+def kinds(rebaselined):
+    return [reason.kind for one in rebaselined for reason in (*one.withheld, *one.said)]
 
 
 def refused(runs, settings, *arguments):
@@ -71,20 +71,20 @@ def refused(runs, settings, *arguments):
 def test_without_a_wish_to_write_all_is_shown_and_nothing_changes(project):
     before = bytes_of(project)
 
-    found = rebaseline_runs([run_of(project, "new", slower=1.05, driver="590")], project, (), RebaselineOptions())
+    rebaselined = rebaseline_runs([run_of(project, "new", slower=1.05, driver="590")], project, (), RebaselineOptions())
 
-    assert [one.op for one in found] == ["relu", "scale"]
-    assert all(one.taken == CASES and one.path is None for one in found)
-    assert found[0].cases[0].kernel.value == pytest.approx(0.05, abs=0.005)
+    assert [one.op for one in rebaselined] == ["relu", "scale"]
+    assert all(one.taken == CASES and one.path is None for one in rebaselined)
+    assert rebaselined[0].cases[0].kernel.value == pytest.approx(0.05, abs=0.005)
     assert bytes_of(project) == before
 
 
 def test_what_was_written_is_what_a_later_run_is_held_against(project):
-    found = rebaseline_runs([run_of(project, "new", slower=1.05, driver="590")], project, (), WRITE)
+    rebaselined = rebaseline_runs([run_of(project, "new", slower=1.05, driver="590")], project, (), WRITE)
 
     again = decide(run_of(project, "later", slower=1.05, driver="590"), project)
 
-    assert [one.path for one in found] == [path_of(project, op) for op in ("relu", "scale")]
+    assert [one.path for one in rebaselined] == [path_of(project, op) for op in ("relu", "scale")]
     assert stored(project).steps[0].why == "driver 590 everywhere"
     assert {row.verdict.value for row in again.rows} == {"PASS"}
 

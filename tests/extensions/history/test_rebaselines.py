@@ -29,10 +29,10 @@ def moved(op="relu", *cases, differs=(DRIVER, HOST), **options):
     return Rebaselined(op, differs, cases, **{"taken": tuple(one.case for one in cases)} | options)
 
 
-def text(*found, wrote=False, terminal=False, width=120):
+def text(*rebaselined, wrote=False, terminal=False, width=120):
     out = io.StringIO()
     console = Console(file=out, width=width, force_terminal=terminal, color_system=None, highlight=False)
-    print_parts(show_moves(found, wrote=wrote), console)
+    print_parts(show_moves(rebaselined, wrote=wrote), console)
     return out.getvalue()
 
 
@@ -63,9 +63,9 @@ def test_what_was_written_is_said_and_what_could_not_be_too():
 
 
 def test_programs_get_every_case_and_every_field():
-    found = moved("relu", move(unexplained=True), taken=(), withheld=(DAMAGED,))
+    rebaselined = moved("relu", move(unexplained=True), taken=(), withheld=(DAMAGED,))
 
-    answer = json.loads(encode(write_plain(describe_for_programs(found))))
+    answer = json.loads(encode(write_plain(describe_for_programs(rebaselined))))
 
     assert [(each["field"], each["moves"]) for each in answer["differs"]] == [("device.driver", True), ("host", False)]
     assert answer["cases"][0]["kernel"] == pytest.approx(

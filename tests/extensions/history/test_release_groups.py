@@ -118,7 +118,7 @@ def test_an_epoch_whose_commit_cannot_be_had_leaves_its_cases_inconclusive(creep
 
     run, judgements = creep()
 
-    kinds = {case: found[3] for case, found in held(run).items()}
+    kinds = {case: row[3] for case, row in held(run).items()}
     assert kinds == {(op, case): "release_epoch_lost" for op in ("relu", "scale") for case in CASES}
     assert {row.verdict for row in judgements.rows} == {Verdict.INCONCLUSIVE}
     told = " ".join(sentence(row.reasons[0]) for row in judgements.rows)

@@ -64,11 +64,11 @@ def stored(main):
                 for run in runs
             )
             ids = dict(zip(unique, runs, strict=True))
-            found = tuple(
+            stored_cases = tuple(
                 BaselineCase(case, tuple(BaselineBlock(ids[each].id, 5.0, 5.0, 0.0) for each in mine))
                 for case, mine in cases.items()
             )
-            write_baseline(Baseline(op, DEVICE.key, "virtual", runs, found), main.baselines)
+            write_baseline(Baseline(op, DEVICE.key, "virtual", runs, stored_cases), main.baselines)
 
     return write
 
@@ -78,9 +78,9 @@ def earlier(measure, main, workers):
     """A run of HEAD that is inconclusive for lack of blocks."""
 
     def run():
-        found = measure(main, device="fake")
+        measured = measure(main, device="fake")
         workers.tasks.clear()
-        return found
+        return measured
 
     return run
 
@@ -139,9 +139,12 @@ def test_a_case_without_a_baseline_is_duelled_against_the_runs_own_base(again, e
     run = earlier()
     assert run.plan.base.commit == commits[0]
 
-    found, _ = again(run)
+    measured, _ = again(run)
 
-    assert {(case.op, case.commit) for case in found.plan.again.cases} == {("relu", commits[0]), ("scale", commits[0])}
+    assert {(case.op, case.commit) for case in measured.plan.again.cases} == {
+        ("relu", commits[0]),
+        ("scale", commits[0]),
+    }
 
 
 @pytest.mark.parametrize("verdict", [Verdict.PASS, Verdict.UNCHANGED, Verdict.DRIFTED, Verdict.REGRESSED])

@@ -49,16 +49,16 @@ def test_a_point_knows_speedup_and_epoch():
 
 
 def test_another_driver_is_a_step_and_another_board_is_none():
-    found = points(accepted(0), accepted(1, uuid="GPU-2"), accepted(2, uuid="GPU-2", driver="590"))
+    shown = points(accepted(0), accepted(1, uuid="GPU-2"), accepted(2, uuid="GPU-2", driver="590"))
 
-    assert [[step.field for step in point.steps] for point in found] == [[], [], ["device.driver"]]
-    assert [each.field for each in found[1].moved] == ["device.uuid"]
+    assert [[step.field for step in point.steps] for point in shown] == [[], [], ["device.driver"]]
+    assert [each.field for each in shown[1].moved] == ["device.uuid"]
 
 
 def test_the_steps_of_a_whole_history_are_told_by_run():
-    found = environment_steps([accepted(0), accepted(1, torch="2.13.0"), accepted(2, torch="2.13.0")])
+    steps = environment_steps([accepted(0), accepted(1, torch="2.13.0"), accepted(2, torch="2.13.0")])
 
-    assert {run: [field.field for field in fields] for run, fields in found.items()} == {"run1": ["packages.torch"]}
+    assert {run: [field.field for field in fields] for run, fields in steps.items()} == {"run1": ["packages.torch"]}
 
 
 def storing(number, *stored, **surroundings):
@@ -79,14 +79,14 @@ def test_stored_tensors_have_points_of_their_own_with_changes_of_p99():
 
 def test_a_stored_tensor_is_held_against_runs_of_any_timer_and_driver():
     runs = [storing(0, ("stored=a", 0.02)), storing(1, ("stored=a", 0.03), timer="event", driver="9")]
-    (found,) = list_points(runs, stored=True).values()
+    (series,) = list_points(runs, stored=True).values()
 
-    assert found[-1].since_last == pytest.approx(0.5)
-    assert {step.field for step in found[-1].steps} >= {"device.driver"}
+    assert series[-1].since_last == pytest.approx(0.5)
+    assert {step.field for step in series[-1].steps} >= {"device.driver"}
 
 
 @pytest.mark.parametrize(("before", "after"), [(0.0, 0.02), (None, 0.02), (0.02, None)])
 def test_there_is_no_change_from_an_error_of_nothing_or_an_unknown_one(before, after):
-    (found,) = list_points([storing(0, ("stored=a", before)), storing(1, ("stored=a", after))], stored=True).values()
+    (series,) = list_points([storing(0, ("stored=a", before)), storing(1, ("stored=a", after))], stored=True).values()
 
-    assert (found[-1].since_last, found[-1].since_first) == (None, None)
+    assert (series[-1].since_last, series[-1].since_first) == (None, None)

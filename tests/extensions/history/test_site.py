@@ -65,13 +65,13 @@ def files(folder):
 
 
 def test_every_op_and_device_has_a_page(root):
-    found = build(root)
+    made_site = build(root)
 
     assert files(root / "public") == [
         "alerts.html", "ascend-910b/softmax.html", "index.html", "nvidia-h200/Softmax-02fc7694.html",
         "nvidia-h200/softmax.html", "release.html",
     ]  # fmt: skip
-    assert (found.notes, found.gone, len(found.pages)) == ((), (), 3)
+    assert (made_site.notes, made_site.gone, len(made_site.pages)) == ((), (), 3)
 
 
 def test_every_link_leads_to_a_page(root):
@@ -95,20 +95,20 @@ def test_the_same_history_gives_the_same_bytes(root):
 
 def test_no_history_is_an_empty_index_that_says_what_to_do(tmp_path):
     histories.project(tmp_path, {})
-    found = build(tmp_path)
+    made_site = build(tmp_path)
 
-    assert [note.kind for note in found.notes] == ["site_without_history"]
-    assert "There is no history in baselines yet" in found.index.read_text("utf-8")
+    assert [note.kind for note in made_site.notes] == ["site_without_history"]
+    assert "There is no history in baselines yet" in made_site.index.read_text("utf-8")
 
 
 def test_a_damaged_history_is_shown_as_damaged_and_the_others_go_on(root):
     path = root / "baselines" / "ascend-910b" / "softmax.history.jsonl"
     path.write_bytes(b"\x00\xff\n" + path.read_bytes())
-    found = build(root)
+    made_site = build(root)
 
-    assert len(found.pages) == 3
-    assert [note.kind for note in found.notes] == ["history_damaged"]
-    index = parsed(found.index.read_text("utf-8"))
+    assert len(made_site.pages) == 3
+    assert [note.kind for note in made_site.notes] == ["history_damaged"]
+    index = parsed(made_site.index.read_text("utf-8"))
     rows = index.one("table", id="table").all("tbody")
     states = {node.attributes["data-key"]: node.attributes["data-state"] for node in rows}
     assert next(iter(states.items())) == ("ascend-910b/softmax.html", "damaged")
@@ -128,10 +128,10 @@ def test_a_damaged_line_is_a_problem_and_the_others_are_read(root):
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join([lines[0], "{damaged}\n", *lines[1:]]))
 
-    found = read(root)
-    assert [run.run for run in found.past.runs] == [f"run-{number:04}" for number in range(5)]
-    assert found.damaged
-    assert found.problems[0].facts["path"] == "baselines/nvidia-h200/softmax.history.jsonl"
+    kept = read(root)
+    assert [run.run for run in kept.past.runs] == [f"run-{number:04}" for number in range(5)]
+    assert kept.damaged
+    assert kept.problems[0].facts["path"] == "baselines/nvidia-h200/softmax.history.jsonl"
 
 
 # --- pages ------------------------------------------------------------------------------------------------------------
@@ -170,10 +170,10 @@ def counted(root):
 
 @pytest.mark.parametrize("evil", HOSTILE, ids=range(len(HOSTILE)))
 def test_no_text_becomes_markup_and_links_lead_within_the_site(evil):
-    for (found, source), (benign, _) in zip(built(evil), built("name"), strict=True):
-        assert counted(found) == counted(benign)
+    for (hostile_page, source), (benign, _) in zip(built(evil), built("name"), strict=True):
+        assert counted(hostile_page) == counted(benign)
         assert not re.search("[\u202e\u2066\x00\x1b]", source)
-        links = [node.attributes["href"] for node in found.all("a")]
+        links = [node.attributes["href"] for node in hostile_page.all("a")]
         page = r"(\.\./)?((index|alerts|release)\.html|[\w-]+/[\w-]+\.html(#case-\d+)?)"
         assert all(re.fullmatch(f"#cases|{page}", link) for link in links)
         assert all(link.isascii() for link in links)
@@ -212,10 +212,10 @@ def test_alerts_of_an_op_and_of_its_cases_stand_on_its_page_and_what_fails_is_no
         for case in ("", lost)
     }
     page, entry = site.render_op(histories.kept(runs), alerts=about)
-    found = parsed(page)
-    rows = [node for node in found.all("tbody") if "data-key" in node.attributes]
+    tree = parsed(page)
+    rows = [node for node in tree.all("tbody") if "data-key" in node.attributes]
 
-    assert found.one("main").one("p", class_="first").text == "REGRESSED: Slower at ."
+    assert tree.one("main").one("p", class_="first").text == "REGRESSED: Slower at ."
     assert rows[0].attributes["data-key"] == lost
     assert f"REGRESSED: Slower at {lost}." in rows[0].text
     assert entry.link(lost) == "nvidia-h200/softmax.html#case-0"
@@ -237,10 +237,10 @@ def test_an_entry_of_the_index_sums_its_op_up(softmax):
 
 def test_problems_stand_on_top():
     kept = histories.kept((), problems=(Reason("history_damaged", {"path": "x.jsonl", "line": 3, "why": "bad"}),))
-    found = parsed(site.render_op(kept)[0])
+    tree = parsed(site.render_op(kept)[0])
 
-    assert "x.jsonl, line 3, is damaged" in found.one("main").one("p", class_="first").text
-    assert "No case of this op is kept here." in found.text
+    assert "x.jsonl, line 3, is damaged" in tree.one("main").one("p", class_="first").text
+    assert "No case of this op is kept here." in tree.text
 
 
 def test_an_op_with_accuracy_alone_has_its_page():
@@ -266,10 +266,10 @@ ODD = ("SoftMax", "softmax ", "../x", "a/b", "", ".", "..", "con", "NUL", "com1"
 
 
 def test_odd_names_become_names_that_are_safe_everywhere_and_differ():
-    found = [safe_name(name) for name in (*ODD, "softmax", "Softmax", "SOFTMAX", "a b", "a-b", "a|b")]
+    names = [safe_name(name) for name in (*ODD, "softmax", "Softmax", "SOFTMAX", "a b", "a-b", "a|b")]
 
-    assert all(re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,79}", name) for name in found)
-    assert len({name.lower() for name in found}) == len(found)
+    assert all(re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,79}", name) for name in names)
+    assert len({name.lower() for name in names}) == len(names)
 
 
 def test_a_folder_of_others_is_refused_and_left_alone(root):

@@ -155,9 +155,9 @@ def test_verdicts_and_blocks_of_a_run_are_copied_and_blocks_of_old_runs_leave(ro
         for _ in range(2):
             assert "blocks: 144." in ask("--store", url, "--blocks", "2")[1]
 
-    found = rows(url, "SELECT run, count(*), min(median_us) FROM blocks GROUP BY run ORDER BY run")
-    assert [(name, count) for name, count, _ in found] == [("night1", 144), ("night2", 144)]
-    assert all(least > 0 for _, _, least in found)
+    counts = rows(url, "SELECT run, count(*), min(median_us) FROM blocks GROUP BY run ORDER BY run")
+    assert [(name, count) for name, count, _ in counts] == [("night1", 144), ("night2", 144)]
+    assert all(least > 0 for _, _, least in counts)
     verdicts = rows(url, "SELECT run, count(*) FROM verdicts GROUP BY run ORDER BY run")
     assert verdicts == [(f"night{number}", verdicts[0][1]) for number in range(3)]
     assert {gate for (gate,) in rows(url, "SELECT DISTINCT gate FROM verdicts")} <= {"ok", "warns", "fails"}

@@ -17,22 +17,22 @@ def with_case(run, case: str, **changes):
     return replace(run, ops=(replace(op, performance=(first, *op.performance[1:])), *run.ops[1:]))
 
 
-def read(found) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(tables.to_csv(found).decode())))
+def read(table) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(tables.to_csv(table).decode())))
 
 
 def test_a_row_is_a_block_and_arm_with_every_column_in_order_and_of_its_type(examples):
     run, _ = examples.duelled()
 
-    found = tables.tabulate([(run, None)])
+    table = tables.tabulate([(run, None)])
 
     blocks = [block for op in run.ops for case in op.performance for block in case.blocks]
-    assert len(found) == sum(len(block.arms) for block in blocks)
-    own = [name for name in found.columns if name.startswith(tables.PARAMETER)]
-    assert [name for name in found.columns if name not in own] == list(tables.COLUMNS)
-    place = list(found.columns).index("case") + 1
-    assert list(found.columns)[place : place + len(own)] == own
-    assert {name: str(found[name].dtype) for name in tables.COLUMNS} == {
+    assert len(table) == sum(len(block.arms) for block in blocks)
+    own = [name for name in table.columns if name.startswith(tables.PARAMETER)]
+    assert [name for name in table.columns if name not in own] == list(tables.COLUMNS)
+    place = list(table.columns).index("case") + 1
+    assert list(table.columns)[place : place + len(own)] == own
+    assert {name: str(table[name].dtype) for name in tables.COLUMNS} == {
         name: column.type for name, column in tables.COLUMNS.items()
     }
 
@@ -42,8 +42,8 @@ def test_a_row_holds_the_numbers_of_its_block_and_names_its_run(examples):
     op = next(op for op in run.ops if op.op == "softmax")
     case, block = op.performance[0], op.performance[0].blocks[2]
 
-    found = tables.tabulate([(run, None)])
-    row = found[(found["op"] == "softmax") & (found["case"] == case.case) & (found["block"] == block.index)]
+    table = tables.tabulate([(run, None)])
+    row = table[(table["op"] == "softmax") & (table["case"] == case.case) & (table["block"] == block.index)]
     row = row[row["process"] == block.process].set_index("arm")
 
     assert row.loc["kernel", "median_us"] == block.arms["kernel"].time.median_us
@@ -91,23 +91,23 @@ def test_each_blocks_change_against_the_base_is_in_the_kernels_rows(examples):
 def test_a_parameter_has_a_column_of_the_type_that_all_its_values_fit(examples, value, type_, read_as):
     run, _ = examples.small()
 
-    found = tables.tabulate([(with_case(run, f"weird={value},rows=1"), None)])
+    table = tables.tabulate([(with_case(run, f"weird={value},rows=1"), None)])
 
-    assert str(found["param.weird"].dtype) == type_
-    assert list(found["param.weird"].dropna().unique()) == [read_as]
-    assert found["param.weird"].isna().any(), "the other case has no such parameter"
+    assert str(table["param.weird"].dtype) == type_
+    assert list(table["param.weird"].dropna().unique()) == [read_as]
+    assert table["param.weird"].isna().any(), "the other case has no such parameter"
 
 
 @pytest.mark.parametrize("case", ["=cmd|' /C calc'!A0", "+1+1", "-2+3", "@SUM(A1)", "\tx"])
 def test_a_name_that_a_spreadsheet_takes_for_a_formula_is_disarmed_in_csv_alone(examples, case):
     run, _ = examples.small()
-    found = tables.tabulate([(with_case(run, case), None)])
+    table = tables.tabulate([(with_case(run, case), None)])
 
-    written = read(found)
+    written = read(table)
 
     assert {row["case"] for row in written if row["case"][:1] == "'"} == {f"'{case}"}
     assert not [cell for row in written for cell in row.values() if cell.startswith(tables.FORMULA) and "." not in cell]
-    assert case in set(found["case"])
+    assert case in set(table["case"])
 
 
 def test_csv_is_utf_8_with_plain_line_ends_and_reads_back_whatever_a_case_holds(examples):
@@ -136,14 +136,14 @@ def test_parquet_holds_the_table_with_its_types(examples):
 
     run, judgements = examples.duelled()
     run = with_case(run, "=cmd=1,rows=3")
-    found = tables.tabulate([(run, judgements), (replace(examples.small()[0], id="other"), None)])
+    table = tables.tabulate([(run, judgements), (replace(examples.small()[0], id="other"), None)])
 
-    back = pd.read_parquet(io.BytesIO(tables.to_parquet(found)), dtype_backend="numpy_nullable")
+    back = pd.read_parquet(io.BytesIO(tables.to_parquet(table)), dtype_backend="numpy_nullable")
 
-    assert list(back.columns) == list(found.columns)
-    assert len(back) == len(found)
-    assert list(back["median_us"]) == list(found["median_us"])
-    assert list(back["process"]) == list(found["process"])
+    assert list(back.columns) == list(table.columns)
+    assert len(back) == len(table)
+    assert list(back["median_us"]) == list(table["median_us"])
+    assert list(back["process"]) == list(table["process"])
     assert "=cmd=1,rows=3" in set(back["case"]), "texts are as they are"
 
 

@@ -53,9 +53,9 @@ def test_where_there_is_no_release_the_reason_says_which_way(repository):
 
 def test_a_shallow_clone_without_a_tag_says_how_to_fetch_them(repository):
     folder, _ = repository
-    found = told(find_last_release)(clone(folder, "--depth", "1"))
+    reason = told(find_last_release)(clone(folder, "--depth", "1"))
 
-    assert (found.kind, found.facts["command"]) == ("history_cut", "git fetch --unshallow --tags origin")
+    assert (reason.kind, reason.facts["command"]) == ("history_cut", "git fetch --unshallow --tags origin")
 
 
 def test_a_named_revision_has_to_be_in_heads_history(repository):

@@ -72,17 +72,17 @@ def test_what_would_be_tightened_is_shown_then_written_then_explained(ask, root)
 
 def test_programs_get_every_field(ask, root):
     code, text, _ = ask("tighten", "--write", "--format", "json")
-    (found,) = json.loads(text)
-    speedup = next(each for each in found["changes"] if each["key"] == "speedup")
-    assert (code, found["path"]) == (0, f"thresholds/{KEY}/relu.json")
+    (file,) = json.loads(text)
+    speedup = next(each for each in file["changes"] if each["key"] == "speedup")
+    assert (code, file["path"]) == (0, f"thresholds/{KEY}/relu.json")
     assert (speedup["before"], speedup["after"], speedup["began"], speedup["runs"]) == (1.2, speedup["value"], 1.2, 10)
     assert speedup["why"]
 
     _, text, _ = ask("show", "--op", "relu", "--key", "speedup", "--format", "json")
-    (found,) = json.loads(text)
-    layers = {each["case"]: each["layer"] for each in found["values"]}
+    (file,) = json.loads(text)
+    layers = {each["case"]: each["layer"] for each in file["values"]}
     assert layers == {None: "file", "rows=1": "earned"}
-    assert found["values"][1]["earned"]["predicted"] < 0.001
+    assert file["values"][1]["earned"]["predicted"] < 0.001
 
 
 def test_a_threshold_is_relaxed_and_says_how_it_stands(ask, root):

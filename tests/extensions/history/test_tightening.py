@@ -28,12 +28,12 @@ DAY = date(2026, 12, 1)
 def runs(count, start=0, *, speedup=1.5, **surroundings):
     """Accepted runs with some noise; no A/A duels, which take long to simulate."""
     rng = np.random.default_rng(start)
-    found = []
+    days = []
     for number in range(start, start + count):
         shift = -math.log(speedup) + float(rng.normal(0, 0.002))
         case = dataclasses.replace(figures(kernel_us=100.0), shift=shift, rsd=0.01, peak_bytes=1_000_000)
-        found.append(accepted(number, case, **surroundings))
-    return found
+        days.append(accepted(number, case, **surroundings))
+    return days
 
 
 def keep(settings, *kept, op="relu"):
@@ -61,20 +61,20 @@ def nights(settings):
 def test_without_a_wish_to_write_nothing_is_written(nights):
     before = sorted(nights.root.rglob("*"))
 
-    (found,) = tighten(nights, day=DAY)
+    (tightened,) = tighten(nights, day=DAY)
 
-    assert {change.key for change in found.changes} >= {"speedup", "rsd"}
+    assert {change.key for change in tightened.changes} >= {"speedup", "rsd"}
     assert sorted(nights.root.rglob("*")) == before
 
 
 def test_what_is_earned_is_written_with_its_record_and_holds(nights):
-    (found,) = tighten(nights, write=True, day=DAY)
+    (tightened,) = tighten(nights, write=True, day=DAY)
 
     speedup = earned(nights)[CASE, "speedup"]
     assert 1.2 < speedup.value < 1.5
     assert (speedup.before, speedup.began, speedup.after) == (1.2, 1.2, speedup.value)
     assert (speedup.runs, speedup.date, speedup.first, speedup.last) == (10, "2026-12-01", *ends(nights))
-    assert found.path == f"thresholds/{KEY}/relu.json"
+    assert tightened.path == f"thresholds/{KEY}/relu.json"
     where = read_history(nights.baselines, KEY, "relu").runs[-1].environment
     limits = in_force(nights, where, "2026-12-02").limits
     assert limits.for_case("relu", CASE).speedup == speedup.value
@@ -104,11 +104,11 @@ def test_in_another_environment_all_goes_back_to_where_it_began(nights):
     tighten(nights, write=True, day=DAY)
     keep(nights, *runs(1, 10, driver="590"))
 
-    (found,) = tighten(nights, write=True, day=DAY)
+    (tightened,) = tighten(nights, write=True, day=DAY)
 
-    assert found.changes == ()
-    assert {each.key for each in found.anew} >= {"speedup", "rsd"}
-    assert "-> 590" in sentence(found.said[0])
+    assert tightened.changes == ()
+    assert {each.key for each in tightened.anew} >= {"speedup", "rsd"}
+    assert "-> 590" in sentence(tightened.said[0])
     assert earned(nights) == {}
     assert '"driver": "590"' in path_of(nights).read_text()
 
@@ -139,10 +139,10 @@ def test_an_unknown_op_or_device_is_named_with_those_that_are_known(nights):
 
 
 def failure(settings):
-    (found,) = tighten(settings, write=True, day=DAY)
-    assert found.failure is not None
-    assert sentence(found.failure)
-    return found.failure.kind
+    (tightened,) = tighten(settings, write=True, day=DAY)
+    assert tightened.failure is not None
+    assert sentence(tightened.failure)
+    return tightened.failure.kind
 
 
 def test_a_file_that_somebody_changed_meanwhile_is_left_as_it_is(nights, monkeypatch):
@@ -197,13 +197,13 @@ def test_what_was_earned_is_rescaled_by_an_accepted_loss(nights):
     before = earned(nights)[CASE, "speedup"]
     run = runs(1, 11, speedup=1.5 / 1.03)[0]
 
-    found = rescale(nights, "relu", [(run, {CASE: math.log(1.03)})])
-    write_together(found.files)
+    rescaled = rescale(nights, "relu", [(run, {CASE: math.log(1.03)})])
+    write_together(rescaled.files)
 
     after = earned(nights)[CASE, "speedup"]
     assert after.value == pytest.approx(before.value / 1.03, rel=1e-3)
     assert (after.before, after.began, after.rescaled) == (before.value, 1.2, run.run)
-    assert [each.kind for each in found.said] == ["earned_rescaled_said"]
+    assert [each.kind for each in rescaled.said] == ["earned_rescaled_said"]
     assert earned(nights)[CASE, "rsd"] == dataclasses.replace(earned(nights)[CASE, "rsd"])
 
 

@@ -51,9 +51,9 @@ def tried(name, *rows):
     ],
 )
 def test_an_op_against_itself_that_is_called_slower_or_faster_is_a_false_alarm(verdict, kinds):
-    found = tried("unchanged", row(verdict, *kinds), row(Verdict.UNCHANGED, "duel_cleared", case="rows=2"))
+    checked = tried("unchanged", row(verdict, *kinds), row(Verdict.UNCHANGED, "duel_cleared", case="rows=2"))
 
-    assert (found.passed, found.checked, found.seen, found.missed) == (False, 2, 1, ("relu rows=1",))
+    assert (checked.passed, checked.checked, checked.seen, checked.missed) == (False, 2, 1, ("relu rows=1",))
 
 
 def test_where_nothing_could_be_timed_there_is_no_answer():
@@ -97,10 +97,10 @@ def test_the_tries_leave_the_projects_own_run_alone(workers, settings, heard):
     reports.parent.mkdir()
     reports.write_text("mine")
 
-    found = selftest(settings, Request(seed=7), "perfci doctor --selftest", heard.append)
+    checked = selftest(settings, Request(seed=7), "perfci doctor --selftest", heard.append)
 
     # The stand-ins slow nothing down and break nothing.
-    assert [trial.passed for trial in found.trials] == [True, False, False]
+    assert [trial.passed for trial in checked.trials] == [True, False, False]
     assert reports.read_text() == "mine"
     measuring = [task for task in workers.tasks if isinstance(task, Measure)]
     assert list(dict.fromkeys((task.op, task.plant.slowdown, task.plant.spoiled) for task in measuring)) == [

@@ -15,8 +15,8 @@ UNCHANGED, SLOWER, WRONG = (
 NOISE = CaseNoise("relu", "rows=1", 12.0, 0.015, Noise(12, 0.004, 0.02))
 
 
-def lines(*found: Trial, noise: tuple[CaseNoise, ...] = ()) -> list[str]:
-    return lines_of(show_trials(SelfTest(found, noise, "Fake One")))
+def lines(*trials: Trial, noise: tuple[CaseNoise, ...] = ()) -> list[str]:
+    return lines_of(show_trials(SelfTest(trials, noise, "Fake One")))
 
 
 def test_three_good_tries_are_told_in_a_line_each():

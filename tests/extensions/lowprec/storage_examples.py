@@ -82,8 +82,8 @@ def sound():
 def one(x, dtype=E4M3, scaling="tensor", **fields):
     """One tensor by itself."""
     case = {"scaling": scaling, "dtype": dtype}
-    (found,) = measured(lambda scaling, dtype, device, seed: {"x": stored(x, dtype, scaling, **fields)}, (case,))
-    return found
+    (tensor,) = measured(lambda scaling, dtype, device, seed: {"x": stored(x, dtype, scaling, **fields)}, (case,))
+    return tensor
 
 
 def line(number, tensors=None, **surroundings):

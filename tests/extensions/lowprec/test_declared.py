@@ -21,25 +21,25 @@ def given(**changed):
 
 def refused(store):
     """The one failed check that comes of a declaration."""
-    (found,) = measured(store, ONE)
-    assert isinstance(found, AccuracyCase), found
-    assert found.failure
-    assert found.failure.facts["case"] == found.case
-    text = sentence(found.failure)
+    (tensor,) = measured(store, ONE)
+    assert isinstance(tensor, AccuracyCase), tensor
+    assert tensor.failure
+    assert tensor.failure.facts["case"] == tensor.case
+    text = sentence(tensor.failure)
     assert text.startswith(("The function", "stored=")) and text.endswith(".")
-    return found
+    return tensor
 
 
 def test_every_tensor_of_every_case_is_recorded_under_an_id_of_its_own():
-    found = sound()
+    tensors = sound()
 
-    assert len(found) == 12 == len({each.case for each in found})
-    first = found[0]
+    assert len(tensors) == 12 == len({each.case for each in tensors})
+    first = tensors[0]
     assert first.case == "stored=a,scaling=tensor,dtype=float8_e4m3fn"
     assert (first.tensor, first.mode, first.dtype, first.family) == ("a", "tensor", E4M3, "stored=a")
-    assert {each.mode for each in found} == {"tensor", "row", "group"}
+    assert {each.mode for each in tensors} == {"tensor", "row", "group"}
     assert (first.groups, first.scale_bytes) == (1, 4)
-    assert {each.groups for each in found if each.mode == "group"} == {64 * 8}
+    assert {each.groups for each in tensors if each.mode == "group"} == {64 * 8}
 
 
 @pytest.mark.parametrize(
@@ -85,9 +85,9 @@ def test_the_plan_knows_the_cases_but_not_the_tensors(pattern, count):
     ],
 )  # fmt: skip
 def test_each_breach_of_what_is_declared_is_an_error_in_a_sentence(kind, store):
-    found = refused(store)
+    tensor = refused(store)
 
-    assert (found.failure.kind, found.raised) == (kind, True)
+    assert (tensor.failure.kind, tensor.raised) == (kind, True)
 
 
 @pytest.mark.parametrize(
@@ -100,9 +100,9 @@ def test_each_breach_of_what_is_declared_is_an_error_in_a_sentence(kind, store):
     ],
 )
 def test_what_the_ops_quantisation_does_wrong_is_wrong(kind, changes):
-    found = refused(given(**changes))
+    tensor = refused(given(**changes))
 
-    assert (found.failure.kind, found.raised) == (kind, False)
+    assert (tensor.failure.kind, tensor.raised) == (kind, False)
 
 
 def test_a_function_that_draws_without_the_seed_is_refused():
@@ -116,12 +116,12 @@ def test_a_function_that_draws_without_the_seed_is_refused():
 
 @pytest.mark.parametrize("shape", [(), (1,), (1, 1)])
 def test_one_scale_may_have_any_shape_of_one_element(shape):
-    (found,) = measured(given(scale=GOOD.scale.reshape(shape), group=None), ONE)
+    (tensor,) = measured(given(scale=GOOD.scale.reshape(shape), group=None), ONE)
 
-    assert found.groups == 1
-    assert found.errors == one_by_one().errors
+    assert tensor.groups == 1
+    assert tensor.errors == one_by_one().errors
 
 
 def one_by_one():
-    (found,) = measured(given(), ONE)
-    return found
+    (tensor,) = measured(given(), ONE)
+    return tensor

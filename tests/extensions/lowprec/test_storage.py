@@ -91,9 +91,9 @@ def test_an_accepted_run_keeps_it_and_the_next_is_held_against_that(scale):
     assert [each.divergence for each in scale.run_record().ops[0].stored] == [0.0, 0.0]
     scale.edit("scale", "accuracy", "SIZE, SHRINK = 0.25", "SIZE, SHRINK = 0.26")
     assert accuracy(scale).code == 0
-    found = scale.run_record().ops[0].stored
-    assert all(each.divergence > 0 for each in found)
-    assert [each.before[-1].run for each in found] == [kept.run] * 2
+    tensors = scale.run_record().ops[0].stored
+    assert all(each.divergence > 0 for each in tensors)
+    assert [each.before[-1].run for each in tensors] == [kept.run] * 2
 
 
 def test_a_scale_that_is_too_small_is_wrong_with_its_cause_and_advice(scale):

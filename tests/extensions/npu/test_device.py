@@ -142,7 +142,7 @@ def ask(made, device, ratios, cases=("n=1", "n=2")):
 
 
 def test_counters_of_a_call_are_those_of_its_kernels_by_their_times(made):
-    found = ask(
+    counted = ask(
         made, made(), {
             "warming": ["1", "1", "1", "1", "1", "1"],
             "n=1 short": ["0.9", "0.1", "0", "0", "0", "0"], "n=1 long": ["0.5", "0.3", "0", "0.1", "0.2", "0.9"],
@@ -150,9 +150,9 @@ def test_counters_of_a_call_are_those_of_its_kernels_by_their_times(made):
         },
     )  # fmt: skip
 
-    assert (found.source, found.note) == ("aic_metrics", None)
-    assert found.cases["n=1"] == pytest.approx({"tensor": 0.6, "move": 0.25, "vector": 0.0})
-    assert found.cases["n=2"] == pytest.approx({"move": 0.8, "vector": 0.2})
+    assert (counted.source, counted.note) == ("aic_metrics", None)
+    assert counted.cases["n=1"] == pytest.approx({"tensor": 0.6, "move": 0.25, "vector": 0.0})
+    assert counted.cases["n=2"] == pytest.approx({"move": 0.8, "vector": 0.2})
 
 
 def test_timers_ask_for_no_counters_which_would_lengthen_kernels(made):

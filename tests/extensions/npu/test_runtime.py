@@ -28,13 +28,13 @@ class Npu(SimpleNamespace):
 
     def __init__(self, count=1, **changes):
         used = []
-        found = {
+        counters = {
             "is_available": lambda: count > 0,
             "device_count": lambda: count,
             "set_device": used.append,
             "synchronize": lambda: None,
         }
-        super().__init__(used=used, **(found | changes))
+        super().__init__(used=used, **(counters | changes))
 
 
 @pytest.fixture

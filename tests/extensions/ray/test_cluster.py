@@ -86,8 +86,8 @@ def test_if_a_node_is_killed_in_the_middle_the_verdicts_are_those_of_one_machine
     record = topic.run_record()
     assert ([op.op for op in record.ops], record.missing) == (["relu", "row_sum", "scale"], ())
     assert not any(op.failure for op in record.ops)
-    found = [(op.op, case.case) for op in record.ops for case in op.performance]
-    assert len(found) == len({*found}) and {op for op, _ in found} == {"relu", "scale"}
+    measured_cases = [(op.op, case.case) for op in record.ops for case in op.performance]
+    assert len(measured_cases) == len({*measured_cases}) and {op for op, _ in measured_cases} == {"relu", "scale"}
     ended = time.monotonic() + WAIT_S
     while runs_there(hung):  # it is asked to end when its node dies
         assert time.monotonic() < ended
@@ -126,8 +126,8 @@ def test_what_finds_a_board_taken_or_sick_begins_again_elsewhere(project, monkey
     answer = project.check("relu", "--suite", "performance", "--on", "ray")
 
     run, notes = project.run_record(), json.loads(answer.out)["notes"]
-    found = [(note["kind"], note["facts"]["node"]) for note in notes if "node" in note["facts"]]
-    assert found == [("node_failed", "a (a)"), ("node_sick", "b (b)")]
+    notes_of_nodes = [(note["kind"], note["facts"]["node"]) for note in notes if "node" in note["facts"]]
+    assert notes_of_nodes == [("node_failed", "a (a)"), ("node_sick", "b (b)")]
     # Without another node a result stands, which says more than that a shard is missing.
     assert (find_boards(run), run.ops[0].failure) == ({"FAKE-1"}, None)
     assert run.plan.put_aside == ("FAKE-1",)

@@ -112,9 +112,9 @@ def test_without_a_node_left_or_time_the_rest_stays_undone():
     assert late.share(12, until=0.0) == [] and late.kept == []
 
 
-def refused(found, sent=1000.0, received=1000.0):
+def refused(host, sent=1000.0, received=1000.0):
     with pytest.raises(UsageError) as error:
-        refuse_unequal([("a", FITS), ("b", FITS | found)], sent, received)
+        refuse_unequal([("a", FITS), ("b", FITS | host)], sent, received)
     return sentence(error.value.reason)
 
 

@@ -46,10 +46,14 @@ class Setting:
 
 def variables(folder: Path) -> dict[str, str]:
     """This process's variables, with git kept to what is below a folder."""
-    found = {name: value for name, value in os.environ.items() if name != "PERFCI_WRITABLE"}
-    found |= {"GIT_CEILING_DIRECTORIES": str(folder), "GIT_CONFIG_GLOBAL": os.devnull, "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {name: value for name, value in os.environ.items() if name != "PERFCI_WRITABLE"}
+    environment |= {
+        "GIT_CEILING_DIRECTORIES": str(folder),
+        "GIT_CONFIG_GLOBAL": os.devnull,
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
     people = [f"GIT_{role}_{part}" for role in ("AUTHOR", "COMMITTER") for part in ("NAME", "EMAIL")]
-    return found | dict.fromkeys(people, "tester@example.org")
+    return environment | dict.fromkeys(people, "tester@example.org")
 
 
 def begin(root: Path, sources: Mapping[str, str], setting: Setting) -> None:

@@ -125,10 +125,10 @@ def main() -> None:
     for name in ("numpy", *(["perfci.device.fake"] if device == "fake" else ["torch", "triton", "triton.language"])):
         importlib.import_module(name)
     for op in names:
-        found: dict[str, object] = {}
+        answers: dict[str, object] = {}
         for task in tasks.split(","):
-            found |= json.loads(ask({"judge": judge, "use": use}[task], op, device, Path(head), Path(base))) or {}
-        print(op, json.dumps(found), flush=True)
+            answers |= json.loads(ask({"judge": judge, "use": use}[task], op, device, Path(head), Path(base))) or {}
+        print(op, json.dumps(answers), flush=True)
 
 
 def ask(task: Callable[..., dict[str, object]], op: str, device: str, head: Path, base: Path) -> str:
@@ -149,9 +149,9 @@ def ask(task: Callable[..., dict[str, object]], op: str, device: str, head: Path
     os.close(writing)
     with os.fdopen(reading, "rb") as file:
         # Its kernel may have written others.
-        found = next((line for line in file if b"ratio" in line or b"alone" in line), b"null\n")
+        answer_line = next((line for line in file if b"ratio" in line or b"alone" in line), b"null\n")
     os.waitpid(child, 0)
-    return found.decode()
+    return answer_line.decode()
 
 
 if __name__ == "__main__":

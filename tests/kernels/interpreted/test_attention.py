@@ -151,11 +151,11 @@ def test_a_query_whose_scores_are_all_hidden_or_lowest_gives_what_pytorch_gives(
     mask[:, :, 3] = lowest
     usual = torch.nn.functional.scaled_dot_product_attention(*qkv, attn_mask=mask, enable_gqa=True)
 
-    out, *found = gradients(module.attention, qkv, normal(1, 2, 20, 16, seed=9), mask=mask)
+    out, *given = gradients(module.attention, qkv, normal(1, 2, 20, 16, seed=9), mask=mask)
 
     torch.testing.assert_close(out, usual, rtol=1e-5, atol=1e-5)
     assert bool(out[:, :, 3].any()) == (lowest != -math.inf)
-    assert all(each.isfinite().all() for each in found) and not found[0][:, :, 3].any()
+    assert all(each.isfinite().all() for each in given) and not given[0][:, :, 3].any()
 
 
 def test_a_mask_that_needs_a_gradient_is_refused(module):
@@ -225,10 +225,10 @@ def test_nothing_in_gives_nothing_or_zeros(sizes, module, monkeypatch):
     monkeypatch.setattr(module, "_attention_kernel", None)
     qkv = tensors(**sizes)
 
-    found = gradients(module.attention, qkv, torch.ones(qkv[0].shape))
+    given = gradients(module.attention, qkv, torch.ones(qkv[0].shape))
 
-    assert [each.shape for each in found] == [qkv[0].shape, *(each.shape for each in qkv)]
-    assert not any(each.any() for each in found)
+    assert [each.shape for each in given] == [qkv[0].shape, *(each.shape for each in qkv)]
+    assert not any(each.any() for each in given)
 
 
 def uniform(keys, module, **how):

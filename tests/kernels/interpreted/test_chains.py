@@ -36,11 +36,11 @@ def told(case):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_chain_is_right_as_it_is(name):
     chain = load_chain(name, KERNELS / "_chains", KERNELS)
-    found = [check(name, params) for params in chain.cases]
+    answers = [check(name, params) for params in chain.cases]
 
-    assert [case.verdict for case in found] == ["PASS", "PASS", "PASS"], [case.failures for case in found]
+    assert [case.verdict for case in answers] == ["PASS", "PASS", "PASS"], [case.failures for case in answers]
     most = 1e-2 if "float8" in name else 1e-3  # one value that is rounded the other way is 6 % off
-    assert all(stage.so_far.l2 < most for case in found[:2] for stage in case.stages)
+    assert all(stage.so_far.l2 < most for case in answers[:2] for stage in case.stages)
 
 
 @pytest.mark.parametrize(

@@ -56,10 +56,10 @@ def test_every_large_case_is_past_2_to_the_32_and_its_output_can_be_verified_in_
     (params,) = suite_of(op).large_cases
     assert own.footprint(lambda: suite_of(op).make_inputs(**params, device="cpu", seed=1)) > 2 * (1 << 32)
 
-    found = run(op, shrunk(op))
+    finding = run(op, shrunk(op))
 
-    assert found.status is Status.PASS, found
-    assert found.numbers["elements"] > 2 * BEYOND
+    assert finding.status is Status.PASS, finding
+    assert finding.numbers["elements"] > 2 * BEYOND
 
 
 @pytest.mark.parametrize("op", first_daily(((op,) for op in LARGE), kind=lambda _: None, name=str))
@@ -73,6 +73,6 @@ def test_outputs_that_stop_at_the_limit_are_found_in_every_op(op, run):
         first.reshape(-1)[BEYOND:] = 7.0
         return outputs
 
-    found = run(op, shrunk(op), stopping)
+    finding = run(op, shrunk(op), stopping)
 
-    assert found.reason.kind == "soak_large"
+    assert finding.reason.kind == "soak_large"

@@ -164,9 +164,9 @@ def test_the_first_entry_that_fits_the_facts_is_taken(entries, facts, block):
         {"kind": "c", "config": {"block": 3}},
     ]
 
-    found = entries(configs, **facts)
+    entry = entries(configs, **facts)
 
-    assert (found and found["block"]) == block
+    assert (entry and entry["block"]) == block
 
 
 def test_a_pointwise_tile_is_that_of_the_tuned_file_where_there_is_one(entries, tmp_path):

@@ -74,8 +74,8 @@ def load(folder, op, write):
 
 def find(suite, device):
     planned = plan_search(suite, SEED, None, duel=False)
-    found = [search(suite, device, each, describe, None) for each in planned]
-    return [(each.values, each.case) for each in found if each]
+    failed = [search(suite, device, each, describe, None) for each in planned]
+    return [(each.values, each.case) for each in failed if each]
 
 
 def test_a_gradient_that_loses_its_true_class_is_found_by_what_perfci_new_writes(tmp_path):
@@ -83,8 +83,8 @@ def test_a_gradient_that_loses_its_true_class_is_found_by_what_perfci_new_writes
 
     own = checks(suite, SEED, "dtype=bfloat16")
     assert {verify(suite, device, each, describe).failure for each in own} == {None}
-    found = find(suite, device)
-    assert {("confident", f"rows=33,cols=100,dtype={dtype}") for dtype in ("bfloat16", "float16")} <= set(found)
+    failures = find(suite, device)
+    assert {("confident", f"rows=33,cols=100,dtype={dtype}") for dtype in ("bfloat16", "float16")} <= set(failures)
 
 
 def test_in_a_right_gradient_nothing_is_found(tmp_path):

@@ -36,13 +36,13 @@ def test_an_op_is_right_on_a_small_twin_of_an_h200(op, twin):
 
     suites = [suite, *[replace(suite, kernel=launched_once(suite.kernel))] * len(once)]
     checked = zip(suites, once, strict=False)
-    found = [
+    differing = [
         verify(each, twin, check, lambda error: describe_exception(error, KERNELS / op)) for each, check in checked
     ]
 
-    assert len(found) == len(once)
-    assert [result for result in found if result.failure] == []
-    assert [result for result in found if result.unchecked and result.unchecked.kind == "vacuous"] == []
+    assert len(differing) == len(once)
+    assert [result for result in differing if result.failure] == []
+    assert [result for result in differing if result.unchecked and result.unchecked.kind == "vacuous"] == []
 
 
 def launched_once(kernel):

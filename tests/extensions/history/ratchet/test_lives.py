@@ -58,10 +58,10 @@ def test_a_life_learns_what_is_proposed(bench, world):
         }
         limits = Thresholds(ops={"op": OpThresholds(CaseThresholds(), ((CASE, fields),))})
 
-    found = limits.for_case("op", CASE)
+    limit = limits.for_case("op", CASE)
     assert state.tau < 0.01
-    assert found.tau_at(world.base_us) == pytest.approx(state.tau, rel=1e-9)
-    assert [getattr(found, key) for key in STORED] == pytest.approx([state.targets[key] for key in STORED], rel=1e-6)
+    assert limit.tau_at(world.base_us) == pytest.approx(state.tau, rel=1e-9)
+    assert [getattr(limit, key) for key in STORED] == pytest.approx([state.targets[key] for key in STORED], rel=1e-6)
 
 
 def test_the_targets_of_a_life_alarm_as_the_judge_does(bench, world):

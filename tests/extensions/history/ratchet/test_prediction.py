@@ -80,6 +80,6 @@ def test_one_odd_run_moves_the_robust_bound_little_and_the_other_much():
     "form", [lambda v: prediction.predict_robustly(v, 8), lambda v: prediction.predict_by_moments(v, [BOARD] * len(v))]
 )
 def test_the_chance_of_a_bound_is_the_chance_that_was_asked_for(form):
-    found = form(_normal(15))
+    predicted = form(_normal(15))
 
-    assert found.exceeded(found.bound(0.002)) == pytest.approx(0.002, rel=0.01)
+    assert predicted.exceeded(predicted.bound(0.002)) == pytest.approx(0.002, rel=0.01)

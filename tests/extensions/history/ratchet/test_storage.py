@@ -33,11 +33,11 @@ def propose(runs, **limits):
 
 
 def test_a_history_of_storage_earns_limits_on_its_three_figures_and_no_others():
-    found = propose(history())
+    proposal = propose(history())
 
-    assert set(found) == set(STORED)
-    assert {change.suite for change in found.values()} == {Suite.ACCURACY}
-    assert {change.case for change in found.values()} == {TENSOR.case}
+    assert set(proposal) == set(STORED)
+    assert {change.suite for change in proposal.values()} == {Suite.ACCURACY}
+    assert {change.case for change in proposal.values()} == {TENSOR.case}
 
 
 def test_the_clip_ratio_goes_a_quarter_of_the_way_from_its_default_to_what_never_matters():

@@ -155,10 +155,10 @@ def test_the_projects_own_chains_are_right_in_tritons_interpreter(tmp_path, caps
     (tmp_path / "pyproject.toml").write_text("[tool.perfci]\n")
 
     code = run(["chain", "--device", "cpu", "--seed", "3", "--format", "json", "--project", str(tmp_path)])
-    found = {chain["chain"]: verdicts(chain) for chain in json.loads(capsys.readouterr().out)["chains"]}
+    verdicts_of = {chain["chain"]: verdicts(chain) for chain in json.loads(capsys.readouterr().out)["chains"]}
     assert code == 0
-    assert [*found] == ["float8_mlp", "norm_matmul_softmax", "transformer_block"]
-    for told in found.values():
+    assert [*verdicts_of] == ["float8_mlp", "norm_matmul_softmax", "transformer_block"]
+    for told in verdicts_of.values():
         assert {case: verdict for case, verdict in told.items() if verdict != "UNCHECKED"} == dict.fromkeys(
             list(told)[:3], "PASS"
         )

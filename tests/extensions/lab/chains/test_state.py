@@ -20,10 +20,10 @@ def stage(function, name="out", **fields):
 
 @pytest.mark.parametrize("fields", [{}, {"takes": {"x": "x", "w": "weight"}}])
 def test_a_name_that_is_nowhere_is_told_with_those_that_are_there(fields):
-    found = stage(lambda x, w: x, **fields)
+    first = stage(lambda x, w: x, **fields)
 
     with pytest.raises(StageError) as error:
-        take_arguments(found, found.kernel, {"x": X}, WHERE)
+        take_arguments(first, first.kernel, {"x": X}, WHERE)
     assert error.value.reason.kind == "chain_name_missing"
     assert error.value.reason.facts["known"] == "x"
 

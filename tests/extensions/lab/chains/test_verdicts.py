@@ -56,9 +56,9 @@ def test_only_a_stage_that_leads_to_the_wrong_output_is_blamed():
 
 
 def test_a_single_element_far_off_fails_though_the_mean_does_not_show_it():
-    found = chain((1e-3, 9.0, 9.0), (1e-3, 1e-3, 1e-3), largest=100.0, measure="max_abs")
+    stages = chain((1e-3, 9.0, 9.0), (1e-3, 1e-3, 1e-3), largest=100.0, measure="max_abs")
 
-    (reason,) = judge(*found, None, WHERE)[2]
+    (reason,) = judge(*stages, None, WHERE)[2]
     assert (reason.kind, reason.facts["stage"]) == ("chain_too_far_at", "b")
     assert reason.facts["limit"] == pytest.approx(0.1), "1e-3 of the largest magnitude"
 
@@ -72,10 +72,10 @@ def values(got, exact, rounded=None, usual=None):
 
 
 def test_a_nan_that_only_the_kernels_have_is_introduced():
-    found, note = judge_finiteness(values([1.0, NAN], [1.0, 2.0]), WHERE, "float16")
+    reason, note = judge_finiteness(values([1.0, NAN], [1.0, 2.0]), WHERE, "float16")
 
-    assert (found.kind, note) == ("chain_not_finite", None)
-    assert (found.facts["count"], found.facts["index"], found.facts["got"]) == (1, "(1,)", "nan")
+    assert (reason.kind, note) == ("chain_not_finite", None)
+    assert (reason.facts["count"], reason.facts["index"], reason.facts["got"]) == (1, "(1,)", "nan")
 
 
 @pytest.mark.parametrize(
@@ -89,9 +89,9 @@ def test_an_infinity_that_pytorch_has_too_or_that_the_exact_answer_rounds_to_is_
 
 def test_a_nan_that_a_kernel_loses_is_found_unless_it_was_wrong_or_pytorch_loses_it_too():
     def fault(*args, **kwargs):
-        found, note = judge_finiteness(values(*args, **kwargs), WHERE, "float16")
+        reason, note = judge_finiteness(values(*args, **kwargs), WHERE, "float16")
         assert note is None
-        return found and found.kind
+        return reason and reason.kind
 
     assert fault([0.0], [NAN]) == fault([-INF], [INF]) == "chain_swallowed"
     assert fault([0.0], [NAN], usual=[0.0]) is None

@@ -47,11 +47,11 @@ def soaked(subject):
 
 
 def test_a_right_kernel_passes_at_both_ends_across_the_boundaries_and_at_random(soaked):
-    found = soaked(add)
+    finding = soaked(add)
 
-    assert found.status is Status.PASS, found
-    assert found.numbers["elements"] == ROWS * COLS
-    assert RANDOM < found.numbers["slices"] <= RANDOM + 6
+    assert finding.status is Status.PASS, finding
+    assert finding.numbers["elements"] == ROWS * COLS
+    assert RANDOM < finding.numbers["slices"] <= RANDOM + 6
 
 
 @pytest.mark.parametrize(
@@ -66,11 +66,11 @@ def test_one_wrong_element_at_an_end_or_at_the_boundary_is_found(soaked, place, 
             out.reshape(-1)[place] = value
         return out
 
-    found = soaked(wrong)
+    finding = soaked(wrong)
 
-    assert (found.status, found.reason.kind) == (Status.FAIL, "soak_large")
+    assert (finding.status, finding.reason.kind) == (Status.FAIL, "soak_large")
     row = place % (ROWS * COLS) // COLS
-    assert found.reason.facts["start"] <= row < found.reason.facts["stop"]
+    assert finding.reason.facts["start"] <= row < finding.reason.facts["stop"]
 
 
 def test_an_op_whose_outputs_cannot_be_cut_says_so_unless_it_says_how(soaked):

@@ -116,14 +116,14 @@ def test_leaks_are_told_with_their_size_and_caches_that_fill_are_not(project):
         "    hold(96 if len(CALLS) < 250 else 0)\n    return x * 2.0\n",
     )
 
-    code, found = project.findings()
+    code, findings = project.findings()
 
     assert code == 2
-    assert kind(found, "leaking", "memory") == "soak_leak"
-    assert found["leaking", "memory", "rows=4"]["numbers"]["rate"] == 96
-    assert kind(found, "outside", "memory") == "soak_leak_outside"
-    assert found["outside", "memory", "rows=4"]["numbers"]["rate"] == 512
-    assert status(found, "caching", "memory") == "PASS"
+    assert kind(findings, "leaking", "memory") == "soak_leak"
+    assert findings["leaking", "memory", "rows=4"]["numbers"]["rate"] == 96
+    assert kind(findings, "outside", "memory") == "soak_leak_outside"
+    assert findings["outside", "memory", "rows=4"]["numbers"]["rate"] == 512
+    assert status(findings, "caching", "memory") == "PASS"
 
 
 def test_a_drift_fails_and_one_that_the_clock_explains_does_not(project):
@@ -151,12 +151,12 @@ def test_an_answer_that_changes_at_a_late_call_is_found_and_an_op_that_says_so_i
     project.op("changing", changing)
     project.op("loose", changing, accuracy=", deterministic=False")
 
-    code, found = project.findings()
+    code, findings = project.findings()
 
     assert code == 2
-    assert kind(found, "changing", "determinism") == "soak_differs"
-    assert status(found, "loose", "determinism", None) == "SKIPPED"
-    assert ("loose", "determinism", "rows=4") not in found
+    assert kind(findings, "changing", "determinism") == "soak_differs"
+    assert status(findings, "loose", "determinism", None) == "SKIPPED"
+    assert ("loose", "determinism", "rows=4") not in findings
 
 
 def test_a_crash_and_a_hang_are_errors_of_their_test_and_the_rest_goes_on(project):
@@ -176,15 +176,15 @@ def test_a_crash_and_a_hang_are_errors_of_their_test_and_the_rest_goes_on(projec
         "        hang()\n    return x * 2.0\n",
     )
 
-    code, found = project.findings()
+    code, findings = project.findings()
 
     assert code == 2
-    died = [key for key, each in found.items() if each["status"] == "ERROR" and key[0] == "dying"]
-    assert [found[key]["reason"]["kind"] for key in died] == ["worker_died"] * len(died)
+    died = [key for key, each in findings.items() if each["status"] == "ERROR" and key[0] == "dying"]
+    assert [findings[key]["reason"]["kind"] for key in died] == ["worker_died"] * len(died)
     assert ("dying", "memory", "rows=4") in died
-    assert all(status(found, "dying", test, "rows=8") == "PASS" for test in ("threads", "memory", "decay"))
-    assert kind(found, "hanging", "threads") == "worker_hung"
-    assert status(found, "hanging", "memory") == "PASS"
+    assert all(status(findings, "dying", test, "rows=8") == "PASS" for test in ("threads", "memory", "decay"))
+    assert kind(findings, "hanging", "threads") == "worker_hung"
+    assert status(findings, "hanging", "memory") == "PASS"
 
 
 def test_a_pattern_that_fits_nothing_and_senseless_options_are_refused(project):

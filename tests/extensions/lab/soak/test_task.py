@@ -45,9 +45,9 @@ def test_cases_for_accelerators_join_the_others_where_kernels_are_not_interprete
     monkeypatch.setenv("TRITON_INTERPRET", interpreted)
     before = len(declared("").cases)
 
-    found = declared("accelerator_cases=[{'rows': 5}]").cases
+    cases = declared("accelerator_cases=[{'rows': 5}]").cases
 
-    assert len(found) == before + many
+    assert len(cases) == before + many
 
 
 @pytest.mark.parametrize(

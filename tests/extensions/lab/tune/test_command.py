@@ -25,20 +25,20 @@ def tuning(today, best, floors=(50.0, 50.0), **fields):
         Attempt("*", BEST, FINAL, {"a": (-0.1,), "b": (-0.1,)}, {"a": best, "b": best}),
     )
     modelled = {case: Modelled(case, 100.0, *floors) for case in "ab"}
-    found = {"spec": "low-bw", "like": "nvidia-h200", "modelled": modelled} | fields
+    values = {"spec": "low-bw", "like": "nvidia-h200", "modelled": modelled} | fields
     search = SearchFile(Path("x.jsonl"), SearchHead({}, 7), list(tried))
-    return Tuning("op", "low-bw", Path("x.json"), search, (Choice(REGIME, BEST),), **found)
+    return Tuning("op", "low-bw", Path("x.json"), search, (Choice(REGIME, BEST),), **values)
 
 
-def text(found):
-    return "\n".join(lines_of(show_tuning(found, Path("x.md"))))
+def text(tuned):
+    return "\n".join(lines_of(show_tuning(tuned, Path("x.md"))))
 
 
 def test_the_share_of_the_original_speed_is_told_untuned_tuned_and_by_the_roofline():
-    found = tuning(200.0, 110.0)
+    tuned = tuning(200.0, 110.0)
 
-    assert find_recovery(found) == pytest.approx({"untuned": 0.5, "tuned": 100 / 110, "roofline": 1.0})
-    assert "The goal of 80.0 % is reached." in text(found)
+    assert find_recovery(tuned) == pytest.approx({"untuned": 0.5, "tuned": 100 / 110, "roofline": 1.0})
+    assert "The goal of 80.0 % is reached." in text(tuned)
 
 
 def test_a_goal_that_was_missed_stands_beside_what_the_roofline_allows():

@@ -11,9 +11,9 @@ FULL = CompiledLaunch(programs=800, warps=8, resident=8, shared_bytes=0)
 
 
 def test_a_call_that_keeps_memory_at_work_takes_its_bytes_over_the_bandwidth():
-    found = estimate(Work(10**9, None, None), [FULL], DEVICE)
+    us = estimate(Work(10**9, None, None), [FULL], DEVICE)
 
-    assert found == pytest.approx(1000.0)
+    assert us == pytest.approx(1000.0)
     assert floor_us(Work(10**9, None, None), DEVICE) == pytest.approx(1000.0)
 
 

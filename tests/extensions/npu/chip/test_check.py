@@ -92,17 +92,17 @@ def check(perfci, project):
 
 
 def test_a_first_check_is_green_and_reports_what_the_chip_and_its_records_tell(check, project):
-    found = check("scale", "--case", "*cols=[23]*", "--html")
+    checked = check("scale", "--case", "*cols=[23]*", "--html")
 
-    assert found.code == 0, found.text
-    assert set(found.told("scale", "accuracy")) == {"PASS"}
-    assert set(found.told("scale", "performance")) == {"NEW"}
+    assert checked.code == 0, checked.text
+    assert set(checked.told("scale", "accuracy")) == {"PASS"}
+    assert set(checked.told("scale", "performance")) == {"NEW"}
     told = load(project / "reports").run.environment
     assert (told.timer, told.device.kind, told.device.key) == ("activity", "npu", "ascend910b2")
     assert told.device.driver == "25.2.0"
     assert told.device.runtime == "CANN 8.5.0"
     assert told.packages["triton-ascend"] == "3.2.0"
-    block = found.performance("scale")[0].blocks[0]
+    block = checked.performance("scale")[0].blocks[0]
     assert block.state.sm_clock_mhz == 1800
     assert block.state.temperature_c == 47
     # 64 rows of 256 float32, read and written at a nanosecond a byte, and 2 us for the launch: the device's pace.
@@ -117,14 +117,14 @@ def test_a_slower_kernel_is_regressed_and_a_wrong_one_is_wrong_and_not_timed(che
     change(branch, "scale", (load, load + again))
     change(branch, "row_sum", ("mask=offsets < cols", "mask=offsets < cols - 1"))
 
-    found = check("--case", "*cols=[!1]*")
+    checked = check("--case", "*cols=[!1]*")
 
-    assert found.code == 2, found.text
-    assert "REGRESSED" in found.told("scale", "performance")
-    assert set(found.told("scale", "accuracy")) == {"PASS"}
-    assert "WRONG" in found.told("row_sum", "accuracy")
-    assert found.performance("row_sum") == ()
-    block = found.performance("scale")[0].blocks[0]
+    assert checked.code == 2, checked.text
+    assert "REGRESSED" in checked.told("scale", "performance")
+    assert set(checked.told("scale", "accuracy")) == {"PASS"}
+    assert "WRONG" in checked.told("row_sum", "accuracy")
+    assert checked.performance("row_sum") == ()
+    block = checked.performance("scale")[0].blocks[0]
     assert block.arms["kernel"].time.median_us > 1.4 * block.arms["base"].time.median_us
     assert "REGRESSED" in (branch / "reports" / "report.md").read_text("utf-8")
 
@@ -132,34 +132,34 @@ def test_a_slower_kernel_is_regressed_and_a_wrong_one_is_wrong_and_not_timed(che
 def test_a_kernel_that_is_only_written_otherwise_has_the_same_artefact_and_is_unchanged(check, branch):
     change(branch, "scale", ("    offsets = tl.", "    # every element once\n    offsets = tl."))
 
-    found = check(*ONE_CASE)
+    checked = check(*ONE_CASE)
 
-    assert found.code == 0, found.text
-    assert set(found.told("scale", "performance")) == {"UNCHANGED"}
+    assert checked.code == 0, checked.text
+    assert set(checked.told("scale", "performance")) == {"UNCHANGED"}
 
 
 def test_records_that_are_missing_are_no_number(check, project):
-    found = check(*ONE_CASE, "--suite", "performance", NPU_STAND_IN_PROFILER="missing")
+    checked = check(*ONE_CASE, "--suite", "performance", NPU_STAND_IN_PROFILER="missing")
 
-    assert found.code == 2, found.text
-    assert "The profiler left no kernel_details.csv" in found.told("scale", "performance")["ERROR"]
-    assert all(not case.blocks for case in found.performance("scale"))
+    assert checked.code == 2, checked.text
+    assert "The profiler left no kernel_details.csv" in checked.told("scale", "performance")["ERROR"]
+    assert all(not case.blocks for case in checked.performance("scale"))
 
 
 def test_records_that_come_late_are_waited_for(check, project):
-    found = check(*ONE_CASE, "--suite", "performance", NPU_STAND_IN_PROFILER="late")
+    checked = check(*ONE_CASE, "--suite", "performance", NPU_STAND_IN_PROFILER="late")
 
-    assert found.code == 0, found.text
-    assert set(found.told("scale", "performance")) == {"NEW"}
+    assert checked.code == 0, checked.text
+    assert set(checked.told("scale", "performance")) == {"NEW"}
 
 
 def test_an_operation_that_falls_back_to_the_cpu_is_said_by_name(check, project):
     change(project, "scale", ("    return out", "    return out + torch.special.i1(torch.zeros_like(out))"))
 
-    found = check(*ONE_CASE, NPU_STAND_IN_LACKS="special_i1")
+    checked = check(*ONE_CASE, NPU_STAND_IN_LACKS="special_i1")
 
-    reason = found.told("scale", "performance")
-    assert "SUSPECT" in reason, found.text
+    reason = checked.told("scale", "performance")
+    assert "SUSPECT" in reason, checked.text
     assert "special_i1" in reason["SUSPECT"]
 
 
@@ -169,10 +169,10 @@ def test_a_kernel_that_has_the_cpu_do_its_work_launches_nothing_and_is_not_timed
     body = "    return torch.div(x.cpu(), 1 / factor).to(x.device)\n"
     path.write_text(text[: text.index("    x = x.contiguous()")] + body, encoding="utf-8")
 
-    found = check(*ONE_CASE, "--suite", "performance")
+    checked = check(*ONE_CASE, "--suite", "performance")
 
-    assert found.code == 2, found.text
-    assert "launched nothing on the device" in found.told("scale", "performance")["WRONG"]
+    assert checked.code == 2, checked.text
+    assert "launched nothing on the device" in checked.told("scale", "performance")["WRONG"]
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ def text(requirement: str, start: str) -> str:
 @pytest.mark.parametrize("folder", TORCH_NPU)
 def test_torch_npu_defines_what_perfci_calls(folder, release):
     source = text(release, folder)
-    defined = {name for found in re.findall(r"(?:def|class)\s+(\w+)|^\s*(\w+)\s*=", source, re.M) for name in found}
+    defined = {name for names in re.findall(r"(?:def|class)\s+(\w+)|^\s*(\w+)\s*=", source, re.M) for name in names}
     brought = set(re.findall(r"\w+", " ".join(re.findall(r"__all__\s*=\s*\[([^\]]*)", source))))
 
     assert set(TORCH_NPU[folder]) - defined - brought == set()
