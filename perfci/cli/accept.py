@@ -74,12 +74,12 @@ def accept(
         propose_files = options.require_extension("propose", "history", "--propose")
         return Exit(propose_files(artifacts, way, target, branch, against, project, dry_run=dry_run, json=json))
     where = language.load(project)
-    found = [store.read_run(path) for path in runs or [where.reports]]
-    tell_of(found[0], *(runs or [where.reports]))
+    loaded = [store.read_run(path) for path in runs or [where.reports]]
+    tell_of(loaded[0], *(runs or [where.reports]))
     if environment:
         rebaseline = options.require_extension("environment", "history", "--environment")
-        return Exit(rebaseline(found, where, ops, why or "", tuple(include), write=write, dirty=dirty, json=json))
-    accepted = accept_runs(found, where, ops, AcceptOptions(dirty, (why or "") if slower else None, case))
+        return Exit(rebaseline(loaded, where, ops, why or "", tuple(include), write=write, dirty=dirty, json=json))
+    accepted = accept_runs(loaded, where, ops, AcceptOptions(dirty, (why or "") if slower else None, case))
     print_found([pick(one, "op accepted refused said") for one in accepted], describe_acceptances(accepted), json=json)
     return Exit.GATE_FAILED if any(one.refused for one in accepted) else Exit.OK
 

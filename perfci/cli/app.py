@@ -76,12 +76,12 @@ class Commands(Group):
 
 
 @functools.cache
-def _make_command(found: Any, name: str) -> Any:
-    if not isinstance(found, typer.Typer):
+def _make_command(command: Any, name: str) -> Any:
+    if not isinstance(command, typer.Typer):
         alone = typer.Typer(rich_markup_mode=None, add_completion=False, context_settings=CONTEXT)
-        alone.command(name, cls=Command)(found)
-        found = alone
-    return typer.main.get_command(found)
+        alone.command(name, cls=Command)(command)
+        command = alone
+    return typer.main.get_command(command)
 
 
 app = typer.Typer(

@@ -327,9 +327,9 @@ def _check_shard(
         paths = store.list_runs(runs)
         for path in paths:
             signature.check(path)
-        found = [(store.read_run(path), path.parent) for path in paths]
+        parts = [(store.read_run(path), path.parent) for path in paths]
         with Progress() as progress:
-            said = [*confirm_shards(where, part, found, get_command(), progress)]
+            said = [*confirm_shards(where, part, parts, get_command(), progress)]
         print_lines(*map(sentence, said or [Reason("confirm_nothing")]))
         return Exit.OK
     where = dataclasses.replace(where, reports=where.reports / FOLDER / str(part.index))

@@ -69,12 +69,12 @@ def plan(
         ops, case, device, suite, against, duel, threshold, peers=peers, budget_s=budget, seed=seed, timer=timer
     )
     with Progress() as progress:
-        found = plan_shards(where, request, progress, shards, store.read_run(balance) if balance else None, every=every)
-    path = store.write_plan(found, out)
+        plan = plan_shards(where, request, progress, shards, store.read_run(balance) if balance else None, every=every)
+    path = store.write_plan(plan, out)
     if output == "json":
-        write_json(encode(found, path).decode())
+        write_json(encode(plan, path).decode())
     else:
-        print_lines(*(plain(line, BLOCK_LIMIT) for line in _describe_plan(found)))
+        print_lines(*(plain(line, BLOCK_LIMIT) for line in _describe_plan(plan)))
         print_lines(say("Plan: {path}", path=relative(path)))
     return Exit.OK
 
@@ -106,15 +106,15 @@ def merge(
     where = language.load(project)
     where = dataclasses.replace(where, reports=out.resolve()) if out else where
     sharded, digest = store.read_plan(plan)
-    found = [run for given in runs for run in store.list_runs(given)]
+    paths = [run for given in runs for run in store.list_runs(given)]
     target = (where.reports / store.RUN_FILE).resolve()
-    if target in {each.resolve() for each in found}:
+    if target in {each.resolve() for each in paths}:
         raise UsageError("merge_over_shard", path=str(target))
     request = make_request(ops, case, device, suite, against, duel, threshold, peers=peers)
     refuse_foreign_plan(where, sharded, request)
-    for each in found:
+    for each in paths:
         signature.check(each)
-    parts = [(store.read_run(each), each.parent) for each in found]
+    parts = [(store.read_run(each), each.parent) for each in paths]
     with store.claim_reports(where.reports):
         run, judgements = merge_shards(where, sharded, digest, parts, get_command())
     return conclude(run, judgements, where, strict=strict, json=output == "json", html=html)
@@ -139,24 +139,24 @@ def note(
         marker(name)
     except ValueError as error:
         raise UsageError("note_name_malformed", name=name) from error
-    found = store.read_run(run or where.reports)
+    record = store.read_run(run or where.reports)
     here = os.environ.get("CI_COMMIT_SHA") or parse_commit(where.root, "HEAD")
     if not dry_run:
         signature.check(run or where.reports)
-        if here is not None and found.environment.commit != here:
+        if here is not None and record.environment.commit != here:
             # Of another pipeline, or one that came with the change.
-            raise UsageError("note_other_commit", run=found.id, found=found.environment.commit, commit=here)
-    tell_of(found, run or where.reports)
-    judgements, ops = decide(found, where), [op.op for op in found.plan.ops]
+            raise UsageError("note_other_commit", run=record.id, found=record.environment.commit, commit=here)
+    tell_of(record, run or where.reports)
+    judgements, ops = decide(record, where), [op.op for op in record.plan.ops]
     records = [record for list_records in extensions.provided("note") for record in list_records(where, ops)]
     if dry_run:
-        sys.stdout.write(compose(found, judgements, find_links(os.environ, report), key=name, records=records))
+        sys.stdout.write(compose(record, judgements, find_links(os.environ, report), key=name, records=records))
         return Exit.OK
-    summary = notes.append_summary(found, judgements, find_links(os.environ), os.environ, records)
+    summary = notes.append_summary(record, judgements, find_links(os.environ), os.environ, records)
     problems = [summary] if summary else []
     target = find_target(os.environ)
     if not isinstance(target, Reason):
-        done = notes.post(found, judgements, target, find_links(os.environ, report), key=name, records=records)
+        done = notes.post(record, judgements, target, find_links(os.environ, report), key=name, records=records)
         if done.note is not None:
             old = say("The note stands: {number}.", number=done.note)
             print(say("The note is new: {number}.", number=done.note) if done.created else old)

@@ -152,10 +152,10 @@ def _tabulate_looks(screens: Sequence[Screen]) -> Grid:
 
 
 def _tabulate_blocks(blocks: Sequence[Block]) -> Grid:
-    found = [(name, block, timed) for block in blocks for name, timed in block.arms.items()]
-    found.sort(key=lambda one: (one[0], one[1].process))
+    rows = [(name, block, timed) for block in blocks for name, timed in block.arms.items()]
+    rows.sort(key=lambda one: (one[0], one[1].process))
     lines = []
-    for name, block, timed in found:
+    for name, block, timed in rows:
         time = timed.time
         times = [units.time(us) for us in (time.median_us, time.min_us, time.p05_us, time.p95_us, time.max_us)]
         levels = say(" and ").join(map(units.time, timed.modes_us)) if len(timed.modes_us) > 1 else "-"

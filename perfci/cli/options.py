@@ -235,12 +235,12 @@ class Command(_Parses, typer.core.TyperCommand):
 
     def __init__(self, *arguments: Any, params: list[Any] | None = None, **more: Any) -> None:
         """Add the options that are the same everywhere."""
-        found = params or []
-        named = any(each.name == "ops" and each.param_type_name == "argument" for each in found)
+        parameters = params or []
+        named = any(each.name == "ops" and each.param_type_name == "argument" for each in parameters)
         named_ops = _make_parameters(_name_ops) if named else []
-        at = next((at for at, each in enumerate(found) if each.param_type_name == "option"), len(found))
-        found = [*found[:at], *named_ops, *found[at:], *_make_parameters(_speak)]
-        super().__init__(*arguments, params=found, **more)
+        at = next((at for at, each in enumerate(parameters) if each.param_type_name == "option"), len(parameters))
+        parameters = [*parameters[:at], *named_ops, *parameters[at:], *_make_parameters(_speak)]
+        super().__init__(*arguments, params=parameters, **more)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Join the ops that were named by --op and as arguments."""

@@ -137,7 +137,7 @@ def print_found(answer: Any, parts: Iterable[RenderableType], *, json: bool, con
 
 def write_json(json: str) -> None:
     """Prints JSON without terminal commands. It is written as bytes, so that no line ends change."""
-    text = _UNSEEN.sub(lambda found: f"\\u{ord(found.group()):04x}", json.rstrip("\n"))
+    text = _UNSEEN.sub(lambda match: f"\\u{ord(match.group()):04x}", json.rstrip("\n"))
     sys.stdout.buffer.write(text.encode() + b"\n")
 
 
@@ -165,9 +165,9 @@ def list_verdicts(judgements: Judgements, run: Run | None = None, reading: str =
         yield from (Paragraph(line, 2, "dim", folds=False) for line in head.changes)
         yield ""
     yield from map(Paragraph, above)
-    found = sorted(rows.make_rows(judgements), key=lambda row: not row.aloud)
-    aloud = sum(row.aloud for row in found)
-    kept, left = found[: aloud + FINE_ROWS], found[aloud + FINE_ROWS :]
+    shown = sorted(rows.make_rows(judgements), key=lambda row: not row.aloud)
+    aloud = sum(row.aloud for row in shown)
+    kept, left = shown[: aloud + FINE_ROWS], shown[aloud + FINE_ROWS :]
     yield from _show_rows(kept, aloud)
     if left:
         tally = rows.write_tally(rows.count_verdicts(left).items())

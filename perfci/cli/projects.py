@@ -43,9 +43,9 @@ def init(
     """Set a repository up: folders, thresholds, settings, CI jobs, owners; shows what it adds, takes nothing away."""
     with contextlib.suppress(UsageError):  # no project yet; the plan names a fault in its settings
         language.load(project)
-    found = scaffold_init.plan(project, owners, install)
-    if found.edits and not dry_run:
-        edits.write(found.edits)
+    setup = scaffold_init.plan(project, owners, install)
+    if setup.edits and not dry_run:
+        edits.write(setup.edits)
     if output == "json":
         files = [
             {
@@ -54,32 +54,32 @@ def init(
                 "text": edit.after,
                 "purpose": _translate(edit.purpose),
             }
-            for edit in found.edits
+            for edit in setup.edits
         ]
-        notes = [{"reason": note.reason, "lines": note.lines} for note in found.notes]
-        print_json({"root": str(found.root), "written": not dry_run, "files": files, "notes": notes})
+        notes = [{"reason": note.reason, "lines": note.lines} for note in setup.notes]
+        print_json({"root": str(setup.root), "written": not dry_run, "files": files, "notes": notes})
         return Exit.OK
-    print_parts([Paragraph(say("Project: {root}", root=str(found.root)), style="bold"), ""])
+    print_parts([Paragraph(say("Project: {root}", root=str(setup.root)), style="bold"), ""])
     if dry_run:
-        _show_diffs(found)
-    if found.edits:
+        _show_diffs(setup)
+    if setup.edits:
         rows = (
             (
-                edit.path.relative_to(found.top).as_posix(),
+                edit.path.relative_to(setup.top).as_posix(),
                 say("new") if edit.before is None else say("lines added"),
                 _translate(edit.purpose),
             )
-            for edit in found.edits
+            for edit in setup.edits
         )
         print_parts([Grid(make_table("file | state | what for", rows), indent=0)])
-    if not found.edits:
+    if not setup.edits:
         print_lines(say("Everything is set up: nothing is left to do."))
     elif dry_run:
         print_lines("", say("Nothing was written: `perfci init` without --dry-run does it."))
-    for note in found.notes:
+    for note in setup.notes:
         print_parts(["", Paragraph(note.reason, style=STYLES[Gate.WARNS])])
         print_lines(*(f"    {line}" for line in note.lines.splitlines()))
-    if found.edits and not dry_run:
+    if setup.edits and not dry_run:
         print_lines("", say("Next: commit these files, and write an op with `perfci new OP`."))
     return Exit.OK
 
@@ -88,11 +88,11 @@ def _translate(text: str) -> str:
     return fill("{text:say}", {"text": text})
 
 
-def _show_diffs(found: scaffold_init.Setup) -> None:
+def _show_diffs(setup: scaffold_init.Setup) -> None:
     """Shows every change. A diff's line is a line, in a narrow terminal too."""
     console = Console(highlight=False)
-    for edit in found.edits:
-        for line in edits.diff(edit, found.top):
+    for edit in setup.edits:
+        for line in edits.diff(edit, setup.top):
             style = "bold" if line.startswith(("--- ", "+++ ")) else DIFF_STYLES.get(line[:1], "")
             console.print(Text(line, style=style), soft_wrap=True)
         console.print()

@@ -54,12 +54,12 @@ def compare(
 ) -> int:
     """Judge a run against stored baselines or another run; needs no device and no torch."""
     where = language.load(project)
-    found = read_run(run or where.reports)
-    tell_of(found, run or where.reports)
-    found, judgements = narrow(found, decide(found, where, _existing(against)), ops, case)
+    record = read_run(run or where.reports)
+    tell_of(record, run or where.reports)
+    record, judgements = narrow(record, decide(record, where, _existing(against)), ops, case)
     command = shlex.join(["perfci", "report", *options.list_typed("strict", "output")])
     reading = say("`{command}` writes down how it was tested.", command=command)
-    print_verdicts(found, judgements, json=output == "json", strict=strict, reading=reading)
+    print_verdicts(record, judgements, json=output == "json", strict=strict, reading=reading)
     return exit_code(judgements.gate, strict=strict)
 
 
@@ -82,16 +82,16 @@ def show(
 ) -> int:
     """Show a run in detail: every case's times, blocks, compiled kernels and errors."""
     where = language.load(project)
-    found = read_run(run or where.reports)
-    tell_of(found, run or where.reports)
+    record = read_run(run or where.reports)
+    tell_of(record, run or where.reports)
     # Ops that were only compiled have no run of their own.
-    alone = {op.op for op in found.static.ops} - {op.op for op in found.ops} if found.static else set()
-    found = dataclasses.replace(found, ops=(*found.ops, *map(OpRun, sorted(alone))))
-    found, judgements = narrow(found, decide(found, where), ops, case)
+    alone = {op.op for op in record.static.ops} - {op.op for op in record.ops} if record.static else set()
+    record = dataclasses.replace(record, ops=(*record.ops, *map(OpRun, sorted(alone))))
+    record, judgements = narrow(record, decide(record, where), ops, case)
     if output == "json":
-        print_json({**data.to_json(judgements, found), "measured": found.ops})
+        print_json({**data.to_json(judgements, record), "measured": record.ops})
     else:
-        print_parts(part for op in found.ops for part in details.show_op(op, judgements.rows, found, case))
+        print_parts(part for op in record.ops for part in details.show_op(op, judgements.rows, record, case))
     return Exit.OK
 
 
@@ -148,11 +148,11 @@ def report(
         raise UsageError("report_one_run", path=str(runs[1]))
     where = language.load(project or options.HERE)
     run = runs[0] if runs else where.reports
-    found = read_run(run)
+    record = read_run(run)
     folder = out or (run if run.is_dir() else run.parent)
     other = _existing(against)
-    found, judgements = narrow(found, decide(found, where, other), ops, case)
-    print_lines(*write_report(found, judgements, where, folder, formats, run, other))
+    record, judgements = narrow(record, decide(record, where, other), ops, case)
+    print_lines(*write_report(record, judgements, where, folder, formats, run, other))
     return Exit.OK
 
 

@@ -112,8 +112,8 @@ def differences(before: Sequence[Environment], after: Environment) -> tuple[Diff
     """Returns the fields whose present value no earlier environment has, those that may move a number first."""
     old, new = [dict(flatten(each)) for each in before], dict(flatten(after))
     fields = dict.fromkeys(name for each in (*old, new) for name in each)
-    found = [each for name in fields if (each := _compare(name, [one.get(name) for one in old], new.get(name)))]
-    return tuple(sorted(found, key=lambda each: not each.moves))
+    differing = [each for name in fields if (each := _compare(name, [one.get(name) for one in old], new.get(name)))]
+    return tuple(sorted(differing, key=lambda each: not each.moves))
 
 
 def unmixable(first: Environment, other: Environment) -> tuple[Difference, ...]:

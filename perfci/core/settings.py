@@ -84,8 +84,8 @@ def _refuse_links(settings: Settings) -> None:
         inner = folder.relative_to(settings.root)
         way = (settings.root / part for part in (*reversed(inner.parents), inner))
         below = (Path(place, each) for place, folders, _ in os.walk(folder) for each in folders)
-        found = (path for path in (*way, *below) if path != settings.root)
-        if link := next((path for path in found if os.path.islink(path)), None):  # noqa: PTH114 one too long is none
+        paths = (path for path in (*way, *below) if path != settings.root)
+        if link := next((path for path in paths if os.path.islink(path)), None):  # noqa: PTH114 one too long is none
             raise UsageError("folder_linked", path=str(link), name=name)
 
 
@@ -146,12 +146,12 @@ def _parse_table(path: Path, data: bytes) -> dict[str, Any] | None:
 
 
 def _make_settings(root: Path, table: Mapping[str, Any]) -> Settings:
-    path, found = str(root / FILE), {"root": "", **{name: name for name in FOLDERS}, **table}
+    path, given = str(root / FILE), {"root": "", **{name: name for name in FOLDERS}, **table}
     for key in table:
         if key not in KEYS:
             raise UsageError("setting_not_known", path=path, key=key, known=", ".join(KEYS))
-    if isinstance(found.get("devices"), list):
-        found["devices"] = ",".join(map(str, found["devices"]))
+    if isinstance(given.get("devices"), list):
+        given["devices"] = ",".join(map(str, given["devices"]))
 
     def resolve(_: type, value: Any) -> Path | None:
         if not isinstance(value, str) or "\0" in value:
@@ -159,9 +159,9 @@ def _make_settings(root: Path, table: Mapping[str, Any]) -> Settings:
         return root / value
 
     for name in ("lock_folder", "cache_folder"):
-        found[name] = found.get(name) or None
+        given[name] = given.get(name) or None
     try:
-        settings = msgspec.convert(found, Settings, dec_hook=resolve)
+        settings = msgspec.convert(given, Settings, dec_hook=resolve)
     except msgspec.ValidationError as error:
         problem, _, place = str(error).partition(" - at ")
         key = re.sub(r"\W.*", "", place.strip("`$."))

@@ -121,10 +121,10 @@ def nvidia_usage(cubin: bytes, ptx: str | None, name: str) -> Usage | None:
 
 def amd_usage(assembly: str) -> Usage | None:
     """From the metadata at the end of a kernel's assembly. None if it is not there."""
-    found = {name: int(value) for name, value in re.findall(r"^\s*\.(\w+):\s+(\d+)$", assembly, re.MULTILINE)}
-    if not {"vgpr_count", "vgpr_spill_count", "private_segment_fixed_size"} <= found.keys():
+    figures = {name: int(value) for name, value in re.findall(r"^\s*\.(\w+):\s+(\d+)$", assembly, re.MULTILINE)}
+    if not {"vgpr_count", "vgpr_spill_count", "private_segment_fixed_size"} <= figures.keys():
         return None
-    return Usage(found["vgpr_count"], found["private_segment_fixed_size"], 4 * found["vgpr_spill_count"])
+    return Usage(figures["vgpr_count"], figures["private_segment_fixed_size"], 4 * figures["vgpr_spill_count"])
 
 
 @dataclass(frozen=True)

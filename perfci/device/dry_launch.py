@@ -65,7 +65,7 @@ class _TooLongError(Exception):
 @contextmanager
 def watch_dry_launches() -> Iterator[Exercise]:
     """Look through every launch inside. The process has to run with TRITON_INTERPRET=1."""
-    found, known = Exercise(), dict[str, Exercise]()
+    exercise, known = Exercise(), dict[str, Exercise]()
 
     def launch(executor: Any, *args: Any, **kwargs: Any) -> None:
         given, sides = bind_launch(inspect.signature(executor.fn), args, kwargs, executor.grid)
@@ -74,11 +74,11 @@ def watch_dry_launches() -> Iterator[Exercise]:
         key = f"{executor.fn.__module__}.{executor.fn.__qualname__} {sides} {stable(given, _describe)}"
         if key not in known:
             known[key] = _look_through(executor, given, sides)
-        found.features |= known[key].features
-        found.lines |= known[key].lines
+        exercise.features |= known[key].features
+        exercise.lines |= known[key].lines
 
     with mock.patch.object(GridExecutor, "__call__", launch):
-        yield found
+        yield exercise
 
 
 def list_lines(folder: Path) -> Iterator[Line]:

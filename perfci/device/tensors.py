@@ -95,11 +95,11 @@ class TorchArrays(Arrays):
     def mismatch(self, actual: torch.Tensor, expected: torch.Tensor, rtol: float, atol: float) -> Mismatch:
         count, worst, place, share = 0, -1.0, 0, 0.0
         for number, (left, right) in enumerate(self._chunks(actual, expected)):
-            found, error, index = _compare(left, right, rtol, atol)
-            count += found
-            if found and error > worst:
+            differing, error, index = _compare(left, right, rtol, atol)
+            count += differing
+            if differing and error > worst:
                 worst, place = error, number * CHUNK + index
-            share = share if found else max(share, error)
+            share = share if differing else max(share, error)
         if not count:
             return Mismatch(0, 0.0, (), share)
         return Mismatch(count, worst, tuple(int(i) for i in np.unravel_index(place, tuple(actual.shape))))
@@ -189,10 +189,10 @@ class TorchArrays(Arrays):
     def unspell(self, spelled: Mapping[str, Any]) -> Any:
         if "device" in spelled:
             return torch.device(spelled["device"])
-        found = getattr(torch, spelled["torch"])
-        if not isinstance(found, torch.dtype | torch.layout | torch.memory_format):
+        value = getattr(torch, spelled["torch"])
+        if not isinstance(value, torch.dtype | torch.layout | torch.memory_format):
             raise TypeError(f"torch.{spelled['torch']} is no dtype")
-        return found
+        return value
 
     def memory_in_use(self) -> int | None:
         module = torch.get_device_module(self.device)

@@ -62,8 +62,8 @@ class TorchDevice(Accelerator):
         return int(self._module.device_count())
 
     def uuids(self) -> tuple[str, ...]:
-        found = (self._module.get_device_properties(index) for index in range(self.visible()))
-        return tuple(str(getattr(each, "uuid", "")) for each in found)
+        boards = (self._module.get_device_properties(index) for index in range(self.visible()))
+        return tuple(str(getattr(each, "uuid", "")) for each in boards)
 
     def session(self) -> AbstractContextManager[Session]:
         return self._activities() if self.timer == "activity" else self._events()

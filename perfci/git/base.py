@@ -44,8 +44,8 @@ def resolve(folder: Path, asked: str | None, variables: Mapping[str, str], basel
     if head is None:
         raise GitError("no_commit_yet", folder=str(folder))
     for find in (_find_first_parent, _find_in_merge_request, _find_on_branch):
-        if found := find(folder, head, variables):
-            return found
+        if base := find(folder, head, variables):
+            return base
     if recorded := _find_recorded(folder, baseline_commit):
         return Base(recorded, How.BASELINE, recorded[:10])
     if baseline_commit and shallow and _DIGITS.fullmatch(baseline_commit):

@@ -22,7 +22,7 @@ def materialise(folder: Path, commit: str, destination: Path) -> Path:
     GitError.
     """
     repository = require(find_repository(folder))
-    found, inner = find_commit(folder, commit), folder.resolve().relative_to(repository.top).as_posix()
+    identifier, inner = find_commit(folder, commit), folder.resolve().relative_to(repository.top).as_posix()
     project = "" if inner == "." else f"{inner}/"
     # An index and a work tree of its own, so that the attributes are the revision's too.
     destination = destination.resolve()
@@ -36,13 +36,13 @@ def materialise(folder: Path, commit: str, destination: Path) -> Path:
         destination.mkdir(parents=True, exist_ok=True)
         if any(destination.iterdir()):
             raise GitError("base_folder_taken", folder=str(destination))
-        run("read-tree", found)
+        run("read-tree", identifier)
         # `mode id stage<tab>name`
         entries = (entry.partition("\t") for entry in run("ls-files", "-z", "--stage").split("\0")[:-1])
         names = {name for head, _, name in entries if not head.startswith(_SUBMODULE)}
         mine = {name for name in names if name.startswith(project)}
         if project and not mine:
-            raise GitError("project_not_in_revision", folder=project, revision=found[:10])
+            raise GitError("project_not_in_revision", folder=project, revision=identifier[:10])
         written = sorted(mine)
         given = "".join(f"{name}\0" for name in written)
         run("checkout-index", "--force", "--quiet", "-z", "--stdin", given=given)

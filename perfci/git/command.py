@@ -35,11 +35,11 @@ def ask(folder: Path, *arguments: str, **options: Any) -> str:
     return require(git(folder, *arguments, **options))
 
 
-def require(found: T | Reason) -> T:
+def require(answer: T | Reason) -> T:
     """Returns what was found. Raises GitError if it is a reason why nothing was."""
-    if isinstance(found, Reason):
-        raise GitError(found.kind, **found.facts)
-    return found
+    if isinstance(answer, Reason):
+        raise GitError(answer.kind, **answer.facts)
+    return answer
 
 
 def run(
@@ -64,10 +64,10 @@ def run(
     try:
         if variables and "GIT_DIR" in variables:
             return start(repository.make_variables(Path(variables["GIT_DIR"])))
-        found = repository.find_repository(folder)
-        if isinstance(found, Reason):
-            return found
-        with repository.open_directory(found) as environment:
+        place = repository.find_repository(folder)
+        if isinstance(place, Reason):
+            return place
+        with repository.open_directory(place) as environment:
             done = start(environment)
     except subprocess.TimeoutExpired:
         return Reason("git_failed", {"folder": str(folder), "why": f"no answer within {limit_s:g} s"})
@@ -85,8 +85,8 @@ def find_object(folder: Path, name: str) -> str | None:
     """Returns the id of what a name stands for, of any type. None for `^main` and `a..b`, which are no single thing."""
     if name.startswith("-") or "\0" in name:  # an option, and what no program can be given
         return None
-    found = git(folder, "rev-parse", "--verify", name)
-    return found.strip() if isinstance(found, str) and _ID.fullmatch(found.strip()) else None
+    printed = git(folder, "rev-parse", "--verify", name)
+    return printed.strip() if isinstance(printed, str) and _ID.fullmatch(printed.strip()) else None
 
 
 def parse_commit(folder: Path, name: str) -> str | None:

@@ -156,11 +156,11 @@ def _is_own(*places: Path) -> bool:
 
 def _is_marked_safe(top: Path) -> bool:
     """Returns whether the user or the system lists this folder in safe.directory, the only setting of theirs used."""
-    found = subprocess.run(
+    done = subprocess.run(
         ["git", "config", "-z", "--type=path", "--get-all", "safe.directory"],
         capture_output=True, check=False, cwd=tempfile.gettempdir(), env={**os.environ, "GIT_DIR": os.devnull},
     )  # fmt: skip
-    listed: list[str] = os.fsdecode(found.stdout).split("\0")[:-1]
+    listed: list[str] = os.fsdecode(done.stdout).split("\0")[:-1]
     while "" in listed:  # which empties the list so far
         del listed[: listed.index("") + 1]
     return any(each in {"*", str(top)} or (each.endswith("/*") and top.is_relative_to(each[:-2])) for each in listed)
@@ -180,8 +180,8 @@ def _list_settings(settings: bytes) -> list[str]:
     command = ["git", "config", "--file", "-", "--no-includes", "-z", "--list"]
     with temporary_folder("git") as made:
         environment = {**make_variables(made), "GIT_DIR": os.devnull}
-        found = subprocess.run(command, capture_output=True, check=True, input=settings, env=environment, cwd=made)
-    return os.fsdecode(found.stdout).split("\0")
+        done = subprocess.run(command, capture_output=True, check=True, input=settings, env=environment, cwd=made)
+    return os.fsdecode(done.stdout).split("\0")
 
 
 def _list_kept(settings: bytes) -> dict[str, str]:

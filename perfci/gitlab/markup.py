@@ -69,8 +69,8 @@ def write_some(table: Table, most: int) -> str:
     return "\n\n".join(part for part in (shown, more) if part)
 
 
-def _part(found: re.Match[str]) -> str:
-    kind, shown = found.lastgroup, found.group()
+def _part(match: re.Match[str]) -> str:
+    kind, shown = match.lastgroup, match.group()
     if kind == "code":
         colour = _COLOUR.fullmatch(shown)
         return f"{BREAK}{harden(markdown.write(text.plain(shown.strip('`').strip())))}{BREAK}" if colour else shown
@@ -80,6 +80,6 @@ def _part(found: re.Match[str]) -> str:
         return f"`{shown}`"
     if kind == "project":
         return BREAK + shown
-    if kind in _AFTER and not found.string.startswith(BREAK, found.end()):
+    if kind in _AFTER and not match.string.startswith(BREAK, match.end()):
         return shown + BREAK
     return shown

@@ -98,10 +98,10 @@ def marker(key: str) -> str:
 
 def _describe_changes(run: Run) -> list[str]:
     """A line for each op with its files and device work that differ from the base's."""
-    found = {op.op: op for op in run.ops}
+    outcomes = {op.op: op for op in run.ops}
     lines = []
     for op in run.plan.ops:
-        cases = found[op.op].performance if op.op in found else ()
+        cases = outcomes[op.op].performance if op.op in outcomes else ()
         changes = list(dict.fromkeys(sentence(change) for case in cases if case.base for change in case.base.changes))
         told = [harden(markdown.write(against.describe_files(op.base)))]
         told += [inline(change, SENTENCE) for change in changes[:CHANGES]]

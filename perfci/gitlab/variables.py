@@ -17,7 +17,7 @@ _TOKEN = re.compile(r"[!-~]{8,512}")
 
 def read_token(environ: Mapping[str, str], *names: str, missing: str) -> str | Reason:
     """Returns the token in the first of these variables that is set. Else a reason: of the kind `missing`, if none."""
-    name, token = next(((name, found) for name in names if (found := environ.get(name, "").strip())), ("", ""))
+    name, token = next(((name, value) for name in names if (value := environ.get(name, "").strip())), ("", ""))
     if not token:
         return Reason(missing)
     return token if _TOKEN.fullmatch(token) else Reason("token_malformed", {"name": name})

@@ -33,13 +33,13 @@ def judge(run: Run, baselines: Mapping[str, Baseline], thresholds: Thresholds) -
         again = {(each.op, each.case): each for each in compare.compare(run, baselines, wider, ops)}
         evidence.append(_Evidence.of(run, {**compared, **again}, wider))
 
-    found = {op.op: op for op in run.ops}
+    outcomes = {op.op: op for op in run.ops}
     stored: dict[str, list[str]] = {}
     for comparison in compared.values():
         if comparison.known:
             stored.setdefault(comparison.op, []).append(comparison.case)
     judges = [
-        _OpJudge(run, op, found.get(op.op), evidence[0], evidence[1:], stored.get(op.op, ())) for op in run.plan.ops
+        _OpJudge(run, op, outcomes.get(op.op), evidence[0], evidence[1:], stored.get(op.op, ())) for op in run.plan.ops
     ]
     judged = [row for judge in judges for row in judge.rows()]
     base = run.plan.base.name if run.plan.base else None
@@ -80,7 +80,7 @@ class _OpJudge:
     stored: Sequence[str]  # cases that its baseline knows
 
     def rows(self) -> Iterator[Row]:
-        plan, found = self.run.plan, self.found
+        plan, outcome = self.run.plan, self.found
         if plan.device == static.OFFLINE:
             if self.plan.outdated:
                 yield self._row(None, Verdict.INCONCLUSIVE, self.plan.outdated)
@@ -88,15 +88,15 @@ class _OpJudge:
         if plan.skip_unchanged and self.plan.base and self.plan.base.same:
             # Its files are the base's own, so that nothing of it was run but a control.
             yield from self._unchanged_rows()
-        elif found and found.late and not is_reached(found):
+        elif outcome and outcome.late and not is_reached(outcome):
             suite = Suite.ACCURACY if Suite.ACCURACY in plan.suites else Suite.PERFORMANCE
             # This includes an op that was ended while it was still starting.
-            reason = Reason("op_not_reached", found.late.facts)
+            reason = Reason("op_not_reached", outcome.late.facts)
             yield Judgement(self.plan.op, suite, None, Verdict.INCONCLUSIVE, (reason,)), None
         else:
-            if changed := change.judge_change(self.run, self.plan, found):
+            if changed := change.judge_change(self.run, self.plan, outcome):
                 yield changed, None
-            checked = judge_accuracy(self.run, self.plan, change.take_own(self.plan, found), self.plain.thresholds)
+            checked = judge_accuracy(self.run, self.plan, change.take_own(self.plan, outcome), self.plain.thresholds)
             if unjudged := self._find_unjudged():
                 # The change's suites may say that it is right, and no one else.
                 first = checked[0] if checked else self._row(None, Verdict.PASS)[0]
@@ -108,10 +108,10 @@ class _OpJudge:
                 return
             broken = next((row for row in checked if row.case is not None and not is_by_limit(row)), None)
             if not broken:
-                failure = found.failure if found else None
-                if failure and is_complete(self.run, self.plan, found):
+                failure = outcome.failure if outcome else None
+                if failure and is_complete(self.run, self.plan, outcome):
                     yield self._row(None, Verdict.ERROR, failure)
-                measured = {case.case: case for case in found.performance} if found else {}
+                measured = {case.case: case for case in outcome.performance} if outcome else {}
                 for case in self.plan.performance:
                     yield from self._case_rows(case, measured.get(case))
             elif self.plan.performance and plan.device not in UNTIMED:

@@ -21,25 +21,25 @@ _DOUBTS = frozenset(
 _NAMED = 3  # cases that a sentence names before it gives the number of the others
 
 
-def judge_accuracy(run: Run, op: PlannedOp, found: OpRun | None, thresholds: Thresholds) -> tuple[Judgement, ...]:
+def judge_accuracy(run: Run, op: PlannedOp, outcome: OpRun | None, thresholds: Thresholds) -> tuple[Judgement, ...]:
     """The op's accuracy as a whole, then each case that failed or is beyond a limit. Nothing if none was asked for.
 
     An op that ended after a wrong answer is WRONG, and its end is told beside that: one fault, one verdict.
     """
-    failure = op.failure or (found.failure if found else None)
-    checks = found.accuracy if found else ()
-    cases = tuple(_judge_cases(run, op, found, thresholds))
-    if failure and not is_complete(run, op, found):
+    failure = op.failure or (outcome.failure if outcome else None)
+    checks = outcome.accuracy if outcome else ()
+    cases = tuple(_judge_cases(run, op, outcome, thresholds))
+    if failure and not is_complete(run, op, outcome):
         told = _describe_failures(op.op, checks)
         if any(row.verdict is Verdict.WRONG for row in cases) and told:
             return (_row(op, None, Verdict.WRONG, (*told, failure)), *cases)
         return (_row(op, None, Verdict.ERROR, (failure, *told)), *cases)
     if Suite.ACCURACY not in run.plan.suites or not (op.accuracy or op.stored or checks):
         # Without accuracy to judge, an op with a speed that cannot be measured has not been checked at all.
-        unmeasured = found.unmeasured if found else None
+        unmeasured = outcome.unmeasured if outcome else None
         return (_row(op, None, Verdict.INCONCLUSIVE, (unmeasured,)),) if unmeasured and op.performance else ()
-    late = found.late if found else None
-    if not is_complete(run, op, found) or (late and late.kind == "checks_late"):
+    late = outcome.late if outcome else None
+    if not is_complete(run, op, outcome) or (late and late.kind == "checks_late"):
         missing = len(set(op.accuracy) - {check.case for check in checks})
         facts: dict[str, Fact] = {"missing": missing, "cases": len(op.accuracy), "signal": run.stopped}
         reason = Reason("accuracy_stopped" if run.stopped else "accuracy_missing", facts)
@@ -49,7 +49,7 @@ def judge_accuracy(run: Run, op: PlannedOp, found: OpRun | None, thresholds: Thr
         failed = _sort_failed(checks)
         verdict = _verdict_of(failed) if failed else Verdict.INCONCLUSIVE
         return (_row(op, None, verdict, (*_describe_failures(op.op, checks), reason)), *cases)
-    whole = _row(op, None, *_judge_whole(op.op, checks, found))
+    whole = _row(op, None, *_judge_whole(op.op, checks, outcome))
     if beyond := [row for row in cases if is_by_limit(row)]:
         # Cases beyond their limits make the op WRONG. What failed a check outweighs that.
         worst = max(beyond, key=lambda row: times_allowed(row.reasons[0]))
@@ -60,31 +60,31 @@ def judge_accuracy(run: Run, op: PlannedOp, found: OpRun | None, thresholds: Thr
     return (whole, *cases)
 
 
-def _judge_cases(run: Run, op: PlannedOp, found: OpRun | None, limits: Thresholds) -> Iterator[Judgement]:
+def _judge_cases(run: Run, op: PlannedOp, outcome: OpRun | None, limits: Thresholds) -> Iterator[Judgement]:
     """The cases that failed their checks, then those less exact than is asked for, then stored tensors."""
-    if found is None:
+    if outcome is None:
         return
-    wrong, device = dict.fromkeys(check.case for check in _sort_failed(found.accuracy)), run.environment.device.key
+    wrong, device = dict.fromkeys(check.case for check in _sort_failed(outcome.accuracy)), run.environment.device.key
     for case in wrong:
-        own = [check for check in found.accuracy if check.case == case]
+        own = [check for check in outcome.accuracy if check.case == case]
         failed = _sort_failed(own)
         facts = {"failed": len(failed), "checks": len(own), **_how(failed[0])}
         worst = (failed[0].failure,) if failed[0].failure else ()
         yield _row(op, case, _verdict_of(failed), (*worst, Reason("accuracy_case_failed", facts)))
-    for error in find_worst_errors(found.accuracy):
+    for error in find_worst_errors(outcome.accuracy):
         reason = errors_beyond("checked", error.errors, op.op, error.case, limits, device, error.checks)
         if reason and error.case not in wrong:
             yield _row(op, error.case, Verdict.WRONG, (reason,))
-    if found.stored:
-        yield from find_checks().judge(found, device, limits)
+    if outcome.stored:
+        yield from find_checks().judge(outcome, device, limits)
 
 
-def is_complete(run: Run, op: PlannedOp, found: OpRun | None) -> bool:
+def is_complete(run: Run, op: PlannedOp, outcome: OpRun | None) -> bool:
     """Whether every planned accuracy case was checked at least once, so that a later failure is about speed."""
-    if found is None or op.failure:
+    if outcome is None or op.failure:
         return False
     wanted = op.accuracy if Suite.ACCURACY in run.plan.suites else ()
-    return set(wanted) <= {check.case for check in found.accuracy}
+    return set(wanted) <= {check.case for check in outcome.accuracy}
 
 
 def is_by_limit(row: Judgement) -> bool:
@@ -96,12 +96,12 @@ def _row(op: PlannedOp, case: str | None, verdict: Verdict, reasons: Iterable[Re
     return Judgement(op.op, Suite.ACCURACY, case, verdict, tuple(reasons))
 
 
-def _judge_whole(op: str, checks: Sequence[AccuracyCase], found: OpRun | None) -> tuple[Verdict, tuple[Reason, ...]]:
+def _judge_whole(op: str, checks: Sequence[AccuracyCase], outcome: OpRun | None) -> tuple[Verdict, tuple[Reason, ...]]:
     """PASS with what was checked, or the first failure. Either way with what this machine could not check."""
     failed, not_made = _sort_failed(checks), [check for check in checks if check.unchecked]
     vacuous = [check.unchecked for check in not_made if check.unchecked and check.unchecked.kind in _DOUBTS]
     unchecked = [check for check in not_made if check.unchecked not in vacuous]
-    stored = found.stored if found else ()
+    stored = outcome.stored if outcome else ()
     if failed:
         verdict, first = _verdict_of(failed), _describe_failures(op, checks)
     elif vacuous:
@@ -116,7 +116,7 @@ def _judge_whole(op: str, checks: Sequence[AccuracyCase], found: OpRun | None) -
         kind = "accuracy_passed" if seed is not None else "accuracy_passed_no_fresh_seed"
         facts = {"checks": len(checks) - len(unchecked), "cases": cases, "seed": seed}
         verdict, first = Verdict.PASS, (Reason(kind, facts),)
-    unmeasured = (found.unmeasured,) if found and found.unmeasured else ()
+    unmeasured = (outcome.unmeasured,) if outcome and outcome.unmeasured else ()
     within = (Reason("stored_within", {"tensors": len(stored)}),) if stored else ()
     return verdict, (*first, *within, *unmeasured, *_describe_unchecked(unchecked))
 

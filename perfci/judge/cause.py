@@ -249,7 +249,7 @@ def _find_end(op: str, places: Sequence[tuple[Mapping[str, int | str], Reason]])
     """
     for axis in (-1, 0):
         for name in (name for name, length in places[0][0].items() if isinstance(length, int)):
-            found = []
+            causes = []
             for params, why in places:
                 length, size, count = params.get(name), why.facts.get("size"), why.facts.get("count")
                 index = [*map(int, re.findall(r"\d+", str(why.facts.get("index"))))]
@@ -257,13 +257,13 @@ def _find_end(op: str, places: Sequence[tuple[Mapping[str, int | str], Reason]])
                     isinstance(length, int) and isinstance(size, int) and isinstance(count, int) and size and index
                 ):
                     break
-                found.append((length, index[axis], count * length / size))
-            for width in _WIDE if len(found) == len(places) else ():
+                causes.append((length, index[axis], count * length / size))
+            for width in _WIDE if len(causes) == len(places) else ():
                 # The last block is cut, unless it is a single element.
-                last = [(length, length % width or 1) for length, _, _ in found]
+                last = [(length, length % width or 1) for length, _, _ in causes]
                 inside = all(
                     length - rest <= at < length and wrong <= rest
-                    for (length, rest), (_, at, wrong) in zip(last, found, strict=True)
+                    for (length, rest), (_, at, wrong) in zip(last, causes, strict=True)
                 )
                 if inside and any(2 * rest < length for length, rest in last):
                     return Reason("pattern_end", {"op": op, "name": name})

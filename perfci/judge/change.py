@@ -56,14 +56,14 @@ def have_one_interface(before: Sequence[str], after: Sequence[str]) -> bool:
     return given[0] == given[1] and all(was[name]["annotation"] == now[name]["annotation"] for name in annotated)
 
 
-def find_kind(op: PlannedOp, found: OpRun | None) -> Kind | None:
+def find_kind(op: PlannedOp, outcome: OpRun | None) -> Kind | None:
     """Returns the kind of a change. None if the op's files are the base's, or no one could compare them."""
-    base, change = op.base, found.change if found else None
-    if base is None or base.same or change is None or found is None:
+    base, change = op.base, outcome.change if outcome else None
+    if base is None or base.same or change is None or outcome is None:
         return None
     changed = {part for part in PARTS if any(path.endswith(f"/{op.op}_{part}.py") for path in base.changed)}
     missing = tuple(f"{op.op}_{part}.py" for part in PARTS if part not in changed)
-    wrong = any(check.of_base and check.failure for check in found.accuracy)
+    wrong = any(check.of_base and check.failure for check in outcome.accuracy)
     for proof in change.differs:
         if proof.kind == "answers_formed":
             return Kind(as_fact("interface"), proof, missing)
@@ -72,33 +72,35 @@ def find_kind(op: PlannedOp, found: OpRun | None) -> Kind | None:
     if base.signature and not have_one_interface(base.signature, op.signature):
         before, after = ", ".join(base.signature), ", ".join(op.signature)
         return Kind(as_fact("interface"), Reason("proof_signature", {"before": before, "after": after}), missing)
-    checks = sum(not check.failure and not check.unchecked for check in found.accuracy)
+    checks = sum(not check.failure and not check.unchecked for check in outcome.accuracy)
     proof = Reason("proof_same", {"checks": checks}) if checks else Reason("proof_unchecked")
     return Kind("tuning" if "triton" in changed or not changed else "suites", proof)
 
 
-def take_own(op: PlannedOp, found: OpRun | None) -> OpRun | None:
+def take_own(op: PlannedOp, outcome: OpRun | None) -> OpRun | None:
     """Returns the record of an op by its suites alone, if the base's suites are about something else."""
-    kind = find_kind(op, found)
-    if found is None or kind is None or kind.missing or not kind.answers:
-        return found
-    own = tuple(check for check in found.accuracy if not check.of_base)
-    return replace(found, accuracy=own) if own else found
+    kind = find_kind(op, outcome)
+    if outcome is None or kind is None or kind.missing or not kind.answers:
+        return outcome
+    own = tuple(check for check in outcome.accuracy if not check.of_base)
+    return replace(outcome, accuracy=own) if own else outcome
 
 
-def list_weaker(op: PlannedOp, found: OpRun | None) -> tuple[Reason, ...]:
+def list_weaker(op: PlannedOp, outcome: OpRun | None) -> tuple[Reason, ...]:
     """Returns what a change's suites ask less of."""
-    kind = find_kind(op, found)
-    if found is None or found.change is None or kind is None:
+    kind = find_kind(op, outcome)
+    if outcome is None or outcome.change is None or kind is None:
         return ()
-    other = [differ for differ in found.change.differs if differ.kind in _OTHER_ANSWERS] if kind.name != "logic" else []
+    other = (
+        [differ for differ in outcome.change.differs if differ.kind in _OTHER_ANSWERS] if kind.name != "logic" else []
+    )
     answers = [because("weaker_answers", each, op=op.op, what="answers") for each in other]
-    return (*(Reason(weakness.kind, {**weakness.facts, "op": op.op}) for weakness in found.change.weaker), *answers)
+    return (*(Reason(weakness.kind, {**weakness.facts, "op": op.op}) for weakness in outcome.change.weaker), *answers)
 
 
-def judge_change(run: Run, op: PlannedOp, found: OpRun | None) -> Judgement | None:
+def judge_change(run: Run, op: PlannedOp, outcome: OpRun | None) -> Judgement | None:
     """Returns the row about an op's suites and files. None if there is nothing that anybody has to agree to."""
-    kind, weaker = find_kind(op, found), list_weaker(op, found)
+    kind, weaker = find_kind(op, outcome), list_weaker(op, outcome)
     if kind is None or run.plan.base is None or not run.plan.base.suites:
         return None
     entries = {entry.weaker: entry for entry in _list_entries(run, op.op)}

@@ -47,7 +47,7 @@ def compare(
 
 
 def _compare_op(run: Run, op: PlannedOp, baseline: Baseline | None, thresholds: Thresholds) -> Iterator[Comparison]:
-    measured = {case.case: case for found in run.ops if found.op == op.op for case in found.performance}
+    measured = {case.case: case for outcome in run.ops if outcome.op == op.op for case in outcome.performance}
     stored = {case.case: case for case in baseline.cases if case.blocks} if baseline else {}
 
     @functools.cache
@@ -58,23 +58,23 @@ def _compare_op(run: Run, op: PlannedOp, baseline: Baseline | None, thresholds: 
         return differences([run.environment for run in baseline.runs if run.id in runs], run.environment)
 
     for case in dict.fromkeys((*op.performance, *measured, *stored)):
-        found, known = measured.get(case), stored.get(case)
+        timed, known = measured.get(case), stored.get(case)
         # The blocks that count are those in which both arms were timed.
-        both = [block for block in found.blocks if {KERNEL, REFERENCE} <= block.arms.keys()] if found else []
+        both = [block for block in timed.blocks if {KERNEL, REFERENCE} <= block.arms.keys()] if timed else []
         blocks = tuple(choose_regime(both))
         limits = thresholds.for_case(op.op, case)
-        base = _describe(op.op, case, found, blocks, known)
+        base = _describe(op.op, case, timed, blocks, known)
         if known and blocks:
             base = replace(base, differs=differing(frozenset(block.run for block in known.blocks)))
-        apart = bool(found and found.base and found.base.turns)
+        apart = bool(timed and timed.base and timed.base.turns)
         base = _duel(base, blocks, limits, run.environment.timer, apart=apart)
-        if found and found.sustained:
-            base = _compare_sustained(base, found, limits, run.environment.timer)
-        if found and found.host:
-            base = _duel_host(base, found.host, limits)
-        if found is None or baseline is None or not blocks:
+        if timed and timed.sustained:
+            base = _compare_sustained(base, timed, limits, run.environment.timer)
+        if timed and timed.host:
+            base = _duel_host(base, timed.host, limits)
+        if timed is None or baseline is None or not blocks:
             yield base
-        elif stale := _find_stale(run, op, found, baseline, known):
+        elif stale := _find_stale(run, op, timed, baseline, known):
             yield replace(base, stale=stale)
         elif known is None:
             yield base
@@ -83,11 +83,11 @@ def _compare_op(run: Run, op: PlannedOp, baseline: Baseline | None, thresholds: 
 
 
 def _describe(
-    op: str, case: str, found: PerformanceCase | None, blocks: Sequence[Block], stored: BaselineCase | None
+    op: str, case: str, timed: PerformanceCase | None, blocks: Sequence[Block], stored: BaselineCase | None
 ) -> Comparison:
     """What needs no test: medians, and the speedup over the blocks of all processes, first look and later ones."""
     before = stored.blocks if stored else ()
-    peers = [(peer, peer_arm(peer.name)) for peer in found.peers] if found and blocks else []
+    peers = [(peer, peer_arm(peer.name)) for peer in timed.peers] if timed and blocks else []
     return Comparison(
         op=op, case=case, known=stored is not None, measured=bool(blocks), speedup=_speedup(blocks, SPEEDUP),
         kernel_us=_median_us(blocks, KERNEL), reference_us=_median_us(blocks, REFERENCE),
@@ -183,7 +183,7 @@ def _duel_host(seen: Comparison, blocks: Sequence[HostBlock], limits: CaseThresh
 
 
 def _find_stale(
-    run: Run, op: PlannedOp, found: PerformanceCase, baseline: Baseline, baseline_case: BaselineCase | None
+    run: Run, op: PlannedOp, timed: PerformanceCase, baseline: Baseline, baseline_case: BaselineCase | None
 ) -> Reason | None:
     """Why the baseline is not of this case: another device, timer, cache, dtype, or another list of cases."""
     device, timer = run.environment.device.key, run.environment.timer
@@ -192,8 +192,8 @@ def _find_stale(
     if baseline.timer != timer:
         return Reason("stale_timer", {"stored": baseline.timer, "timer": timer})
     if baseline_case is not None:
-        differs = baseline_case.cache != found.cache
-        return Reason("stale_cache", {"stored": baseline_case.cache, "cache": found.cache}) if differs else None
+        differs = baseline_case.cache != timed.cache
+        return Reason("stale_cache", {"stored": baseline_case.cache, "cache": timed.cache}) if differs else None
     if run.plan.filter is not None:
         return None
 
@@ -202,10 +202,10 @@ def _find_stale(
 
     stored = [case.case for case in baseline.cases if case.blocks]
     gone = [case for case in stored if case not in op.performance]
-    if twin := next((case for case in gone if without_dtype(case) == without_dtype(found.case)), None):
-        return Reason("stale_dtype", {"case": found.case, "stored": twin})
+    if twin := next((case for case in gone if without_dtype(case) == without_dtype(timed.case)), None):
+        return Reason("stale_dtype", {"case": timed.case, "stored": twin})
     if stored and len(gone) == len(stored):
-        return Reason("stale_cases", {"case": found.case, "stored": stored[0], "count": len(stored)})
+        return Reason("stale_cases", {"case": timed.case, "stored": stored[0], "count": len(stored)})
     return None
 
 
@@ -267,8 +267,8 @@ def _screen_case(
     # A launch of one kernel has no other span than the kernel's time.
     if known and any(arm.activities != 1 for arm in arms):
         span = _Stored.of(spans_before, before, vouches)
-        found = zip(_looks(blocks, [arm.span_us or arm.time.median_us for arm in arms]), regimes, strict=True)
-        spans = tuple(_screen(look, span, limits.span_margin, *regime) for look, regime in found)
+        screened = zip(_looks(blocks, [arm.span_us or arm.time.median_us for arm in arms]), regimes, strict=True)
+        spans = tuple(_screen(look, span, limits.span_margin, *regime) for look, regime in screened)
 
     base = replace(base, screens=screens, spans=spans)
     left = next((screen for screen, (same, _) in zip(screens, regimes, strict=True) if not same), None)

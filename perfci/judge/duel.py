@@ -37,9 +37,9 @@ def judge_against_base(base: BaseArm, context: Context) -> Mapping[str, Finding 
         }
     if base.same and identity_counts(context.run.plan.base):
         # Timed against the stored baseline: whatever moved, it was not the kernel.
-        found = [_believe(each) for each in (screen_drift(context), screen_span(context)) if each]
-        reasons = tuple(reason for finding in found for reason in finding.reasons)
-        if any(finding.verdict in _MOVED for finding in found):
+        findings = [_believe(each) for each in (screen_drift(context), screen_span(context)) if each]
+        reasons = tuple(reason for finding in findings for reason in finding.reasons)
+        if any(finding.verdict in _MOVED for finding in findings):
             first = _describe_moved_reference(context) or Reason("drifted_same_work")
             drifted = Finding(Verdict.DRIFTED, (first, *reasons, *note_environment(context.comparison)))
             return {"time": drifted}

@@ -24,8 +24,8 @@ def adjust(compared: Mapping[Key, Comparison], family: int, duels: int) -> Mappi
     """
     changes: dict[Key, dict[str, Any]] = {key: {} for key in compared}
     for name in ("screens", "spans"):
-        screens = {key: found for key, comparison in compared.items() if (found := getattr(comparison, name))}
-        first = {key: found[0] for key, found in screens.items() if found[0].process == 0}
+        screens = {key: looks for key, comparison in compared.items() if (looks := getattr(comparison, name))}
+        first = {key: looks[0] for key, looks in screens.items() if looks[0].process == 0}
         for key, seen in _apply_holm(first, family):
             changes[key][name] = (seen, *screens[key][1:])
     for name in ("duel", "duel_span", "duel_sustained", "duel_host"):
@@ -161,13 +161,13 @@ def screen_span(context: Context) -> Finding | None:
 
 def screen_drift(context: Context) -> Finding:
     """Like `screen_time`, of a kernel that does its base's work. If the reference moved too, its time is asked."""
-    found, alone = screen_time(context), context.comparison.alone
-    if found.verdict is Verdict.STALE and alone:
+    finding, alone = screen_time(context), context.comparison.alone
+    if finding.verdict is Verdict.STALE and alone:
         for change in (_ALIKE_SLOWER, _ALIKE_FASTER):
             # Each case by itself at its share of alpha: a family of their own, for which Bonferroni will do.
             if change.is_seen(alone[0], change.p(alone[0]) * context.run.plan.family, context.alpha, context.floor_us):
                 return _confirm(change, alone, context, context.floor_us)
-    return found
+    return finding
 
 
 def note_environment(comparison: Comparison) -> tuple[Reason, ...]:

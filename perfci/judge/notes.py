@@ -49,10 +49,10 @@ def note_run(
     """What a change does to its judging, the base, how it was judged, and what time left undone. In this order."""
     plan, base = run.plan, run.plan.base
     if base:
-        found = {op.op: op for op in run.ops}
-        yield from (weaker for op in plan.ops for weaker in list_weaker(op, found.get(op.op)))
+        outcomes = {op.op: op for op in run.ops}
+        yield from (weaker for op in plan.ops for weaker in list_weaker(op, outcomes.get(op.op)))
         yield from _note_base(plan, base, comparisons)
-        yield from _note_kinds(run, rows, found)
+        yield from _note_kinds(run, rows, outcomes)
     if plan.base_note:
         yield plan.base_note
     if plan.again:
@@ -118,10 +118,10 @@ def _note_kinds(run: Run, rows: Iterable[Judgement], ops: Mapping[str, OpRun]) -
 
 def note_uncovered(coverage: Iterable[Coverage]) -> Iterator[Reason]:
     """What accuracy never exercises of what performance times, once an op."""
-    for found in coverage:
-        features = [(gap.case, feature) for gap in found.gaps for feature in gap.features]
+    for covered in coverage:
+        features = [(gap.case, feature) for gap in covered.gaps for feature in gap.features]
         for case, feature in features[:1]:
-            yield because("accuracy_uncovered", explain_feature(feature), op=found.op, case=case, count=len(features))
+            yield because("accuracy_uncovered", explain_feature(feature), op=covered.op, case=case, count=len(features))
 
 
 def explain_feature(feature: Feature) -> Reason:

@@ -13,15 +13,15 @@ def advise(run: Run, judgements: Judgements, quarantine: Collection[str]) -> Jud
     """The judgements if these boards (UUIDs) gate nothing: verdicts from times on them alone are INCONCLUSIVE."""
     listed = {board_key(board) for board in quarantine}
     boards = {(op.op, case.case): boards_of(case, run) for op in run.ops for case in op.performance}
-    timed = {key: found for key, found in boards.items() if found}
-    only = {key: found for key, found in timed.items() if {board_key(board) for board in found} <= listed}
+    timed = {key: used for key, used in boards.items() if used}
+    only = {key: used for key, used in timed.items() if {board_key(board) for board in used} <= listed}
     if run.plan.put_aside:
         aside = Reason("boards_put_aside", {"boards": ", ".join(run.plan.put_aside)})
         judgements = replace(judgements, notes=(*judgements.notes, aside))
     if not only:
         return judgements
     rows = tuple(_advise_row(row, only.get((row.op, row.case or ""), ())) for row in judgements.rows)
-    names = ", ".join(dict.fromkeys(board for found in only.values() for board in found))
+    names = ", ".join(dict.fromkeys(board for used in only.values() for board in used))
     facts: dict[str, Fact] = {"boards": names, "count": len(only), "cases": len(timed)}
     note = Reason("only_quarantined" if len(only) == len(timed) else "some_quarantined", facts)
     return replace(judgements, rows=rows, notes=(*judgements.notes, note))

@@ -34,13 +34,13 @@ def judge_case(
     wide = [(entry, _answer_questions(case, within)) for entry, within in allowed]
     day = expected.day_of(context.run)
     excused = expected.excuse(answers, wide, day)
-    found = sorted(excused.found.values(), key=lambda each: (GRAVITY.index(each.verdict), not each.exact))
+    slower = sorted(excused.found.values(), key=lambda each: (GRAVITY.index(each.verdict), not each.exact))
     states = [(block, block.state) for block in case.blocks]
     hindered = 2 * sum(
         bool(_throttled(block) or state.foreign_processes or state.ecc_errors) for block, state in states
     )
     mostly_hindered = hindered > len(case.blocks)
-    verdict, reasons = _decide(found, case, mostly_hindered)
+    verdict, reasons = _decide(slower, case, mostly_hindered)
     proven = any(reason.kind in PROOFS for reason in case.suspicion)
     claimed = verdict is Verdict.IMPROVED and case.self_reported is not None
     if proven or claimed:
@@ -53,9 +53,9 @@ def judge_case(
         else:
             verdict, reasons = Verdict.INCONCLUSIVE, (Reason("faster_self_reported", facts), *reasons)
     fails = verdict.gate is Gate.FAILS
-    wanted = [finding.processes for finding in found if finding.unsettled]
+    wanted = [finding.processes for finding in slower if finding.unsettled]
     # What fails beyond doubt needs no more device time: the other questions could not change the gate.
-    decided = fails and not found[0].unsettled
+    decided = fails and not slower[0].unsettled
     open_question = wanted and not decided and not mostly_hindered and not case.suspicion
     failure = (case.base.failure,) if case.base and case.base.failure else ()
     unhosted = (case.unhosted,) if case.unhosted else ()
@@ -89,7 +89,7 @@ def _answer_questions(case: PerformanceCase, context: Context) -> Mapping[str, F
     asked |= {"host": host, "tail": judge_tail(case.base, context)}
     names = figures.QUESTIONS.keys() - (figures.TARGETS if context.run.plan.round else set())
     asked |= {name: ask(case, context) for name, ask in figures.QUESTIONS.items() if name in names}
-    return {question: found for question, found in asked.items() if found}
+    return {question: answer for question, answer in asked.items() if answer}
 
 
 def _decide(

@@ -51,11 +51,11 @@ def ops(settings: Settings) -> tuple[OpFolder, ...]:
     if not settings.kernels.is_dir():
         raise UsageError("no_kernels_folder", folder=str(settings.kernels))
     folders = sorted(map(Path, op_folders(str(settings.kernels), list_folder)), key=lambda folder: folder.name)
-    found = [OpFolder(folder.name, folder, folder.relative_to(settings.kernels).as_posix()) for folder in folders]
-    for first, second in itertools.pairwise(found):
+    listed = [OpFolder(folder.name, folder, folder.relative_to(settings.kernels).as_posix()) for folder in folders]
+    for first, second in itertools.pairwise(listed):
         if first.op == second.op:
             raise ContractError("op_twice", op=first.op, first=str(first.folder), second=str(second.folder))
-    return tuple(found)
+    return tuple(listed)
 
 
 def select(settings: Settings, names: Iterable[str]) -> tuple[OpFolder, ...]:
@@ -63,21 +63,21 @@ def select(settings: Settings, names: Iterable[str]) -> tuple[OpFolder, ...]:
 
     A folder of folders names every op in it. Raises as `ops` does, and UsageError for an unknown name or without ops.
     """
-    found = ops(settings)
-    if not found:
+    every = ops(settings)
+    if not every:
         raise UsageError("no_ops", folder=str(settings.kernels))
-    known_ops = {op.op for op in found}
+    known_ops = {op.op for op in every}
     given = [name.rstrip("/") for name in names]
     wanted = {
         name for name_or_glob in given for name in fnmatch.filter(known_ops, name_or_glob) or [name_or_glob]
     }  # such as fp8_*
     places = wanted - known_ops
-    names_of_all = known_ops.union(*(op.places for op in found))
+    names_of_all = known_ops.union(*(op.places for op in every))
     for name in sorted(wanted - names_of_all):
         if close := difflib.get_close_matches(name, sorted(names_of_all), n=1):
             raise UsageError("op_misspelt", op=name, guess=close[0])
         raise UsageError("op_unknown", op=name, known=", ".join(sorted(known_ops)))
-    return tuple(op for op in found if not wanted or op.op in wanted or op.places & places)
+    return tuple(op for op in every if not wanted or op.op in wanted or op.places & places)
 
 
 def pick(known: Collection[str], names: Iterable[str], unknown: str) -> list[str]:

@@ -109,8 +109,8 @@ def find_nearest(checks: Iterable[AccuracyCase]) -> tuple[float, str]:
 
 def _write_row(name: str, group: Sequence[AccuracyCase]) -> tuple[str, ...]:
     failed, unchecked = (
-        sum(bool(each) for each in found)
-        for found in zip(*((check.failure, check.unchecked) for check in group), strict=True)
+        sum(bool(each) for each in reasons)
+        for reasons in zip(*((check.failure, check.unchecked) for check in group), strict=True)
     )
     # Ordinary errors are invisible beside those of the largest numbers that a dtype holds.
     ordinary = [check for check in group if check.values == ORDINARY]

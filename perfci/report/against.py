@@ -128,9 +128,9 @@ def tabulate_sustained(judged: Sequence[Judgement]) -> Table:
 
 def write_change(look: Look) -> str:
     """Writes the centre with its interval, as ratios - 1, and the confidence if it is not 95 %."""
-    found = exact.to_ratio(look.shift)
-    value, low, high = (units.percent(one, signed=True) for one in (found.value, found.low, found.high))
-    short = f"; {100 * found.confidence:.0f} %" if found.confidence < rows.CONFIDENCE else ""
+    change = exact.to_ratio(look.shift)
+    value, low, high = (units.percent(one, signed=True) for one in (change.value, change.low, change.high))
+    short = f"; {100 * change.confidence:.0f} %" if change.confidence < rows.CONFIDENCE else ""
     return f"{value} ({words.write_range(low, high)}{short})"
 
 

@@ -158,8 +158,8 @@ def _describe_base(base: Base) -> str:
         "merge_base": say("where {name} was left", name=name),
         "baseline": say("the commit of the baselines"),
     }
-    found = say("{commit}, {how}", commit=code(base.commit[:12]), how=known.get(base.how, plain(base.how)))
-    return say("{base}, run by {python}", base=found, python=code(base.python)) if base.python else found
+    base_text = say("{commit}, {how}", commit=code(base.commit[:12]), how=known.get(base.how, plain(base.how)))
+    return say("{base}, run by {python}", base=base_text, python=code(base.python)) if base.python else base_text
 
 
 def _describe_environment(run: Run, judgements: Judgements) -> Iterator[tuple[str, str]]:
@@ -193,8 +193,8 @@ def _describe_environment(run: Run, judgements: Judgements) -> Iterator[tuple[st
     # Every field that is no longer as it was when the baselines were recorded.
     differs = dict.fromkeys(differ for row in judgements.rows if row.comparison for differ in row.comparison.differs)
     for name, moves in ((say("since the baselines"), True), (say("since the baselines, no matter for times"), False)):
-        found = [differ for differ in differs if differ.moves is moves]
-        facts[name] = plain(list_differences(found, len(found))) if found else ""
+        differing = [differ for differ in differs if differ.moves is moves]
+        facts[name] = plain(list_differences(differing, len(differing))) if differing else ""
     return (fact for fact in facts.items() if fact[1] not in {"", "-"})
 
 

@@ -48,14 +48,14 @@ def tabulate_kernels(static: Static, op: StaticOp) -> Table:
     """
     base = next((one for one in static.base_ops if (one.op, one.target) == (op.op, op.target)), None)
     known = {case.case: {one.name: one for one in case.binaries} for case in base.cases} if base else {}
-    found: dict[tuple[str, str, str | None], tuple[KernelBinary, KernelBinary | None, list[str]]] = {}
+    kernels: dict[tuple[str, str, str | None], tuple[KernelBinary, KernelBinary | None, list[str]]] = {}
     for case in op.cases:
         for now in case.binaries:
             before = known.get(case.case, {}).get(now.name)
             key = (now.name, now.artefact, before.artefact if before else None)
-            found.setdefault(key, (now, before, []))[2].append(code(case.case))
+            kernels.setdefault(key, (now, before, []))[2].append(code(case.case))
     rows = []
-    for now, before, cases in found.values():
+    for now, before, cases in kernels.values():
         pairs = [
             [
                 write_count(side.registers),

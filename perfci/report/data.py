@@ -65,14 +65,14 @@ def keep_answer(
 
 def to_json(judgements: Judgements, run: Run | None = None) -> dict[str, Any]:
     """The gate, the counts and every verdict with its reasons and numbers. `exit_code` is that of a run not strict."""
-    found, figures = rows.count_all(judgements), _find_figures(run) if run else {}
+    counts, figures = rows.count_all(judgements), _find_figures(run) if run else {}
     answer: dict[str, Any] = write_plain({
         "format": FORMAT,
-        "gate": found.gate,
-        "exit_code": rows.EXIT_CODES[found.gate],
+        "gate": counts.gate,
+        "exit_code": rows.EXIT_CODES[counts.gate],
         "summary": rows.write_summary(judgements),
-        "ops": found.ops,
-        "counts": {str(verdict): count for verdict, count in found.verdicts},
+        "ops": counts.ops,
+        "counts": {str(verdict): count for verdict, count in counts.verdicts},
         "run": _write_run(run) if run else None,
         "verdicts": [_write_row(row, figures.get((row.op, row.case), {})) for row in judgements.rows],
         "compiled": [

@@ -96,8 +96,8 @@ def make_cases(run: Run, judgements: Judgements) -> Iterator[Testcase]:
         for suite, case in cases:
             if suite in run.plan.suites:
                 planned.add((op.op, suite, case, None))
-                found = checks.get((op.op, case), []) if suite is Suite.ACCURACY else timed.get((op.op, case))
-                made.append(_make_case(run, op, ran.get(op.op), suite, case, judged, found))
+                measured = checks.get((op.op, case), []) if suite is Suite.ACCURACY else timed.get((op.op, case))
+                made.append(_make_case(run, op, ran.get(op.op), suite, case, judged, measured))
     others = [row for key, row in judged.items() if key not in planned]
     made += [_make_judged(run, row, None) for row in others if row.case is not None]
     shown = {(test.op, test.verdict) for test in made}
@@ -114,7 +114,7 @@ def make_cases(run: Run, judgements: Judgements) -> Iterator[Testcase]:
 def _make_case(
     run: Run,
     op: PlannedOp,
-    found: OpRun | None,
+    outcome: OpRun | None,
     suite: Suite,
     case: str,
     judged: _Judged,
@@ -140,7 +140,7 @@ def _make_case(
             test = replace(test, verdict=whole.verdict)
     else:
         speed = judged.get((op.op, suite, None, None))
-        why = op.failure or (found and (found.failure or found.unmeasured))
+        why = op.failure or (outcome and (outcome.failure or outcome.unmeasured))
         reasons = (
             (speed.reasons[:1] if speed else ()) or ((why,) if why else ()) or (whole.reasons[:1] if whole else ())
         )
@@ -150,7 +150,7 @@ def _make_case(
 def _make_judged(run: Run, row: Judgement, measured: PerformanceCase | None) -> Testcase:
     seconds = 0.0
     if measured is not None:
-        timed = (arm.time for found in measured.blocks for arm in found.arms.values())
+        timed = (arm.time for block in measured.blocks for arm in block.arms.values())
         seconds = (measured.compile_s or 0.0) + sum(time.launches * time.mean_us for time in timed) * 1e-6
     return Testcase(
         op=row.op,

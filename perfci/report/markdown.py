@@ -45,7 +45,7 @@ def write(text: str) -> str:
 
 def _escape(text: str, *, first: bool) -> str:
     safe = _GREATER.sub("&gt;", text.replace("&", "&amp;").replace("<", "&lt;"))
-    safe = _MARKUP.sub(lambda found: "\\" + found.group(), safe)
+    safe = _MARKUP.sub(lambda match: "\\" + match.group(), safe)
     safe = _LINK.sub(BREAK, _REFERENCE.sub(rf"\1{BREAK}", safe))
     # A digit cannot be escaped, so its dot is kept away.
     return _OPENING.sub(lambda at: at[0] + BREAK if at[0].isdigit() else "\\" + at[0], safe) if first else safe

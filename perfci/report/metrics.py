@@ -44,16 +44,16 @@ def write(run: Run, judgements: Judgements, folder: Path, baselines: Mapping[str
 
 def make_text(run: Run, judgements: Judgements, baselines: Mapping[str, Baseline] | None = None) -> str:
     """The file's text. Numbers that are not known, or none, are left out, and so is a metric without any."""
-    found: dict[str, dict[str, str]] = {name: {} for name in METRICS}
+    rows: dict[str, dict[str, str]] = {name: {} for name in METRICS}
     for name, labels, value in _list_samples(run, judgements, baselines or {}):
         if value is not None and math.isfinite(value):
             written = ",".join(f'{label}="{_escape(text)}"' for label, text in labels.items())
-            found[name].setdefault(written, str(value) if isinstance(value, int) else units.significant(value))
+            rows[name].setdefault(written, str(value) if isinstance(value, int) else units.significant(value))
     lines = []
     for name, (about, unit) in METRICS.items():
-        if found[name]:
+        if rows[name]:
             lines += [f"# TYPE {name} gauge", *([f"# UNIT {name} {unit}"] if unit else []), f"# HELP {name} {about}"]
-            lines += [f"{name}{{{labels}}} {value}" for labels, value in sorted(found[name].items())]
+            lines += [f"{name}{{{labels}}} {value}" for labels, value in sorted(rows[name].items())]
     return "\n".join([*lines, "# EOF\n"])
 
 
@@ -118,7 +118,7 @@ def _average_speedups(
             for case in stored.cases
             if case.blocks
         }
-        speedups |= {case: found.value for case in op.performance if (found := measured.get((op.op, case)))}
+        speedups |= {case: speedup.value for case in op.performance if (speedup := measured.get((op.op, case)))}
         known = [speedups.get(case, 0.0) for case in op.performance]
         if known and min(known) > 0:
             yield op.op, statistics.geometric_mean(known)

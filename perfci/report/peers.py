@@ -21,17 +21,17 @@ def describe_peers(judged: Iterable[Judgement]) -> tuple[str, ...]:
 
 def make_section(judged: Sequence[Judgement]) -> Section | None:
     """Returns the report's section. None if no peer was asked for."""
-    found = _group_by_op(judged)
-    if not found:
+    by_op = _group_by_op(judged)
+    if not by_op:
         return None
     note = phrase(
         "Each figure is the other's time / the kernel's, taken in the same blocks: above 1 the kernel is faster; in "
         "brackets 95 % confidence intervals. For an op it is the geometric mean over its cases. **In bold**: the "
         "kernel is slower, since the whole interval is below 1. No verdict depends on peers."
     )
-    peers = [peer for comparisons in found.values() for seen in comparisons for peer in seen.peers]
+    peers = [peer for comparisons in by_op.values() for seen in comparisons for peer in seen.peers]
     reasons = dict.fromkeys(plain(sentence(peer.failure)) for peer in peers if peer.failure)
-    parts = (Section(plain(op, NAME_LIMIT), table=_tabulate(comparisons)) for op, comparisons in found.items())
+    parts = (Section(plain(op, NAME_LIMIT), table=_tabulate(comparisons)) for op, comparisons in by_op.items())
     lines = (*describe_peers(judged), *list(reasons)[:REASONS])
     return Section(say("Peers"), (note,), lines, parts=tuple(parts))
 

@@ -143,9 +143,9 @@ def count_all(judgements: Judgements) -> Counts:
     return Counts(len(ops), verdicts.total(), tuple(ranked), judgements.gate)
 
 
-def write_tally(found: Iterable[tuple[Verdict, int]]) -> str:
+def write_tally(counts: Iterable[tuple[Verdict, int]]) -> str:
     """Writes counts in words: 1 REGRESSED, 28 PASS."""
-    return ", ".join(say("{count} {verdict}", count=count, verdict=verdict) for verdict, count in found)
+    return ", ".join(say("{count} {verdict}", count=count, verdict=verdict) for verdict, count in counts)
 
 
 def write_counts(counts: Counts) -> str:

@@ -126,10 +126,10 @@ def _find_messages(op: OpRun, judged: list[Judgement]) -> tuple[Message, ...]:
     """Returns long facts of failures in full, each text once."""
     failing = [reason for row in judged if row.verdict.gate is not Gate.OK for reason in row.reasons]
     cases = [*(check.failure for check in op.accuracy), *(case.failure for case in op.performance)]
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for reason in filter(None, (op.failure, *cases, *failing)):
         for name, value in reason.facts.items():
             if isinstance(value, str) and (len(value) > LONG_FACT or "\n" in value.strip()):
-                found.setdefault(value, name)
-    shown = list(found.items())[:MESSAGES]
+                texts.setdefault(value, name)
+    shown = list(texts.items())[:MESSAGES]
     return tuple(Message(say("{name} in full", name=plain(name, 40)), block(text)) for text, name in shown)

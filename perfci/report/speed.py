@@ -64,9 +64,9 @@ def _tabulate_rates(op: OpRun, spreads: Sequence[ArmSpread], limits: Limits) -> 
         us = times.get(case.case)
         if not us or not (case.bytes_moved or case.flops):
             continue
-        rates, found, bound = find_rates(case, us, limits), find_place("", case, us, limits), "-"
-        if found and found.ridge is not None:
-            bound = say("memory") if found.by_memory else say("arithmetic")
+        rates, place, bound = find_rates(case, us, limits), find_place("", case, us, limits), "-"
+        if place and place.ridge is not None:
+            bound = say("memory") if place.by_memory else say("arithmetic")
         shown.append((
             code(case.case),
             units.size(case.bytes_moved),
@@ -74,7 +74,7 @@ def _tabulate_rates(op: OpRun, spreads: Sequence[ArmSpread], limits: Limits) -> 
             units.percent(rates["of_copy"]),
             write_number(rates["tflops"]),
             units.percent(rates["of_matmul"]),
-            write_number(found.intensity if found else None),
+            write_number(place.intensity if place else None),
             bound,
         ))  # fmt: skip
     heads = "case | moved: | GB/s: | of copy limit: | TFLOP/s: | of matmul limit: | operations a byte: | bound by"

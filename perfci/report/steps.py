@@ -226,8 +226,8 @@ def is_only_compiled(run: Run) -> bool:
 
 def make_pastings(judgements: Judgements) -> Iterator[tuple[str, tuple[str, ...]]]:
     """The entries that would make this run's slow-downs EXPECTED: where they are to be put, and their lines."""
-    found = sorted((row.suggested for row in judgements.rows if row.suggested), key=lambda entry: entry.file)
-    for file, group in groupby(found, lambda entry: entry.file):
+    suggested = sorted((row.suggested for row in judgements.rows if row.suggested), key=lambda entry: entry.file)
+    for file, group in groupby(suggested, lambda entry: entry.file):
         entries = [entry.line for entry in group]
         text = say(
             "If the slow-down is meant: in a merge request, agree on it by the entry below; on the default branch, "

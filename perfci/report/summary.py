@@ -107,9 +107,9 @@ def _describe_part(row: rows.VerdictRow) -> str:
 
 
 def _count(group: Sequence[rows.VerdictRow], count: int) -> str:
-    found = sum(row.gathered for row in group)
-    if found < count:
-        return say("{count} of {of:case|cases}", count=found, of=count)
+    gathered = sum(row.gathered for row in group)
+    if gathered < count:
+        return say("{count} of {of:case|cases}", count=gathered, of=count)
     return say("all {count} cases", count=count) if count > 1 else say("its only case")
 
 
@@ -195,13 +195,13 @@ def _explain(group: Sequence[rows.VerdictRow], where: str, told: str) -> str:
 
 def _describe_gate(judgements: Judgements) -> str:
     """What the gate does, and the verdicts that there are."""
-    found = rows.count_all(judgements)
-    if not found.verdicts:
+    counts = rows.count_all(judgements)
+    if not counts.verdicts:
         return phrase("**Nothing was judged.**")
     fine, warns = say("The gate is open, nothing failed and nothing warns"), say("The gate is open, with warnings")
-    opening = {Gate.OK: fine, Gate.WARNS: warns, Gate.FAILS: say("The gate fails")}[found.gate]
-    facts: dict[str, Fact] = {"code": rows.EXIT_CODES[found.gate], "tally": rows.write_tally(found.verdicts)}
-    ops = say("{count:op|ops}", count=found.ops)
+    opening = {Gate.OK: fine, Gate.WARNS: warns, Gate.FAILS: say("The gate fails")}[counts.gate]
+    facts: dict[str, Fact] = {"code": rows.EXIT_CODES[counts.gate], "tally": rows.write_tally(counts.verdicts)}
+    ops = say("{count:op|ops}", count=counts.ops)
     return say("{opening} (exit code {code}): {tally}, in {ops}.", opening=opening, ops=ops, **facts)
 
 
@@ -254,11 +254,11 @@ def _describe_ceilings(points: Sequence[WorkingPoint]) -> Iterator[str]:
         )  # fmt: skip
 
 
-def _tell_ends(found: Sequence[tuple[float, str, str]], write: Callable[[float], str]) -> str:
+def _tell_ends(ends: Sequence[tuple[float, str, str]], write: Callable[[float], str]) -> str:
     """The best kernel and the one that is furthest from it, each with its op and case. Empty if there is only one."""
-    if len(found) < 2:
+    if len(ends) < 2:
         return ""
-    (least, *worst), (most, *best) = (end(found, key=lambda one: one[0]) for end in (min, max))
+    (least, *worst), (most, *best) = (end(ends, key=lambda one: one[0]) for end in (min, max))
     places = {"best": " ".join(map(code, best)), "worst": " ".join(map(code, worst))}
     return say("; best {most} at {best}, lowest {least} at {worst}", most=write(most), least=write(least), **places)
 

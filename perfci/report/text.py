@@ -80,11 +80,11 @@ def list_some(names: list[str], most: int) -> str:
 def split_marks(text: str) -> Iterator[tuple[str, str]]:
     """Returns the parts of a view's text: ("", text), ("code", text), ("strong", "") and ("em", "") at both ends."""
     end = 0
-    for found in _SPANS.finditer(text):
-        if found.start() > end:
-            yield "", text[end : found.start()]
-        end = found.end()
-        name, quoted, mark = found.groups()
+    for match in _SPANS.finditer(text):
+        if match.start() > end:
+            yield "", text[end : match.start()]
+        end = match.end()
+        name, quoted, mark = match.groups()
         if mark:
             yield ("strong" if mark == STRONG else "em"), ""
         else:

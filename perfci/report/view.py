@@ -27,13 +27,13 @@ class Table:
 
 def make_table(headings: str, rows: Iterable[tuple[str, ...]]) -> Table:
     """Returns a table without columns of dashes alone. headings: "case | time:", a colon aligns to the right."""
-    names, found = headings.split(" | "), tuple(rows)
-    kept = [at for at in range(len(names)) if at == 0 or not found or any(row[at] != "-" for row in found)]
+    names, cells = headings.split(" | "), tuple(rows)
+    kept = [at for at in range(len(names)) if at == 0 or not cells or any(row[at] != "-" for row in cells)]
     translated = wording.phrases(wording.spoken())
     plain = [names[at].rstrip(":") for at in kept]
     return Table(
         columns=tuple(translated.get(name, name) for name in plain),
-        rows=tuple(tuple(row[at] for at in kept) for row in found),
+        rows=tuple(tuple(row[at] for at in kept) for row in cells),
         right=frozenset(place for place, at in enumerate(kept) if names[at].endswith(":")),
     )
 

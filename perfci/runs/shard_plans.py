@@ -159,7 +159,7 @@ def _list_differences(here: object, planned: object, place: str = "") -> Iterato
         yield place, str(here)[:LONGEST], str(planned)[:LONGEST]
 
 
-def refuse_difference(what: str, found: str | None, planned: str | None) -> None:
+def refuse_difference(what: str, given: str | None, planned: str | None) -> None:
     """Raise UsageError if something here is not as it was planned."""
-    if found != planned:
-        raise UsageError("shard_differs", what=what, found=found, planned=planned)
+    if given != planned:
+        raise UsageError("shard_differs", what=what, found=given, planned=planned)

@@ -49,7 +49,7 @@ class Workflow:
             "LINES": "".join(f"          {each}\n" for each in more),
             "WORDS": "".join(f", {each}" for each in more),
         }
-        text = re.sub("|".join(filled), lambda found: filled[found[0]], template("workflow.yml"))
+        text = re.sub("|".join(filled), lambda match: filled[match[0]], template("workflow.yml"))
         yield Edit(path, None, text, as_fact("the jobs of a pull request"))
         if not match:
             yield Note(Reason("init_action_open", {"path": path.relative_to(self.top).as_posix()}))

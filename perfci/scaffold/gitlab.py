@@ -32,8 +32,8 @@ def fill_jobs(values: Mapping[str, Any]) -> str:
         raise KeyError(*sorted(unknown))
     every = {**known, **values}
 
-    def put_in(found: re.Match[str]) -> str:
-        value = every[found[1]]
+    def put_in(match: re.Match[str]) -> str:
+        value = every[match[1]]
         text = json.dumps(value, ensure_ascii=False)
         return text[1:-1] if isinstance(value, str) else text
 

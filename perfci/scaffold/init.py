@@ -60,11 +60,11 @@ def plan(folder: Path, owners: Sequence[str] = (), install: str | None = None) -
     wrong = next((name for name in names if not re.fullmatch(r"@{1,2}\w[\w./-]*|[^\s@]+@[^\s@]+", name)), None)
     if wrong is not None or (owners and not names):
         raise UsageError("init_owner", owner=wrong or "")
-    found = git(folder, "rev-parse", "--show-toplevel")
-    top = None if isinstance(found, Reason) else Path(found.removesuffix("\n")).resolve()
+    printed = git(folder, "rev-parse", "--show-toplevel")
+    top = None if isinstance(printed, Reason) else Path(printed.removesuffix("\n")).resolve()
     project = settings.at(_find_root(folder, top))
     steps = list(_plan_steps(project, top or project.root, names, install))
-    steps += [Note(found)] if isinstance(found, Reason) else []
+    steps += [Note(printed)] if isinstance(printed, Reason) else []
     edits = tuple(step for step in steps if isinstance(step, Edit))
     return Setup(project.root, top or project.root, edits, tuple(step for step in steps if isinstance(step, Note)))
 

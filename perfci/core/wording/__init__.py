@@ -133,9 +133,9 @@ def _read(text: str) -> dict[str, str]:
 
     # libyaml reads a catalogue in 7 ms, PyYAML's loader in 130 ms.
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)
-    found: dict[str, object] = loader.get_single_data() or {}
+    entries: dict[str, object] = loader.get_single_data() or {}
     loader.dispose()
-    return {key: " ".join(str(template).split()) for key, template in found.items()}
+    return {key: " ".join(str(template).split()) for key, template in entries.items()}
 
 
 _CHINESE = "[\u2e80-\u9fff\uff00-\uffef]"

@@ -44,10 +44,10 @@ def draft_from_function(
     Raises UsageError for a file that cannot be imported.
     """
     files = find_files(source, reference, settings, tests, None if copy else op)
-    ((_, found),) = _draft({op: files}, settings)
-    if isinstance(found, Reason):
-        raise UsageError(found.kind, **found.facts)
-    return found
+    ((_, reason),) = _draft({op: files}, settings)
+    if isinstance(reason, Reason):
+        raise UsageError(reason.kind, **reason.facts)
+    return reason
 
 
 def draft_from_library(
@@ -92,7 +92,7 @@ def find_files(
     elif reference and "." not in reference:
         raise UsageError("from_form", found=reference)
     given = [
-        str(found.resolve()) for test in tests for found in (sorted(test.rglob("*.py")) if test.is_dir() else [test])
+        str(path.resolve()) for test in tests for path in (sorted(test.rglob("*.py")) if test.is_dir() else [test])
     ]
     if not named:
         name = name or _choose_function(path, name_op(path.name))
@@ -208,8 +208,8 @@ def find_import_name(path: Path, settings: Settings, op: str) -> str:
             files = finder.module(name, roots)[0] if str(folder) in roots else [str(path)]
             if files and files[-1] == str(path):
                 return name
-            found = files[-1] if files else parts[0]
-            reason = Reason("import_other", {"file": str(path), "module": name, "found": found})
+            file = files[-1] if files else parts[0]
+            reason = Reason("import_other", {"file": str(path), "module": name, "found": file})
         problem = reason if problem.kind == "import_outside" or not number else problem
     raise UsageError(problem.kind, **problem.facts)
 

@@ -69,8 +69,8 @@ def _list_files(settings: Settings, op: OpFolder) -> dict[str, tuple[str, ...]]:
     needed = Tree(settings.root, settings.kernels).list_code(op.op, op.files[0])
     code = [settings.root / name for name in needed if may_change(settings, op, settings.root / name)]
     tuning = [*code, *sorted((op.folder / "tuned").glob("*.json"))]
-    found = {"tuning": tuning, "logic": code, "interface": [*op.files, op.folder / f"{op.op}.md"]}
-    return {kind: tuple(path.relative_to(settings.root).as_posix() for path in paths) for kind, paths in found.items()}
+    files = {"tuning": tuning, "logic": code, "interface": [*op.files, op.folder / f"{op.op}.md"]}
+    return {kind: tuple(path.relative_to(settings.root).as_posix() for path in paths) for kind, paths in files.items()}
 
 
 def check_words(words: str, op: PlannedOp) -> Iterator[Reason]:
@@ -116,12 +116,13 @@ def _place_cases(
     rules = in_force(settings, run.environment, run.created).limits if run else load(settings.thresholds)
     cases = []
     for case in declared:
-        found = times.get(case.case) or Comparison(op, case.case)
+        comparison = times.get(case.case) or Comparison(op, case.case)
+        us, limits = comparison.kernel_us, run.limits if run else Limits()
         cases.append(BriefCase(
-            case.case, found.kernel_us, found.reference_us, found.speedup, rules.for_case(op, case.case).speedup,
+            case.case, us, comparison.reference_us, comparison.speedup, rules.for_case(op, case.case).speedup,
             case.bytes_moved, case.flops,
             intensity=case.flops / case.bytes_moved if case.flops is not None and case.bytes_moved else None,
-            rates=find_rates(case, found.kernel_us, run.limits if run else Limits()) if found.kernel_us else {},
+            rates=find_rates(case, us, limits) if us else {},
         ))  # fmt: skip
     return source, tuple(cases)
 

@@ -37,7 +37,7 @@ def try_on_cluster(
 
 def _measure(cluster: Cluster, settings: Settings, request: Request, round_: Round) -> Round:
     """What a node found out of a round, and its run in the reports folder."""
-    op, rounds, found = select_one(settings, round_.op), settings.reports / FOLDER, list[Round]()
+    op, rounds, tried = select_one(settings, round_.op), settings.reports / FOLDER, list[Round]()
     words = ["try", op.op, "--why", round_.why, "--against", round_.start, "--device", cluster.device, "--on", HERE]
     words += ["--seed", str(request.seed)] if request.seed is not None else []
     sick = find_sick(settings)
@@ -45,7 +45,7 @@ def _measure(cluster: Cluster, settings: Settings, request: Request, round_: Rou
     def keep(_: int, answer: NodeAnswer) -> Reason | None:
         with temporary_folder("round") as folder:
             unpack(answer.packed, [folder / FILE, folder / "run"])
-            found[:] = read_logbook(folder).rounds[-1:]
+            tried[:] = read_logbook(folder).rounds[-1:]
             if (folder / "run" / store.RUN_FILE).is_file():
                 shutil.copytree(folder / "run", rounds, dirs_exist_ok=True)
                 return cluster.find_fault(store.read_run(rounds), answer.node, aside=sick)
@@ -53,8 +53,8 @@ def _measure(cluster: Cluster, settings: Settings, request: Request, round_: Rou
 
     asked = NodeCommand(words, kept=[op.folder / FILE, rounds])
     faults = cluster.run(settings, {1: asked}, keep, [str(round_.against), round_.start])
-    if not found or found[0].digest != round_.digest:
+    if not tried or tried[0].digest != round_.digest:
         reason = faults[-1] if faults else Reason("round_edited", {"op": op.op})
         raise PerfciError(reason.kind, **reason.facts)
     own = {name: getattr(round_, name) for name in ("number", "time", "commit", "expected", "advice")}
-    return replace(found[0], **own, counters={})
+    return replace(tried[0], **own, counters={})

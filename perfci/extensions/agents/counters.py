@@ -117,11 +117,11 @@ def read_counters(text: str, cases: Sequence[str]) -> dict[str, dict[str, float]
 def _sum_up(kernels: Iterable[Mapping[str, float]]) -> Iterator[tuple[str, float]]:
     """Counters of a call from its kernels' metrics."""
     known = list(kernels)
-    found = average_counters((metrics, metrics.get(_TIME, 1.0)) for metrics in known)
-    found |= {name: sum(each.get(name, 0.0) for each in known) for name in found if name.endswith(".sum")}
+    averages = average_counters((metrics, metrics.get(_TIME, 1.0)) for metrics in known)
+    averages |= {name: sum(each.get(name, 0.0) for each in known) for name in averages if name.endswith(".sum")}
     for name, metric in NAMES.items():
-        unit = found.get(_LATENCY) if name.startswith("stall_") else 100.0 if "pct" in metric else 1.0
-        if metric in found and unit:
-            yield name, found[metric] / unit
-    if found.get(_WAVEFRONTS):
-        yield "bank_conflicts", min(found.get(_CONFLICTS, 0.0) / found[_WAVEFRONTS], 1.0)
+        unit = averages.get(_LATENCY) if name.startswith("stall_") else 100.0 if "pct" in metric else 1.0
+        if metric in averages and unit:
+            yield name, averages[metric] / unit
+    if averages.get(_WAVEFRONTS):
+        yield "bank_conflicts", min(averages.get(_CONFLICTS, 0.0) / averages[_WAVEFRONTS], 1.0)

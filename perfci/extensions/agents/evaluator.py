@@ -77,15 +77,15 @@ def evaluate(
     return Evaluation(metrics, told)
 
 
-def _score(found: Round, rounds: Mapping[int, Round]) -> float:
+def _score(round_: Round, rounds: Mapping[int, Round]) -> float:
     """How many times as fast as the start a round is. What is not better beyond doubt is not better than the best."""
-    same = found.reasons[0].facts.get("number") if found.verdict is RoundVerdict.REFUSED else None
+    same = round_.reasons[0].facts.get("number") if round_.verdict is RoundVerdict.REFUSED else None
     if same:  # the files of a round before
         return _score(rounds[int(str(same))], rounds)
-    if found.total and found.verdict is RoundVerdict.KEPT:
-        return 1 + found.total.value
-    before = rounds.get(found.best)
+    if round_.total and round_.verdict is RoundVerdict.KEPT:
+        return 1 + round_.total.value
+    before = rounds.get(round_.best)
     best = 1 + before.total.value if before and before.total else 1.0
-    if found.verdict in {RoundVerdict.SLOWER, RoundVerdict.MIXED} and found.gain:
-        return best * min(1 + found.gain.value, 1.0)
-    return best if found.verdict is RoundVerdict.EQUAL or same == 0 else 0.0
+    if round_.verdict in {RoundVerdict.SLOWER, RoundVerdict.MIXED} and round_.gain:
+        return best * min(1 + round_.gain.value, 1.0)
+    return best if round_.verdict is RoundVerdict.EQUAL or same == 0 else 0.0

@@ -97,13 +97,13 @@ def keep_files(folder: Path, parent: str, files: Sequence[str], message: str, re
     return commit.strip()
 
 
-def append_round(folder: Path, found: Round) -> None:
+def append_round(folder: Path, round_: Round) -> None:
     """Appends a round. What was there stays as it is, a torn last line too. Raises StoredFileError."""
     path = folder / FILE
     try:
         torn = read_bytes(path)[-1:] not in {b"", b"\n"}
         with path.open("ab") as file:
-            file.write(b"\n" * torn + layout.line(found).encode())
+            file.write(b"\n" * torn + layout.line(round_).encode())
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:

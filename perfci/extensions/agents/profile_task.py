@@ -66,5 +66,5 @@ def _look(task: ProfileOp, channel: MessageChannel, device: Accelerator, loaded:
         file.write_bytes(pack_task(again, STDOUT))
         command = (sys.executable, "-P", "-m", "perfci.worker.child", str(file))
         warm = suite.cache == "warm"
-        found = count(device, CountedCalls(cases, make, command, warm, channel.stay_alive))
-    channel.send(Looked(found, code, target.name if target else None))
+        counted = count(device, CountedCalls(cases, make, command, warm, channel.stay_alive))
+    channel.send(Looked(counted, code, target.name if target else None))

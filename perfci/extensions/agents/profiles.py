@@ -52,13 +52,13 @@ def profile_op(settings: Settings, request: Request, listener: Listener, command
         # A process of the profiler's makes the calls, in which CUDA names its threads.
         around = dataclasses.replace(around, writable=(*around.writable, Path("/proc")))
         note = run_worker(task, around, lambda each: heard.append(each) if isinstance(each, Looked) else listener(each))
-        found = heard[-1]
-        target = TARGETS.get(found.target or "")
-        read = (_read_case(case, found, run.limits) for case in op.performance)
+        looked = heard[-1]
+        target = TARGETS.get(looked.target or "")
+        read = (_read_case(case, looked, run.limits) for case in op.performance)
         counts = {one.name: (one.kept, one.tried) for one in list_patterns(settings) if one.raised is None}
         cases = tuple(diagnose(case, device, target, counts) for case in read)
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        profile = Profile(op.op, device, now, found.counters.source, note or found.counters.note, cases, digest)
+        profile = Profile(op.op, device, now, looked.counters.source, note or looked.counters.note, cases, digest)
         path = find_path(settings, op.op)
         write_atomically(path, encode(profile, path))
     return profile

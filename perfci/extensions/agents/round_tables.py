@@ -25,10 +25,10 @@ def write_gain(gain: Interval | None) -> str:
     return f"{value} ({low} .. {high})" if gain.low != gain.high else value
 
 
-def _list_changes(found: Round) -> dict[str, str]:
+def _list_changes(round_: Round) -> dict[str, str]:
     """Returns what a round changed of each parameter: {"stages": "4 -> 3"}."""
     values: dict[str, list[str]] = {}
-    for each in found.changed:
+    for each in round_.changed:
         values.setdefault(each.name, []).append(f"{each.was} -> {each.now}")
     return {name: _write_some(many, VALUES) for name, many in values.items()}
 
@@ -37,33 +37,33 @@ def _write_some(texts: Sequence[str], most: int, mark: str = ", ") -> str:
     return mark.join(texts[:most]) + (f" (+{len(texts) - most})" if len(texts) > most else "")
 
 
-def write_round(found: Round) -> Iterator[str]:
+def write_round(round_: Round) -> Iterator[str]:
     """Yields a list item: the verdict, the hypothesis, what decided, what changed, and how to get it or go back."""
-    against = say("round {number}", number=found.best) if found.best else say("the start")
-    head = say("round {number} against {against}", number=found.number, against=against)
-    yield f"- **{found.verdict}**, {write(head)}: {write(plain(found.why, NAME_LIMIT))}"
-    lines = [*map(sentence, found.reasons)]
-    if changes := [f"{name} {values}" for name, values in _list_changes(found).items()]:
+    against = say("round {number}", number=round_.best) if round_.best else say("the start")
+    head = say("round {number} against {against}", number=round_.number, against=against)
+    yield f"- **{round_.verdict}**, {write(head)}: {write(plain(round_.why, NAME_LIMIT))}"
+    lines = [*map(sentence, round_.reasons)]
+    if changes := [f"{name} {values}" for name, values in _list_changes(round_).items()]:
         lines.append(say("Changed: {changes}", changes=_write_some(changes, SHOWN, "; ")))
-    if found.expected is not None and found.gain:
-        got = write_gain(found.gain)
-        lines.append(say("Expected {expected:+%}, got {gain}", expected=found.expected, gain=got))
-    if found.total and found.best:
-        lines.append(say("Since the start: {gain}", gain=write_gain(found.total)))
+    if round_.expected is not None and round_.gain:
+        got = write_gain(round_.gain)
+        lines.append(say("Expected {expected:+%}, got {gain}", expected=round_.expected, gain=got))
+    if round_.total and round_.best:
+        lines.append(say("Since the start: {gain}", gain=write_gain(round_.total)))
     yield from (f"  - {write(plain(line))}" for line in lines)
-    if found.commit:
-        yield f"  - `git show {found.commit[:10]}`"
+    if round_.commit:
+        yield f"  - `git show {round_.commit[:10]}`"
 
 
-def tabulate_cases(found: Round) -> Table:
+def tabulate_cases(round_: Round) -> Table:
     """Returns a row for each case: its time, the best round's, and the gains."""
     return make_table("case | time: | best so far: | gain: | since the start: | speedup:", (
         (
             code(case.case), units.time(case.us), units.time(case.best_us), write_gain(case.best),
-            write_gain(case.start) if found.best else "-",
+            write_gain(case.start) if round_.best else "-",
             f"{case.reference_us / case.us:.2f}x" if case.us and case.reference_us else "-",
         )
-        for case in found.cases
+        for case in round_.cases
     ))  # fmt: skip
 
 

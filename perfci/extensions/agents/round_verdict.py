@@ -28,12 +28,12 @@ def judge_round(blank: Round, run: Run, judgements: Judgements) -> Round:
     kinds of `blank`: what its files show of the kind of change.
     """
     planned = next(op for op in run.plan.ops if op.op == blank.op)
-    found = next((op for op in run.ops if op.op == blank.op), OpRun(blank.op))
+    outcome = next((op for op in run.ops if op.op == blank.op), OpRun(blank.op))
     rows = [row for row in judgements.rows if row.op == blank.op]
     confidence = find_confidence(blank.place)
-    gains = measure_gains(found.performance, confidence)
+    gains = measure_gains(outcome.performance, confidence)
     timed = [row for row in rows if row.case and row.suite is Suite.PERFORMANCE]
-    moved = {each.case: each.bytes_moved for each in found.performance}
+    moved = {each.case: each.bytes_moved for each in outcome.performance}
     cases = tuple(
         RoundCase(
             seen.case,
@@ -45,7 +45,7 @@ def judge_round(blank: Round, run: Run, judgements: Judgements) -> Round:
         )
         for seen in (row.comparison or Comparison(row.op, str(row.case)) for row in timed)
     )
-    changed = list_changes(found.performance)
+    changed = list_changes(outcome.performance)
     tuned = any(change.name not in COMPILED for change in changed)
     known = planned.base.signature if planned.base else ()
     has = {
@@ -58,7 +58,7 @@ def judge_round(blank: Round, run: Run, judgements: Judgements) -> Round:
     device, total = run.environment.device.key, None if blank.best else gain
     done = replace(blank, device=device, cases=cases, changed=changed, kinds=kinds, gain=gain, total=total)
     open_ = bool(judgements.needs) and not may_be_kept(judgements)
-    verdict, reasons = _decide(done, rows, timed, found.unmeasured, open_)
+    verdict, reasons = _decide(done, rows, timed, outcome.unmeasured, open_)
     return replace(done, verdict=verdict, reasons=reasons)
 
 

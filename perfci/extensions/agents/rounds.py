@@ -101,46 +101,46 @@ def may_change(settings: Settings, op: OpFolder, path: Path) -> bool:
 
 
 def _measure(
-    bench: Bench, request: Request, command: str, base: base_stage.BaseTree, found: Round,
+    bench: Bench, request: Request, command: str, base: base_stage.BaseTree, round_: Round,
     elsewhere: Callable[[Round], Round] | None,
 ) -> Round:  # fmt: skip
     """The round with its commit, and with its verdict from a run of these files beside the base."""
-    settings, title = bench.settings, f"round {found.number}"
-    ref, text = f"refs/perfci/rounds/{found.op}/{found.number}", f"{found.op}, {title}: {found.why}\n"
-    commit = keep_files(settings.root, base.base.commit, found.files, text, ref)
+    settings, title = bench.settings, f"round {round_.number}"
+    ref, text = f"refs/perfci/rounds/{round_.op}/{round_.number}", f"{round_.op}, {title}: {round_.why}\n"
+    commit = keep_files(settings.root, base.base.commit, round_.files, text, ref)
     tree = base_stage.write_base(bench, Base(commit, How.AGAIN, title), "round")
-    shown = {read_kind(base.settings.root / file, tree.settings.root / file) for file in found.files}
-    found = replace(found, commit=commit, kinds=tuple(kind for kind in shown if kind))
+    shown = {read_kind(base.settings.root / file, tree.settings.root / file) for file in round_.files}
+    round_ = replace(round_, commit=commit, kinds=tuple(kind for kind in shown if kind))
     # Stored baselines have no say: the base is at hand.
     own = replace(tree.settings, baselines=bench.folder / "no-baselines")
     inner = replace(bench, settings=own, home=settings.root, sealed={})
-    request = replace(request, duel=DuelWhat.CHANGED, weight=weigh_round(found.place))
+    request = replace(request, duel=DuelWhat.CHANGED, weight=weigh_round(round_.place))
     try:
         if elsewhere:
-            return elsewhere(found)
+            return elsewhere(round_)
         experiment = Experiment.beside(inner, request, command, base)
         run, judgements = experiment.settle(experiment.measure(), may_be_kept)
-        judged = judge_round(found, run, judgements)
-        if judged.verdict is RoundVerdict.KEPT and found.best:
-            origin = base_stage.write_base(bench, Base(found.start, How.ASKED, found.start[:SHOWN]), "start")
+        judged = judge_round(round_, run, judgements)
+        if judged.verdict is RoundVerdict.KEPT and round_.best:
+            origin = base_stage.write_base(bench, Base(round_.start, How.ASKED, round_.start[:SHOWN]), "start")
             judged = _compare_with_start(inner, request, run, origin, judged)
     except PerfciError as error:  # a device that is taken or lost, a worker that cannot start
-        return replace(found, reasons=(error.reason,))
+        return replace(round_, reasons=(error.reason,))
     return judged
 
 
-def _compare_with_start(bench: Bench, request: Request, run: Run, start: base_stage.BaseTree, found: Round) -> Round:
+def _compare_with_start(bench: Bench, request: Request, run: Run, start: base_stage.BaseTree, round_: Round) -> Round:
     """The round with its gain over the start, by one process: it decides nothing."""
     own = replace(bench.settings, reports=bench.settings.reports / "start")
     bench, request = replace(bench, settings=own, sealed={}), replace(request, suites=(Suite.PERFORMANCE,))
     experiment = Experiment.beside(bench, request, run.command, start)
     # Suites and signatures are the same in all rounds, so that nothing has to be described again.
     device, described = run.environment.device, [Described(run.environment.device, run.plan.ops)]
-    prints = fingerprint_both(start, own, [found.op])
+    prints = fingerprint_both(start, own, [round_.op])
     planned = plan_beside(start, run.plan.ops, prints, described, own.root)
     plan = experiment.plan(Described(device, planned, run.plan.devices))
     beside = experiment.record(experiment.begin(plan, device))
-    confidence = find_confidence(found.place)
+    confidence = find_confidence(round_.place)
     seen = measure_gains([case for op in beside.ops for case in op.performance], confidence)
-    cases = tuple(replace(case, start=seen.get(case.case)) for case in found.cases)
-    return replace(found, cases=cases, total=average_gains([case.start for case in cases], confidence))
+    cases = tuple(replace(case, start=seen.get(case.case)) for case in round_.cases)
+    return replace(round_, cases=cases, total=average_gains([case.start for case in cases], confidence))

@@ -65,8 +65,8 @@ class Tools:
 
     def answer_brief(self, op: str) -> Answer:
         """Say what an op is, where it stands, what holds it back, what was tried, and what may be changed."""
-        found = brief(self._settings, op, self._device, self._listener)
-        return {"markdown": "\n".join(write_markdown(found)), **_plain(found)}
+        text = brief(self._settings, op, self._device, self._listener)
+        return {"markdown": "\n".join(write_markdown(text)), **_plain(text)}
 
     def answer_try(self, op: str, why: str, expected: float | None = None, advice: str | None = None) -> Answer:
         """Judge the op's kernel, as its files are now, against the best round so far, and log the round.
@@ -95,13 +95,13 @@ class Tools:
     def answer_compare(self, run: str = "", against: str = "") -> Answer:
         """Judge a run, the last one by default, against the baselines or another run. Both are paths in the project."""
         path = self._find(run) if run else self._settings.reports
-        found = store.read_run(path)
-        return to_json(decide(found, self._settings, self._find(against) if against else None), found)
+        record = store.read_run(path)
+        return to_json(decide(record, self._settings, self._find(against) if against else None), record)
 
     def answer_history(self, op: str) -> Answer:
         """The op's rounds so far: why, what changed, gains with their intervals, and verdicts. patterns: of all ops."""
-        found = vars(read_logbook(select_one(self._settings, op).folder))
-        return _plain({**found, "patterns": list_patterns(self._settings)})
+        logbook = vars(read_logbook(select_one(self._settings, op).folder))
+        return _plain({**logbook, "patterns": list_patterns(self._settings)})
 
     def _find(self, text: str) -> Path:
         """Returns a path in the project. Raises UsageError for one that leads out of it."""
@@ -133,10 +133,10 @@ def serve(settings: Settings, device: str, device_s: float, listener: Listener) 
         async def tool(name: str = name, /, **arguments: Any) -> Any:
             future: Future[Answer] = Future()
             asked.put((future, name, arguments))
-            found = await asyncio.wrap_future(future)
-            if page := found.pop("markdown", None):
-                return CallToolResult(content=[TextContent(type="text", text=page)], structured_content=found)
-            return found
+            answer = await asyncio.wrap_future(future)
+            if page := answer.pop("markdown", None):
+                return CallToolResult(content=[TextContent(type="text", text=page)], structured_content=answer)
+            return answer
 
         work = getattr(tools, f"answer_{name}")
         server.add_tool(functools.wraps(work)(tool), name, structured_output=True)

@@ -156,13 +156,13 @@ def compare_boards(histories: Mapping[str, Sequence[HistoryRun]]) -> tuple[Board
 
 def list_reopened(board: Board, histories: Mapping[str, Sequence[HistoryRun]]) -> Mapping[str, tuple[str, ...]]:
     """Returns by op the cases whose newest accepted times are of a sick board alone, and of its sick runs."""
-    found, key = {}, board_key(board.board)
+    shares, key = {}, board_key(board.board)
     for op, runs in histories.items():
         newest = {case.case: (run.run, case.board or run.environment.device.uuid) for run in runs for case in run.cases}
         here = (case for case, (run, uuid) in newest.items() if run in board.since and board_key(uuid or "") == key)
         if cases := tuple(here):
-            found[op] = cases
-    return found
+            shares[op] = cases
+    return shares
 
 
 def describe_board(board: Board, device: str) -> tuple[Reason, ...]:

@@ -165,7 +165,7 @@ def _split(series: Floats, low: int, high: int, wide: float) -> Iterator[int]:
         yield from _split(series, begin, end, wide)
 
 
-def _settle(series: Floats, found: Sequence[int], wide: float) -> tuple[int, ...]:
+def _settle(series: Floats, places: Sequence[int], wide: float) -> tuple[int, ...]:
     """Each at the place that fits best between its neighbours. Those that do not stand out there go, one by one."""
 
     def place(kept: list[int]) -> list[int]:
@@ -176,7 +176,7 @@ def _settle(series: Floats, found: Sequence[int], wide: float) -> tuple[int, ...
                 kept[at] = low + int(_measure_strength(series[low:high]).argmax())
         return sorted(set(kept))
 
-    kept = place(list(found))
+    kept = place(list(places))
     while kept:
         parts = [series[low:high] for low, _, high in _list_levels(kept, series.size)]
         weak = [at for at, part in enumerate(parts) if _find_window(part, wide) is None]
@@ -201,14 +201,14 @@ Known = Sequence[tuple[HistoryRun, HistoryCase]]  # a case over the runs that ha
 
 def index_cases(history: Sequence[HistoryRun]) -> dict[str, Known]:
     """Returns for each case that the newest run knows the runs that have it and were timed like the newest of them."""
-    found: dict[str, list[tuple[HistoryRun, HistoryCase]]] = {}
+    series: dict[str, list[tuple[HistoryRun, HistoryCase]]] = {}
     newest: dict[str, tuple[str | None, str]] = {}  # case -> timer and cache
     for run in reversed(history):
         for each in run.cases:
             timed = run.environment.timer, each.cache
             if newest.setdefault(each.case, timed) == timed:
-                found.setdefault(each.case, []).append((run, each))
-    return {case: found[case][::-1] for case in (history[-1].known if history else ()) if case in found}
+                series.setdefault(each.case, []).append((run, each))
+    return {case: series[case][::-1] for case in (history[-1].known if history else ()) if case in series}
 
 
 def find_changes(known: Known) -> tuple[ChangePoint, ...]:
@@ -274,13 +274,13 @@ class _Series:
 
     def list_changes(self) -> Iterator[ChangePoint]:
         """Steps of the kernel's time, and those of the speedup that are not the same ones."""
-        found = [(KERNEL, *step) for step in self._list_steps(KERNEL)]
-        ranges = [self._find_range(*step) for step in found]
+        steps = [(KERNEL, *step) for step in self._list_steps(KERNEL)]
+        ranges = [self._find_range(*step) for step in steps]
         for step in self._list_steps(SPEEDUP):
             first, last = self._find_range(SPEEDUP, *step)
             if not any(first - NEAR <= end and begin - NEAR <= last for begin, end in ranges):
-                found.append((SPEEDUP, *step))
-        yield from (self._describe(*each) for each in sorted(found, key=lambda each: each[2]))
+                steps.append((SPEEDUP, *step))
+        yield from (self._describe(*each) for each in sorted(steps, key=lambda each: each[2]))
 
     def _list_steps(self, figure: str) -> list[tuple[int, int, int]]:
         """Begin, step, end of the levels. A step is put at an explanation beside it if it fits there about as well."""

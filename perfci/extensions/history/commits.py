@@ -61,9 +61,9 @@ def list_halving(
     options = ("--bisect-all", "--first-parent") if first_parent else ("--bisect-all",)
     without = tuple(f"^{commit}" for commit in sorted(good))
     listed = ask(folder, "--literal-pathspecs", "rev-list", *options, bad, *without, "--", *_limit(paths))
-    found = [(line.split(" ", 1)[0], _DISTANCE.search(line)) for line in listed.splitlines()]
+    tags = [(line.split(" ", 1)[0], _DISTANCE.search(line)) for line in listed.splitlines()]
     # Git's order, but for equal distances, among which git's depends on its version.
-    ordered = sorted(found, key=lambda one: -int(one[1][1]) if one[1] else 0)
+    ordered = sorted(tags, key=lambda one: -int(one[1][1]) if one[1] else 0)
     return tuple(commit for commit, _ in ordered)
 
 
@@ -75,14 +75,14 @@ def describe(folder: Path, commit: str) -> Commit:
     """Returns a commit's id, parents, author, date and title."""
     fields = "--format=%H%x00%P%x00%an%x00%as%x00%s"
     answer = ask(folder, "log", "-1", "-z", "--no-show-signature", fields, commit, "--")
-    found, parents, *rest = answer.removesuffix("\0").split("\0")
-    return Commit(found, tuple(parents.split()), *rest)
+    identifier, parents, *rest = answer.removesuffix("\0").split("\0")
+    return Commit(identifier, tuple(parents.split()), *rest)
 
 
 def list_changes(folder: Path, commit: str) -> tuple[str, ...]:
     """Returns the files of the project that a commit changed against its first parent. All of them for a first one."""
-    found = describe(folder, commit)
-    trees = (found.parents[0], found.id) if found.parents else ("--root", "--no-commit-id", found.id)
+    described = describe(folder, commit)
+    trees = (described.parents[0], described.id) if described.parents else ("--root", "--no-commit-id", described.id)
     options = ("-r", "--name-only", "-z", "--no-renames", "--relative")
     return tuple(ask(folder, "diff-tree", *options, *trees, "--").split("\0")[:-1])
 

@@ -44,19 +44,19 @@ def compare_with_release(
             if error.reason.kind != "release_none":  # no fault: a project may not have made one yet
                 raise
             return blank, Judgements((), notes=(error.reason,))
-        found = whole.describe()
-        if found.device.kind in UNTIMED:
+        described = whole.describe()
+        if described.device.kind in UNTIMED:
             raise DeviceError("release_not_timed")
-        if request.pattern is not None and not any(op.performance for op in found.ops):
-            raise UsageError("no_case_fits", pattern=request.pattern, ops=", ".join(op.op for op in found.ops))
-        groups, lost, notes = _group_since_release(whole, found, release)
+        if request.pattern is not None and not any(op.performance for op in described.ops):
+            raise UsageError("no_case_fits", pattern=request.pattern, ops=", ".join(op.op for op in described.ops))
+        groups, lost, notes = _group_since_release(whole, described, release)
         cases = (*(case for group in groups for case in group.cases), *lost)
         again = Again("", cases, release.name, notes)
         if not again.cases:
             run = dataclasses.replace(blank, plan=dataclasses.replace(blank.plan, again=again))
             store.write_run(run, settings.reports)
             return run, Judgements((), notes=again.said)
-        return measure_groups(whole, blank, plan_groups(whole, found, groups, again), found.device, groups)
+        return measure_groups(whole, blank, plan_groups(whole, described, groups, again), described.device, groups)
 
 
 def _group_since_release(

@@ -76,9 +76,9 @@ class HistoryStore:
         mine = {"device": device, "op": op, "gone": list(gone)}
         turn.execute(*_bind(f"DELETE FROM {table} {_MINE} AND run IN :gone", mine))
         insert = f"INSERT INTO {table} SELECT * FROM json_populate_recordset(NULL::{table}, CAST(:rows AS json))"
-        found = list(rows)
-        for at in range(0, len(found), AT_ONCE):  # as one value: four times as fast as row by row
-            text = _ZERO.sub(b"", codec.encode(found[at : at + AT_ONCE])).decode()
+        batch = list(rows)
+        for at in range(0, len(batch), AT_ONCE):  # as one value: four times as fast as row by row
+            text = _ZERO.sub(b"", codec.encode(batch[at : at + AT_ONCE])).decode()
             turn.execute(*_bind(insert, {"rows": text}))
 
     def ask(self, statement: str, **values: Any) -> list[sa.Row[Any]]:
@@ -88,8 +88,8 @@ class HistoryStore:
 
     def read_known(self, device: str, op: str) -> dict[str, tuple[int, str | None]]:
         """Returns run -> its place among the op's runs and the digest of its line, None if it was not accepted."""
-        found = self.ask(f"SELECT run, position, digest FROM runs {_MINE}", device=device, op=op)
-        return {row.run: (row.position, row.digest) for row in found}
+        answers = self.ask(f"SELECT run, position, digest FROM runs {_MINE}", device=device, op=op)
+        return {row.run: (row.position, row.digest) for row in answers}
 
     def list_ops(self) -> dict[str, list[str]]:
         """Returns device -> ops that have accepted runs there, by name."""

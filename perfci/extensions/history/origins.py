@@ -113,21 +113,23 @@ def explain(
         learnt = files[op].environment if op in files else None
         nowhere = Environment(Device("", "", device or ""), None, "", {}, "", "")
         where = history[-1].environment if history else learnt or nowhere
-        found = over(written, files, where, today.isoformat())
+        explained = over(written, files, where, today.isoformat())
         cases = [case for case in (list_cases(settings, op, device) if device else ()) if matches(case, pattern)]
         whole = pattern is not None
         every: list[str | None] = [*([] if whole else [None]), *cases]
         values = (
-            value for case in every for value in _list_values(found, op, case, origins[op], history, keys, whole=whole)
+            value
+            for case in every
+            for value in _list_values(explained, op, case, origins[op], history, keys, whole=whole)
         )
         entries = written.ops[op].relaxed if op in written.ops else ()
         ended = (relaxed_note(entry, today) for entry in entries if entry.about(device) and not entry.holds(today))
-        return Explained(op, device, tuple(values), found.apart.get(op), tuple(ended))
+        return Explained(op, device, tuple(values), explained.apart.get(op), tuple(ended))
 
-    found = [explain_op(op, each) for op in names for each in devices]
-    if pattern is not None and not any(value.case for one in found for value in one.values):
+    explained = [explain_op(op, each) for op in names for each in devices]
+    if pattern is not None and not any(value.case for one in explained for value in one.values):
         raise UsageError("relax_case", pattern=pattern, op=", ".join(names))
-    return found
+    return explained
 
 
 def read_counted(settings: Settings, device: str, op: str) -> tuple[HistoryRun, ...]:
@@ -159,18 +161,18 @@ def _find_origin(origins: Sequence[tuple[str, Origin]], case: str | None, key: s
 
 def list_cases(settings: Settings, op: str, device: str | None = None) -> list[str]:
     """Case ids of an op that baselines, histories and earned values know, of one device or of all."""
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for each in [device] if device else list_devices(settings):
         path = store.baseline_path(settings.baselines, each, op)
         if path.exists():
-            found |= dict.fromkeys(case.case for case in store.read_baseline(path).cases)
+            names |= dict.fromkeys(case.case for case in store.read_baseline(path).cases)
         history = read_history(settings.baselines, each, op).runs
         for run in history[-1:]:
             cases = (one.case for part in (run.cases, run.accuracy, run.stored) for one in part)
-            found |= dict.fromkeys(case for case in cases if case not in run.inconclusive)
+            names |= dict.fromkeys(case for case in cases if case not in run.inconclusive)
         file = read_earned(settings.thresholds, each).get(op)
-        found |= dict.fromkeys(value.case for value in (file.values if file else ()))
-    return list(found)
+        names |= dict.fromkeys(value.case for value in (file.values if file else ()))
+    return list(names)
 
 
 def list_devices(settings: Settings) -> list[str]:

@@ -238,8 +238,8 @@ class _TemporaryClone:
     def fetch_branches(self, *branches: str) -> dict[str, str]:
         """Bring branches. Name -> tip, for those that exist."""
         printed = self.run("ls-remote", "origin", *(f"refs/heads/{name}" for name in branches))[1]
-        found = (line.split("\trefs/heads/") for line in printed.splitlines() if "\trefs/heads/" in line)
-        tips = {name: commit for commit, name in found if name in branches}
+        heads = (line.split("\trefs/heads/") for line in printed.splitlines() if "\trefs/heads/" in line)
+        tips = {name: commit for commit, name in heads if name in branches}
         self.fetch(*tips.values())
         return tips
 

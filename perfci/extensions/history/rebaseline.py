@@ -193,7 +193,7 @@ def rebaseline_runs(
             stored[op] = read_stored(settings, key, planned.get(op, PlannedOp(op)))
         except PerfciError as error:
             stored[op] = error.reason
-    readable = {op: found for op, found in stored.items() if isinstance(found, Baseline)}
+    readable = {op: baseline for op, baseline in stored.items() if isinstance(baseline, Baseline)}
     evidence = [(run, judge(run, readable, rules)) for run in runs]
     # All is weighed before anything is written: what is refused is refused with nothing done.
     ready = [_weigh(op, evidence, stored[op], rules, settings, options) for op in chosen]
@@ -275,11 +275,11 @@ def _write(
         return [replace(one, taken=()) for one in ready]
     clean = [each for each in evidence if not each[0].environment.dirty]
     clean.sort(key=lambda each: each[0].created)
-    found, files = list[Rebaselined](), dict[Path, bytes]()
+    rebaselined, files = list[Rebaselined](), dict[Path, bytes]()
     with history.held(store.baseline_path(settings.baselines, key, "any").parent):
         for one in ready:
             if one.baseline is None:
-                found.append(one)
+                rebaselined.append(one)
                 continue
             path, content = store.encode_baseline(one.baseline, settings.baselines)
             lines = [make_line(one.op, *each, one.taken, stored=one.baseline) for each in clean]
@@ -289,6 +289,6 @@ def _write(
             except PerfciError as error:
                 said = (error.reason,)
             files[path] = content
-            found.append(replace(one, path=path, said=(*one.said, *said)))
+            rebaselined.append(replace(one, path=path, said=(*one.said, *said)))
         write_together(files)
-    return found
+    return rebaselined

@@ -229,8 +229,8 @@ class Revisions:
         request = dataclasses.replace(self._options.request, ops=(self.op,), seed=self.seed, duel=duel, suites=suites)
         experiment = Experiment.beside(bench, request, self._command, base)
         experiment.clear()
-        found = experiment.describe()
-        run = experiment.record(experiment.begin(experiment.plan(found), found.device), cases=cases)
+        described = experiment.describe()
+        run = experiment.record(experiment.begin(experiment.plan(described), described.device), cases=cases)
         end = next((op.failure for op in run.ops if op.failure and op.failure.kind in ENDS_RUN), None)
         if end:  # the device, not the revision
             raise PerfciError(end.kind, **end.facts)

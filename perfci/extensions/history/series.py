@@ -63,8 +63,8 @@ def _compare(run: HistoryRun, now: HistoryCase | HistoryStored, then: HistoryPoi
 
 def environment_steps(runs: Sequence[HistoryRun]) -> Mapping[str, tuple[Difference, ...]]:
     """Returns run id -> differences from the environment of the run before that may move a number, if there are any."""
-    found = {after.run: _list_moved(before, after) for before, after in itertools.pairwise(runs)}
-    return {run: fields for run, fields in found.items() if fields}
+    moved = {after.run: _list_moved(before, after) for before, after in itertools.pairwise(runs)}
+    return {run: fields for run, fields in moved.items() if fields}
 
 
 def _list_moved(before: HistoryRun, after: HistoryRun) -> tuple[Difference, ...]:

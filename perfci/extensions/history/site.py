@@ -160,13 +160,13 @@ def build(
     names = [place.page for place in places]
     claim_folder(folder)
     for place in places:
-        found = read_kept(baselines, place, root, kept, release)
+        record = read_kept(baselines, place, root, kept, release)
         others = [each for each in places if each.op == place.op and each != place]
         said = {alert.case: alert for alert in alerts if (alert.device, alert.op) == (place.device, place.op)}
-        page, entry = render_op(found, others, project, said)
+        page, entry = render_op(record, others, project, said)
         write_atomically(folder / place.page, page.encode("utf-8", "replace"))
         entries.append(entry)
-        warnings += found.problems if found.damaged else ()
+        warnings += record.problems if record.damaged else ()
     alerts = sort_alerts(alerts, [step for entry in entries for step in entry.steps])
     write_atomically(folder / ALERTS, render_alerts(alerts, entries, project).encode("utf-8", "replace"))
     write_atomically(folder / RELEASE, render_release(fitness, project).encode("utf-8", "replace"))

@@ -117,20 +117,20 @@ def tabulate(runs: Sequence[tuple[Run, Judgements | None]]) -> pd.DataFrame:
     return ordered.assign(**read).astype({name: types[name] for name in ordered.columns})
 
 
-def to_csv(found: pd.DataFrame) -> bytes:
+def to_csv(table: pd.DataFrame) -> bytes:
     """The table as CSV in UTF-8. No text is a formula to a spreadsheet, nor obeyed by a terminal: names are foreign."""
-    texts = [name for name in found.columns if found[name].dtype == TEXT]
-    safe = found.assign(**{name: found[name].map(_disarm, na_action="ignore") for name in texts})
+    texts = [name for name in table.columns if table[name].dtype == TEXT]
+    safe = table.assign(**{name: table[name].map(_disarm, na_action="ignore") for name in texts})
     return str(safe.rename(columns=_disarm).to_csv(index=False, lineterminator="\n")).encode(errors="backslashreplace")
 
 
-def to_parquet(found: pd.DataFrame) -> bytes:
+def to_parquet(table: pd.DataFrame) -> bytes:
     """The table as Parquet, texts as they are. Raises MissingPackageError without pyarrow."""
     try:
         import pyarrow  # noqa: F401 - pandas writes with it, and says less well that it is missing
 
         buffer = io.BytesIO()
-        found.to_parquet(buffer, engine="pyarrow", index=False)
+        table.to_parquet(buffer, engine="pyarrow", index=False)
     except ImportError as error:
         raise MissingPackageError("parquet_needs_pyarrow") from error
     return buffer.getvalue()
@@ -180,5 +180,5 @@ _READERS: Mapping[str, Callable[[str], object]] = {TEXT: str, WHOLE: int, NUMBER
 
 
 def _disarm(text: str) -> str:
-    text = _UNSEEN.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
+    text = _UNSEEN.sub(lambda match: match.group().encode("unicode_escape").decode(), text)
     return f"'{text}" if text.startswith(FORMULA) else text

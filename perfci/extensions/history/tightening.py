@@ -70,12 +70,12 @@ def tighten(
     if device is not None and device not in devices:
         raise UsageError("history_no_device", device=device, known=", ".join(devices) or "-")
     chosen = [device] if device is not None else devices
-    found = [(each, op) for each in chosen for op in history_ops(settings.baselines, each)]
-    wanted = pick(sorted({op for _, op in found}), ops, "history_no_op")
-    found = [each for each in found if each[1] in wanted]
-    if pattern is not None and not any(_has_case(settings, *each, pattern) for each in found):
+    pairs = [(each, op) for each in chosen for op in history_ops(settings.baselines, each)]
+    wanted = pick(sorted({op for _, op in pairs}), ops, "history_no_op")
+    pairs = [each for each in pairs if each[1] in wanted]
+    if pattern is not None and not any(_has_case(settings, *each, pattern) for each in pairs):
         raise UsageError("no_case_fits", ops=", ".join(wanted), pattern=pattern)
-    return [_tighten_op(settings, written, *each, today, pattern, write=write) for each in found]
+    return [_tighten_op(settings, written, *each, today, pattern, write=write) for each in pairs]
 
 
 def _has_case(settings: Settings, device: str, op: str, pattern: str) -> bool:

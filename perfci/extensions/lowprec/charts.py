@@ -79,8 +79,8 @@ def _write_power(value: float) -> str:
 def _find_ends(ways: Sequence[StoredTensor]) -> tuple[float, float]:
     """The errors between which nearly all values of every way lie."""
     lows, highs = [], []
-    for found in (each for one in ways for each in (one.histogram, one.accepted) if each and any(each.counts)):
-        counts = dense(found)
+    for histogram in (each for one in ways for each in (one.histogram, one.accepted) if each and any(each.counts)):
+        counts = dense(histogram)
         below = np.cumsum(counts) / counts.sum()
         lows.append(EDGES[max(int(np.searchsorted(below, LEFT_OUT, side="right")) - 1, 0)])
         highs.append(EDGES[min(max(int(np.flatnonzero(counts)[-1]), 1), BINS - 2)])

@@ -15,21 +15,21 @@ Limits = Mapping[str, float | None]
 def judge_stored(op: OpRun, device: str, limits: Thresholds) -> Iterator[Judgement]:
     """Yields a row for each stored tensor with a figure beyond its limit. With a fixed seed there is no noise."""
     ways = families(op.stored)
-    for found in op.stored:
-        own = vars(limits.for_case(op.op, found.case))
-        beyond = find_beyond(found, own)
+    for tensor in op.stored:
+        own = vars(limits.for_case(op.op, tensor.case))
+        beyond = find_beyond(tensor, own)
         if not beyond:
             continue
-        figure, value = beyond[0], _find_figures(found)[beyond[0]]
+        figure, value = beyond[0], _find_figures(tensor)[beyond[0]]
         facts: dict[str, Fact] = {
-            "op": op.op, "case": found.case, "figure": figure, "value": value, "limit": own[figure],
+            "op": op.op, "case": tensor.case, "figure": figure, "value": value, "limit": own[figure],
             "shown": _write(figure, value), "allowed": _write(figure, own[figure]), "beyond": len(beyond),
-            "source": limits.origin(op.op, found.case, figure, device),
-            "command": show_command(op.op, found.case),
+            "source": limits.origin(op.op, tensor.case, figure, device),
+            "command": show_command(op.op, tensor.case),
         }  # fmt: skip
-        reason = Reason(f"stored_beyond_{find_cause(found)}", facts | _list_statistics(found))
-        advised = advise(found, ways[found.family], own)
-        yield Judgement(op.op, Suite.ACCURACY, found.case, Verdict.WRONG, (reason, *((advised,) if advised else ())))
+        reason = Reason(f"stored_beyond_{find_cause(tensor)}", facts | _list_statistics(tensor))
+        advised = advise(tensor, ways[tensor.family], own)
+        yield Judgement(op.op, Suite.ACCURACY, tensor.case, Verdict.WRONG, (reason, *((advised,) if advised else ())))
 
 
 def _find_figures(tensor: StoredTensor) -> dict[str, float]:

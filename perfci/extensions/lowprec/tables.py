@@ -65,20 +65,20 @@ def choose_tensors(op: OpRun, judged: Sequence[Judgement]) -> list[tuple[StoredT
 
 def _tabulate(op: OpRun, bad: Mapping[str, Judgement]) -> Table:
     shown = []
-    for found in itertools.chain.from_iterable(families(op.stored).values()):
-        errors = found.errors
+    for tensor in itertools.chain.from_iterable(families(op.stored).values()):
+        errors = tensor.errors
         shown.append((
-            code(found.tensor),
-            code(way(found) or found.mode),
+            code(tensor.tensor),
+            code(way(tensor) or tensor.mode),
             *map(write_number, (errors.p50_abs, errors.p90_abs, errors.p99_abs, errors.max_abs)),
             units.percent(errors.mean_rel),
-            _write_share(found.clip_ratio),
-            _write_share(found.lost_ratio),
-            write_number(found.divergence),
-            _write_extent(found.amax),
-            _write_extent(found.scale),
-            units.size(found.scale_bytes),
-            str(Verdict.WRONG if found.case in bad else Verdict.PASS),
+            _write_share(tensor.clip_ratio),
+            _write_share(tensor.lost_ratio),
+            write_number(tensor.divergence),
+            _write_extent(tensor.amax),
+            _write_extent(tensor.scale),
+            units.size(tensor.scale_bytes),
+            str(Verdict.WRONG if tensor.case in bad else Verdict.PASS),
         ))  # fmt: skip
     heads = (
         "tensor | stored as | p50 abs: | p90 abs: | p99 abs: | max abs: | mean rel: | clipped: | stored as 0: | "

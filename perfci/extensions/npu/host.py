@@ -81,8 +81,8 @@ def look(
     """Look at the machine below `root`. npu-smi is asked only if there is a chip's device file."""
     nodes = runtime.nodes(root / "dev")
     home = next((variables[name] for name in HOMES if variables.get(name)), None)
-    found = next((root / place for place in PLACES if (root / place).is_dir()), None)
-    folder = Path(home) if home and Path(home).is_dir() else found
+    installed = next((root / place for place in PLACES if (root / place).is_dir()), None)
+    folder = Path(home) if home and Path(home).is_dir() else installed
     libraries = [Path(part) for part in variables.get("LD_LIBRARY_PATH", "").split(os.pathsep) if part]
     libraries += [folder / "lib64"] if folder else []
     monitor = smi.Monitor(asking, variables) if nodes else None
@@ -92,7 +92,7 @@ def look(
         nodes=tuple(map(str, nodes)),
         shut=runtime.find_shut(nodes),
         home=home,
-        found=str(found) if found else None,
+        found=str(installed) if installed else None,
         has_library=any((library / LIBRARY).exists() for library in libraries),
         triton_backends=find_triton_backends(),
         triton_plugged=bool(importlib.metadata.entry_points(group="triton.backends", name="ascend")),
@@ -106,8 +106,8 @@ def look(
 def traps(host: NpuHost, *, opened: bool = False) -> Iterator[Trap]:
     """What is in the way, in a run's order. That a worker has opened the device refutes what would have kept it."""
     if host.nodes or host.found or {"torch-npu", "triton-ascend"} & host.packages.keys():
-        found = (trap for rule in (_check_packages, _check_cann, _check_device) for trap in rule(host))
-        yield from (trap for trap in found if not (opened and trap.reason.kind in REFUTED))
+        traps = (trap for rule in (_check_packages, _check_cann, _check_device) for trap in rule(host))
+        yield from (trap for trap in traps if not (opened and trap.reason.kind in REFUTED))
 
 
 def _check_packages(host: NpuHost) -> Iterator[Trap]:

@@ -37,9 +37,9 @@ def nodes(folder: Path = Path("/dev")) -> list[Path]:
     return sorted(folder.glob("davinci[0-9]*"))
 
 
-def find_shut(found: list[Path]) -> tuple[str, ...]:
+def find_shut(files: list[Path]) -> tuple[str, ...]:
     """Device files that this user may not open. davinci_manager is for all chips."""
-    needed = [*found, found[0].parent / "davinci_manager"] if found else []
+    needed = [*files, files[0].parent / "davinci_manager"] if files else []
     return tuple(str(node) for node in needed if not os.access(node, os.R_OK | os.W_OK))
 
 

@@ -189,11 +189,11 @@ def refuse_unequal(answers: Sequence[tuple[str, Mapping[str, Any]]], sent: float
     answers: nodes' names with what `describe_node` found, between two epoch seconds. This machine may lack torch.
     """
     here = {**installed_versions(["torch"]), "perfci": VERSION}
-    for node, found in answers:
-        if not sent - deadline.SKEW_S <= found["time"] <= received + deadline.SKEW_S:
-            raise UsageError("node_clock", node=node, seconds=round(found["time"] - received))
+    for node, versions in answers:
+        if not sent - deadline.SKEW_S <= versions["time"] <= received + deadline.SKEW_S:
+            raise UsageError("node_clock", node=node, seconds=round(versions["time"] - received))
         for package in on_node.PACKAGES:
-            had, wanted, own = found[package], answers[0][1][package], here.get(package)
+            had, wanted, own = versions[package], answers[0][1][package], here.get(package)
             if own and (had or "").partition("+")[0] != own.partition("+")[0]:
                 wanted = own
             if had != wanted:

@@ -55,17 +55,17 @@ class Finder:
 
     def list_shared(self) -> list[str]:
         """Returns what is neither an op's nor Python nor a document in the kernels folder."""
-        ops, found, waiting = {*self.ops.values()}, list[str](), [self._kernels]
+        ops, files, waiting = {*self.ops.values()}, list[str](), [self._kernels]
         while waiting:
             folder = waiting.pop()
-            found += [f"{folder}/{name}" for name in self.listing(folder).files]
+            files += [f"{folder}/{name}" for name in self.listing(folder).files]
             for name in self.listing(folder).folders:
                 path = f"{folder}/{name}"
                 if name.startswith("_"):
-                    found += self.below(path)
+                    files += self.below(path)
                 elif _is_plain(name) and path not in ops:
                     waiting.append(path)
-        return [path for path in found if not path.endswith(_NO_DATA)]
+        return [path for path in files if not path.endswith(_NO_DATA)]
 
     def below(self, folder: str, above: frozenset[str] = frozenset(), *, hidden: bool = False) -> Iterator[str]:
         """Yields every file but Python's caches; links are followed, but never in a circle.

@@ -29,25 +29,25 @@ _LOCKED = re.compile(r'^name = "(.+)"\nversion = "(.+)"$', re.MULTILINE)
 
 def pins_changed(root: Path, base_root: Path) -> tuple[str, ...]:
     """Returns each pin of the toolchain that differs: `requirements/cpu.txt: triton==3.7.1 -> triton==3.8.0`."""
-    found = []
+    changes = []
     roots = [(folder, path) for folder in (root, base_root) for pattern in PATTERNS for path in folder.glob(pattern)]
     for file in sorted({path.relative_to(folder).as_posix() for folder, path in roots}):
         before, after = _read(base_root / file), _read(root / file)
         for name in sorted(before.keys() | after.keys()):
             gone, come = before[name] - after[name], after[name] - before[name]
             pairs = itertools.zip_longest(sorted(gone.elements()), sorted(come.elements()), fillvalue="nothing")
-            found += [f"{file}: {old} -> {new}" for old, new in pairs]
-    return tuple(found)
+            changes += [f"{file}: {old} -> {new}" for old, new in pairs]
+    return tuple(changes)
 
 
 def _read(path: Path) -> defaultdict[str, Counter[str]]:
     """Counts the ways in which each package is pinned. Nothing for a file that is missing."""
-    found: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    pins: defaultdict[str, Counter[str]] = defaultdict(Counter)
     text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
     for pin in _list_pins(path.name, text):
         match = _PIN.fullmatch(pin)
-        found[re.sub(r"[-_.]+", "-", match["name"].lower()) if match else ""][" ".join(pin.split())] += 1
-    return found
+        pins[re.sub(r"[-_.]+", "-", match["name"].lower()) if match else ""][" ".join(pin.split())] += 1
+    return pins
 
 
 def _list_pins(file: str, text: str) -> Iterator[str]:

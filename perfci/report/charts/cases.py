@@ -288,9 +288,9 @@ def draw_changes(cases: Sequence[CaseChart], title: str, note: str = "") -> Figu
 def plot_changes(axes: Axes, cases: Sequence[CaseChart], side: str) -> None:
     """The intervals of one side, with their values as text."""
     scale, middle = (100, 0.0) if side == "change" else (1, 1.0)
-    found = [(place, case, getattr(case, side)) for place, case in enumerate(cases) if getattr(case, side)]
+    intervals = [(place, case, getattr(case, side)) for place, case in enumerate(cases) if getattr(case, side)]
     ends = [middle]
-    for place, case, interval in found:
+    for place, case, interval in intervals:
         value, low, high = scale * interval.value, scale * interval.low, scale * interval.high
         colour = GATES[case.gate]
         axes.plot([low, high], [place, place], color=colour, lw=2, zorder=3)

@@ -94,7 +94,7 @@ def render(material: Material, report: Report) -> str:
 def make_lines(material: Material) -> list[Line]:
     """Every line, the gravest first: performance case by case, so that each can be found, the others gathered."""
     timed = {(op.op, case.case): case for op in material.run.ops for case in op.performance}
-    pictures = {(op, one.case): one for op, found in material.pictures.items() for one in found.cases}
+    pictures = {(op, one.case): one for op, pictured in material.pictures.items() for one in pictured.cases}
     lines = list[Line]()
     for row, judgement in _pair_rows(material.judgements):
         place = (row.op, row.case or "") if judgement and judgement.suite is Suite.PERFORMANCE else ("", "")

@@ -103,18 +103,18 @@ def _add_library(
     if not folder.is_dir():
         raise UsageError("init_folder_missing", folder=str(folder))
     made, rows, told = dict(known), list[Paragraph](), list[Mapping[str, Any]]()
-    for op, found in draft_from_library(folder, where, tests, copy=copy):
+    for op, problem in draft_from_library(folder, where, tests, copy=copy):
         try:
-            if isinstance(found, Reason):
-                raise UsageError(found.kind, **found.facts)
+            if isinstance(problem, Reason):
+                raise UsageError(problem.kind, **problem.facts)
             place = place_op(op, where.kernels, made)
-            told.append({"op": op, "files": [str(path) for path in write_draft(place, found)], "look": found.look})
+            told.append({"op": op, "files": [str(path) for path in write_draft(place, problem)], "look": problem.look})
             made[op] = place.folder
         except PerfciError as error:
             told.append({"op": op, "files": [], "failure": error.reason})
             rows.append(Paragraph(say("{op}: {told}", op=op, told=sentence(error.reason)), 2, STYLES[Gate.WARNS]))
         else:
-            left = [sentence(reason) for reason in found.look]
+            left = [sentence(reason) for reason in problem.look]
             rows.append(Paragraph(f"{op}: {' '.join(left) or say('ready')}", 2))
     code = Exit.OK if len(made) > len(known) else Exit.PERFCI_FAILED
     if json:

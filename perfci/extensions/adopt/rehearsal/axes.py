@@ -49,8 +49,8 @@ class Call:
     def size(self, place: Place) -> int:
         """The size of a side, or the number that an argument is."""
         name, axis = place
-        found: int = self.given[name] if axis is None else self.given[name].shape[axis]
-        return found
+        size: int = self.given[name] if axis is None else self.given[name].shape[axis]
+        return size
 
 
 @dataclass(frozen=True)
@@ -145,30 +145,30 @@ def find_form(start: Form, calls: Sequence[Call]) -> tuple[Form, list[Call], boo
 
 def _find_shapes(start: Form, calls: Sequence[Call]) -> dict[str, str] | None:
     """The tensors' shapes as parts of the first one's, for calls with tensors that have other numbers of axes."""
-    found, evaluate = {}, start.rehearsal.evaluate
+    answers, evaluate = {}, start.rehearsal.evaluate
     for name in calls[0].tensors:
         pairs = [(next(iter(call.tensors.values())).shape, call.tensors[name].shape) for call in calls]
         texts = ("shape", "shape[-1:]", "shape[:-1]", "shape[-2:]", "shape[:1]")
         fits = (text for text in texts if all(evaluate(text, {"shape": one}) == own for one, own in pairs))
-        found[name] = next(fits, "")
-    return found if all(found.values()) else None
+        answers[name] = next(fits, "")
+    return answers if all(answers.values()) else None
 
 
 def _take_apart(start: Form, groups: Groups, calls: Sequence[Call]) -> Groups:
     """Gives sides of one size axes of their own, as few sides at a time as kernel and reference allow."""
-    found = list(groups)
+    every = list(groups)
     for group in groups:
         varies = len({call.size(group[0]) for call in calls}) > 1
         if varies and len(group) == 2 and group[0][0] != group[1][0]:
             continue  # a side that moves with exactly one of another tensor
         rest, apart = group, group
         while apart:
-            kept = [other for other in found if other is not rest]
+            kept = [other for other in every if other is not rest]
             ways = itertools.islice(_list_ways(rest), MOST_TRIALS)
             fits = (way for way in ways if _fill(start, [*kept, *way], calls).agrees())
             apart, rest = next(fits, ([], rest))
-            found = [*kept, *([apart] if apart else []), rest]
-    return found
+            every = [*kept, *([apart] if apart else []), rest]
+    return every
 
 
 def _list_ways(group: Sequence[Place]) -> Iterator[tuple[list[Place], list[Place]]]:

@@ -162,7 +162,7 @@ def _find_timed(
         return {repr((launch.source, launch.constants)) for launch in done.launches} if done else set()
 
     seen = set[str]().union(*map(list_variants, known))
-    found = list[dict[str, tuple[str, ...]]]()
+    groups = list[dict[str, tuple[str, ...]]]()
     for case in _list_cases(form, (), timed):
         params = {axis: ast.literal_eval(case[axis]) for axis in form.axes}
         wanted = list_variants(params) - seen
@@ -172,9 +172,9 @@ def _find_timed(
         done = form.try_case(params) if wanted else None
         sizes = [form.rehearsal.evaluate(text, params) for text in form.shapes.values()]
         if done and done.programs <= FEW_PROGRAMS and max(map(math.prod, sizes)) <= MOST_ELEMENTS:
-            found.append({axis: (str(value),) for axis, value in params.items()})
+            groups.append({axis: (str(value),) for axis, value in params.items()})
             seen |= wanted
-    return found
+    return groups
 
 
 def _is_flat(form: Form, blocks: Mapping[str, int | None]) -> bool:

@@ -81,9 +81,9 @@ class Makers:
         self._rehearsal = rehearsal
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(torch, name, None)
-        known = isinstance(found, torch.dtype) or (callable(found) and name in dir(torch._C._VariableFunctions))
-        return found if known and name != "from_file" else self._rehearsal.stand_in(f"torch.{name}")
+        attribute = getattr(torch, name, None)
+        known = isinstance(attribute, torch.dtype) or (callable(attribute) and name in dir(torch._C._VariableFunctions))
+        return attribute if known and name != "from_file" else self._rehearsal.stand_in(f"torch.{name}")
 
 
 @dataclass

@@ -77,9 +77,9 @@ def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
         suite = TestReader({files.function, path_of.split(".")[-1 - path_of.startswith("torch.ops.")]}, takes, going)
         tests = suite.read([Path(test) for test in files.tests])
         sources = [tests] if tests else samples
-        found = _fit_operator(operator, sources, side.function, other.function, going) if operator else None
-        if found:
-            form, shown, arguments, calls = found
+        fitted = _fit_operator(operator, sources, side.function, other.function, going) if operator else None
+        if fitted:
+            form, shown, arguments, calls = fitted
             handed, (form, calls, right) = arguments, find_form(form, calls)
         else:
             given = {*tests[0].given} if tests else set[str]()
@@ -98,14 +98,16 @@ def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
         for sizes in [] if any(call.part == "performance" for call in calls) else _list_sizes(form, launched):
             if not right or form.try_case(dict(zip(form.axes, sizes, strict=True))):
                 calls += [_call(form, "performance", sizes, dtype) for dtype in dtypes[-2:]]
-        suites, look = make_suites(op, form, calls, launched, pointwise=bool(operator and found and operator.pointwise))
-    if operator and found:
+        suites, look = make_suites(
+            op, form, calls, launched, pointwise=bool(operator and fitted and operator.pointwise)
+        )
+    if operator and fitted:
         bounded = [f"domain={operator.domain},"] if set(operator.domain) != {None} else []
         written = [f"mutates={operator.mutates},"] if operator.mutates else []
         suites = replace(suites, accuracy=(*suites.accuracy, *bounded, *written))
     guessed = ", ".join(f"{name}: {value}" for name, value in {**form.inputs, **form.shapes}.items())
     facts = {"op": op, "inputs": guessed, "call": f"{path_of}({', '.join(arguments)})"}
-    unsure = "look_untried" if not right else None if found or tests else "look_guessed"
+    unsure = "look_untried" if not right else None if fitted or tests else "look_guessed"
     look = [*([Reason(unsure, facts)] if unsure else []), *look]
     names = ", ".join(Path(test).name for test in files.tests)
     seen = (Reason("carried_calls", {"files": names, "count": carried}),) if carried else ()

@@ -57,8 +57,8 @@ class Operator:
     @property
     def domain(self) -> tuple[float | None, float | None]:
         """The least and the largest number that it is defined on."""
-        found: tuple[float | None, float | None] = getattr(self.info, "domain", None) or (None, None)
-        return found
+        domain: tuple[float | None, float | None] = getattr(self.info, "domain", None) or (None, None)
+        return domain
 
     def list_calls(self, dtype: str = "float32") -> list[dict[str, Any]]:
         """Arguments by name of OpInfo's samples in a dtype, tensors as `Argument`. Made up calls if there are none.
@@ -66,7 +66,7 @@ class Operator:
         Those with tensors of one shape come first, then those with the most usual numbers of axes.
         """
         names = [argument.name for argument in self.arguments]
-        found: dict[str, tuple[list[tuple[int, ...]], dict[str, Any]]] = {}
+        samples: dict[str, tuple[list[tuple[int, ...]], dict[str, Any]]] = {}
         for values, options in self._list_samples(getattr(torch, dtype)):
             given = dict(zip(names, values, strict=False)) | options
             if len(values) > len(names) or not given.keys() <= {*names}:
@@ -78,10 +78,10 @@ class Operator:
             if shapes and all(shape and min(shape) for shape in shapes):
                 described = {name: self._describe(each) for name, each in given.items()}
                 plain = {name: value for name, value in described.items() if not isinstance(value, Argument)}
-                found.setdefault(repr((shapes, plain)), (shapes, described))
-        ranks = [[len(shape) for shape in shapes] for shapes, _ in found.values()]
+                samples.setdefault(repr((shapes, plain)), (shapes, described))
+        ranks = [[len(shape) for shape in shapes] for shapes, _ in samples.values()]
         order = sorted(
-            found.values(), key=lambda each: (len({*each[0]}) > 1, -ranks.count([len(shape) for shape in each[0]]))
+            samples.values(), key=lambda each: (len({*each[0]}) > 1, -ranks.count([len(shape) for shape in each[0]]))
         )
         return [given for _, given in order]
 

@@ -51,8 +51,8 @@ def brief(
     if rounds:
         return _show_rounds(where, ops, output)
     with Progress() as progress:
-        found = briefs.brief(where, options.take_one(ops), device, progress, case)
-    _print(found, write_markdown(found), output)
+        text = briefs.brief(where, options.take_one(ops), device, progress, case)
+    _print(text, write_markdown(text), output)
     return Exit.OK
 
 
@@ -82,22 +82,22 @@ def try_op(
         raise UsageError("round_gain", text=expect)
     expected = float(gain[1]) / 100 if gain else None
     with Progress() as progress:
-        found = try_on_cluster(
+        round_ = try_on_cluster(
             where, request, why, progress, get_command(), choose_cluster(on, where),
             expected=expected, start=against, advice=advice,
         )  # fmt: skip
-    fitting = tuple(one for one in found.cases if matches(one.case, case))  # shown: all were judged
+    fitting = tuple(one for one in round_.cases if matches(one.case, case))  # shown: all were judged
     lines = [
-        *write_round(found),
-        *(["", write_table(tabulate_cases(replace(found, cases=fitting)))] if fitting else []),
+        *write_round(round_),
+        *(["", write_table(tabulate_cases(replace(round_, cases=fitting)))] if fitting else []),
     ]
-    if found.cases and not fitting:
-        lines += ["", sentence(Reason("no_case_fits", {"ops": found.op, "pattern": case}))]
-    if found.verdict is not RoundVerdict.KEPT and found.commit:
-        back = shlex.join(["git", "restore", "--source", str(found.against)[:10], "--", *found.files])
+    if round_.cases and not fitting:
+        lines += ["", sentence(Reason("no_case_fits", {"ops": round_.op, "pattern": case}))]
+    if round_.verdict is not RoundVerdict.KEPT and round_.commit:
+        back = shlex.join(["git", "restore", "--source", str(round_.against)[:10], "--", *round_.files])
         lines += ["", say("Back to the best so far:"), f"    {plain(back)}"]
-    _print(replace(found, cases=fitting), lines, output)
-    return _CODES.get(found.verdict, Exit.GATE_FAILED)
+    _print(replace(round_, cases=fitting), lines, output)
+    return _CODES.get(round_.verdict, Exit.GATE_FAILED)
 
 
 def profile(
@@ -111,9 +111,9 @@ def profile(
     """Say what holds each case of an op up, by hardware counters if they can be read, and what promises most."""
     where = language.load(project)
     with Progress() as progress:
-        found = profile_op(where, Request((options.take_one(ops),), case, device, seed=seed), progress)
-    path = say("Profile: {path}", path=relative(find_path(where, found.op)))
-    _print(found, [*write_profile(found), "", path], output)
+        profile = profile_op(where, Request((options.take_one(ops),), case, device, seed=seed), progress)
+    path = say("Profile: {path}", path=relative(find_path(where, profile.op)))
+    _print(profile, [*write_profile(profile), "", path], output)
     return Exit.OK
 
 
@@ -135,10 +135,10 @@ def mcp(
 COMMANDS = {"brief": brief, "try": try_op, "profile": profile, "mcp": mcp}
 
 
-def _print(found: Any, lines: Iterable[str], output: str) -> None:
+def _print(answer: Any, lines: Iterable[str], output: str) -> None:
     """Print an answer as JSON, or as Markdown."""
     if output == "json":
-        print_json(found)
+        print_json(answer)
     else:
         print_lines(*lines)
 

@@ -53,9 +53,9 @@ def bisect(
         lambda begun: print_parts(show_ends(begun), live), lambda *tried: print_parts(show_step(*tried), live)
     )
     with Progress(moving) as progress:
-        found = bisect_op(where, asked, get_command(), progress, audience)
-    print_found(to_json(found), show_bisection(found), json=json, console=out)
-    return get_exit_code(found)
+        bisection = bisect_op(where, asked, get_command(), progress, audience)
+    print_found(to_json(bisection), show_bisection(bisection), json=json, console=out)
+    return get_exit_code(bisection)
 
 
 COMMANDS = {"bisect": bisect}

@@ -47,7 +47,7 @@ def read_histories(
             raise UsageError("history_no_device", device=device, known=", ".join(devices) or "-")
         devices = [device]
     there = {each: there[each] for each in devices}
-    known = sorted({op for found in there.values() for op in found})
+    known = sorted({op for names in there.values() for op in names})
     wanted = pick_ops(known, ops if devices else (), "history_no_op")
     chosen = [(each, op) for each in devices for op in there[each] if op in wanted]
     return [store.read_history(*each, case) if store else read_history(folder, *each) for each in chosen]
@@ -178,16 +178,16 @@ def show_boards(histories: Sequence[History], device: str | None, where: Setting
     """Compare boards, and print how they differ; 3 if one stands out that is not quarantined."""
     by_device = {one.device: [history for history in histories if history.device == one.device] for one in histories}
     runs = {key: {one.op: one.runs for one in ops} for key, ops in by_device.items()}
-    found = {key: compare_boards(ops) for key, ops in runs.items()}
+    compared = {key: compare_boards(ops) for key, ops in runs.items()}
     problems = [problem for one in histories for problem in one.problems]
     if device is None:  # quarantined boards that no history knows
-        seen = {board_key(one.board) for each in found.values() for one in each}
+        seen = {board_key(one.board) for each in compared.values() for one in each}
         unknown = [board for board in where.quarantine if board_key(board) not in seen]
         problems += [Reason("board_unknown", {"board": board}) for board in unknown]
     quarantine, cleared = ({board_key(each) for each in listed} for listed in (where.quarantine, where.cleared))
     names = "board runs inconclusive overturned spread nulls slow clock ecc_errors outside since"
     answer = []
-    for key, each in found.items():
+    for key, each in compared.items():
         boards = [
             pick(
                 one,
@@ -199,20 +199,20 @@ def show_boards(histories: Sequence[History], device: str | None, where: Setting
             for one in each
         ]
         answer.append({"device": key, "difference": find_difference(each), "boards": boards})
-    shown = separate([_show_device(key, each, quarantine, cleared, runs[key]) for key, each in found.items()])
+    shown = separate([_show_device(key, each, quarantine, cleared, runs[key]) for key, each in compared.items()])
     warnings = (Paragraph(problem, 2, STYLES[Gate.WARNS]) for problem in problems)
     print_found(answer, (*shown, *warnings), json=json)
-    outside = [one for each in found.values() for one in each if one.outside]
+    outside = [one for each in compared.values() for one in each if one.outside]
     return Exit.WARNINGS if problems or any(board_key(one.board) not in quarantine for one in outside) else Exit.OK
 
 
 def _reopen(board: Board, device: str, runs: Mapping[str, Sequence[HistoryRun]]) -> tuple[Reason, ...]:
     """What a sick board alone has decided since it is sick, with the command that asks again."""
-    found = list_reopened(board, runs) if board.sick else {}
-    if not found:
+    reopened = list_reopened(board, runs) if board.sick else {}
+    if not reopened:
         return ()
     facts: dict[str, Fact] = {"board": board.board, "device": device, "since": (board.began or "")[:10]}
-    facts |= {"count": sum(map(len, found.values())), "command": commands.write("check", *found)}
+    facts |= {"count": sum(map(len, reopened.values())), "command": commands.write("check", *reopened)}
     return (Reason("board_reopened", facts),)
 
 

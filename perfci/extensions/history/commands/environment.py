@@ -30,9 +30,9 @@ def rebaseline(
     return Exit.GATE_FAILED if any(one.withheld for one in moved) else Exit.OK
 
 
-def show_moves(found: Sequence[Rebaselined], *, wrote: bool) -> Iterator[RenderableType]:
+def show_moves(rebaselined: Sequence[Rebaselined], *, wrote: bool) -> Iterator[RenderableType]:
     """What changed around the kernels, and what that moved, op by op."""
-    moved = [one for one in found if one.cases]
+    moved = [one for one in rebaselined if one.cases]
     common = {one.differs for one in moved}
     if len(common) == 1:
         yield from _show_differences(common.pop())
@@ -45,12 +45,12 @@ def show_moves(found: Sequence[Rebaselined], *, wrote: bool) -> Iterator[Rendera
         below.append([*(_show_differences(one.differs) if common else ()), *_show_rest(one)])
     if lines:
         yield Grid(make_table("op | cases: | kernel: | reference:", lines), styles=styles, below=below)
-    for one in found:
+    for one in rebaselined:
         yield from () if one in moved else _show_rest(one)
-    for text in dict.fromkeys(sentence(reason) for one in found for reason in one.said):
-        ops = ", ".join(one.op for one in found if text in map(sentence, one.said))
+    for text in dict.fromkeys(sentence(reason) for one in rebaselined for reason in one.said):
+        ops = ", ".join(one.op for one in rebaselined if text in map(sentence, one.said))
         yield say("{op}: {told}", op=ops, told=text)
-    taken = sum(len(one.taken) for one in found)
+    taken = sum(len(one.taken) for one in rebaselined)
     if wrote and taken:
         yield say("{cases} stored anew, with a step that says why.", cases=count_cases(taken))
     elif wrote:

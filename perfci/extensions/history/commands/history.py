@@ -128,9 +128,9 @@ def _to_json(one: OpHistory, last: int | None) -> Mapping[str, Any]:
     cases, stored = (
         [
             {"case": case, "points": [_write_point(point) for point in points[-(last or 0) :]]}
-            for case, points in found.items()
+            for case, points in series.items()
         ]
-        for found in (one.cases, one.stored)
+        for series in (one.cases, one.stored)
     )
     return pick(one.history, "op device problems", runs=len(one.history.runs), cases=cases, stored=stored)
 
@@ -138,12 +138,12 @@ def _to_json(one: OpHistory, last: int | None) -> Mapping[str, Any]:
 def _write_point(point: HistoryPoint) -> Mapping[str, Any]:
     """A run of a case. The histogram of a stored tensor's errors stays in the file."""
     where = point.run.environment
-    found = pick(point.run, "run created", commit=where.commit, board=where.device.uuid)
-    found |= pick(point, "since_last since_first moved")
+    facts = pick(point.run, "run created", commit=where.commit, board=where.device.uuid)
+    facts |= pick(point, "since_last since_first moved")
     if isinstance(point.figures, HistoryStored):
-        return found | pick(point.figures, "errors clip_ratio divergence amax scale extreme")
+        return facts | pick(point.figures, "errors clip_ratio divergence amax scale extreme")
     figures = pick(point.figures, "kernel_us reference_us blocks compile_s peak_bytes")
-    return found | figures | {"speedup": point.speedup, "epoch": point.why}
+    return facts | figures | {"speedup": point.speedup, "epoch": point.why}
 
 
 def _show(one: OpHistory, most: int, *, whole: bool) -> Iterator[RenderableType]:
@@ -153,18 +153,18 @@ def _show(one: OpHistory, most: int, *, whole: bool) -> Iterator[RenderableType]
     tensors = "tensor | runs: | p99 abs: | clipped: | divergence: | change: | first:", (2, 4, 5, 6, 7)
     for_cases = say("Every run of a case: --case, with its id or a glob.")
     for_tensors = say("Every run of these: --case 'stored=*'; of one tensor: --case 'stored=NAME,*'.")
-    for found, (headings, places, title), hint in (
+    for series, (headings, places, title), hint in (
         (one.cases, cases, for_cases),
         (one.stored, (*tensors, say("Stored in low precision:")), for_tensors),
     ):
-        if len(found) <= EACH or whole:
-            for case, points in found.items():
+        if len(series) <= EACH or whole:
+            for case, points in series.items():
                 yield from _show_runs(case, points, most)
             continue
         if title:
             yield ""
         lines = []
-        for case, points in found.items():
+        for case, points in series.items():
             cells = _write_cells(points[-1])
             lines.append((case.removeprefix(f"{STORED}="), str(len(points)), *(cells[at] for at in places)))
         yield Grid(make_table(headings, lines), title)

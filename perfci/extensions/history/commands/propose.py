@@ -41,12 +41,12 @@ def propose_files(
     here = git.read(where.root)
     prefix = find_prefix(where.root, os.environ, None if isinstance(here, Reason) else here.root)
     done = propose(source.resolve(), where, wanted, os.environ, prefix)
-    found = done.proposal
+    proposal = done.proposal
     if json:
         answer = pick(done, "state branch commit merge_request url problems")
-        answer["files"] = found.files if found else ()
-        answer["cases"] = [{**asdict(case), "change": case.change} for case in found.cases] if found else ()
-        answer["thresholds"] = [asdict(threshold) for threshold in found.thresholds] if found else ()
+        answer["files"] = proposal.files if proposal else ()
+        answer["cases"] = [{**asdict(case), "change": case.change} for case in proposal.cases] if proposal else ()
+        answer["thresholds"] = [asdict(threshold) for threshold in proposal.thresholds] if proposal else ()
         print_json(answer)
     else:
         print_lines(*map(plain, _describe_proposed(done)))
@@ -56,19 +56,19 @@ def propose_files(
 
 
 def _describe_proposed(done: Proposed) -> Iterator[str]:
-    found = done.proposal
+    proposal = done.proposal
     if done.state is Fate.NOTHING:
         yield say("Nothing to propose: baselines and thresholds are as the branch has them.")
-    elif found:
+    elif proposal:
         yield say(
             "Cases with other medians: {moved}; stored anew with the same: {same}; runs added to histories: {runs}; "
             "thresholds tightened: {thresholds}.",
-            moved=len(found.cases),
-            same=found.same,
-            runs=found.runs,
-            thresholds=len(found.thresholds),
+            moved=len(proposal.cases),
+            same=proposal.same,
+            runs=proposal.runs,
+            thresholds=len(proposal.thresholds),
         )
-        yield from (f"  {path}" for path in found.files)
+        yield from (f"  {path}" for path in proposal.files)
     if done.state is Fate.CONFLICTS:
         yield say("Nothing was written.")
     if done.state is Fate.DRY:

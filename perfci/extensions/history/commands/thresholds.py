@@ -42,8 +42,8 @@ def show(
     project: options.Project = options.HERE,
 ) -> int:
     """Explain every value in force: built in, a file's line, earned by accepted runs, or relaxed; measures nothing."""
-    found = explain(language.load(project), ops, case, device, key)
-    print_found(found, _show_values(found), json=output == "json")
+    values = explain(language.load(project), ops, case, device, key)
+    print_found(values, _show_values(values), json=output == "json")
     return Exit.OK
 
 
@@ -60,9 +60,9 @@ def tighten(
     where = language.load(project)
     if write:
         refuse_in_pipeline(os.environ)
-    found = tighten_by_history(where, ops, device, write=write, pattern=case)
-    print_found(found, _show_earned(found, wrote=write), json=output == "json")
-    return Exit.PERFCI_FAILED if any(one.failure for one in found) else Exit.OK
+    tightened = tighten_by_history(where, ops, device, write=write, pattern=case)
+    print_found(tightened, _show_earned(tightened, wrote=write), json=output == "json")
+    return Exit.PERFCI_FAILED if any(one.failure for one in tightened) else Exit.OK
 
 
 @thresholds.command("relax", cls=options.Command)

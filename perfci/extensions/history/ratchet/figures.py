@@ -59,10 +59,10 @@ class Key:
         # What is stored is far less exact than what is computed, and has limits of its own.
         if isinstance(case, HistoryStored) != (self.name in STORED_KEYS):
             return None
-        found: Any = case
+        value: Any = case
         for part in (self.field or self.name).split("."):
-            found = getattr(found, part, None)
-        return None if found is None else float(found)
+            value = getattr(value, part, None)
+        return None if value is None else float(value)
 
     def worse(self, value: float) -> float:
         """A figure as predictions have it: log scale, more is worse."""
@@ -133,7 +133,7 @@ def read_series(history: Sequence[HistoryRun], suite: Suite, case: str, key: Key
     """
     runs = select_epoch(select_environment(history), case)
     # Warm and cold times are never compared: the newest run that has the case decides which count.
-    last = next((found for run in reversed(runs) if (found := list_cases(run, Suite.PERFORMANCE).get(case))), None)
+    last = next((earlier for run in reversed(runs) if (earlier := list_cases(run, Suite.PERFORMANCE).get(case))), None)
     cache = last.cache if isinstance(last, HistoryCase) else None
     values = []
     for run in runs:

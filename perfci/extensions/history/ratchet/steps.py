@@ -42,21 +42,21 @@ class Tighter:
 
 def propose(history: Sequence[HistoryRun], limits: Thresholds, op: str, *, family: int) -> tuple[Tighter, ...]:
     """What the accepted runs of an op, in order, have earned: for the newest's cases. family: cases a run may duel."""
-    found = []
+    steps = []
     for suite in (Suite.PERFORMANCE, Suite.ACCURACY) if history else ():
         for case in figures.list_cases(history[-1], suite):
             if suite is Suite.PERFORMANCE:
-                found.append(_tighten_tau(history, limits, op, case, family))
+                steps.append(_tighten_tau(history, limits, op, case, family))
             for key in KEYS:
                 series = figures.read_series(history, suite, case, key)
                 if (suite is Suite.PERFORMANCE or key.error) and len(series.values) >= RUNS:
-                    found.append(tighten_figure(series, key, _find_before(limits, op, case, key), op, case, suite))
-    return tuple(change for change in found if change is not None)
+                    steps.append(tighten_figure(series, key, _find_before(limits, op, case, key), op, case, suite))
+    return tuple(change for change in steps if change is not None)
 
 
 def rescale_targets(limits: Thresholds, op: str, accepted: Mapping[str, float], run: str) -> tuple[Tighter, ...]:
     """Targets of speed, as tight after an accepted loss as before. accepted: case -> duelled slow-down, log scale."""
-    found = []
+    steps = []
     for case, shift in accepted.items():
         for key in KEYS if shift > 0 else ():
             before = _find_before(limits, op, case, key) if key.more_is_better else None
@@ -64,8 +64,8 @@ def rescale_targets(limits: Thresholds, op: str, accepted: Mapping[str, float], 
                 after = before * math.exp(-shift)
                 facts: dict[str, Fact] = {"op": op, "case": case, "run": run, "key": key.name, "before": before}
                 why = Reason("ratchet_rescaled", {**facts, "after": after, "change": math.expm1(shift)})
-                found.append(Tighter(op, case, key.name, before, after, after, why, (run,), key.chance))
-    return tuple(found)
+                steps.append(Tighter(op, case, key.name, before, after, after, why, (run,), key.chance))
+    return tuple(steps)
 
 
 def _tighten_tau(history: Sequence[HistoryRun], limits: Thresholds, op: str, case: str, family: int) -> Tighter | None:
