@@ -64,8 +64,8 @@ async def hold(root: Path) -> str:
         [case] = found["cases"]
         show({
             "bound": case["bound"],
-            "evidence": [each["sentence"] for each in case["evidence"]],
-            "advice": [{"id": each["id"], "reason": each["reason"]["sentence"]} for each in case["advice"]],
+            "evidence": [reason["sentence"] for reason in case["evidence"]],
+            "advice": [{"id": advice["id"], "reason": advice["reason"]["sentence"]} for advice in case["advice"]],
         })  # fmt: skip
         edit(312.0)
         show(
@@ -73,13 +73,13 @@ async def hold(root: Path) -> str:
         )
         found = await ask("history", op="scale")
         names = ("number", "why", "advice", "verdict")
-        show({"rounds": [{name: each[name] for name in names} for each in found["rounds"]]})
+        show({"rounds": [{name: round_[name] for name in names} for round_ in found["rounds"]]})
     return "\n".join(lines)
 
 
 def _pick(answer: dict[str, Any]) -> dict[str, Any]:
     picked = {name: answer[name] for name in ("number", "verdict", "best", "kinds", "files", "gain")}
-    return picked | {"reasons": [each["sentence"] for each in answer["reasons"]]}
+    return picked | {"reasons": [reason["sentence"] for reason in answer["reasons"]]}
 
 
 def write() -> str:

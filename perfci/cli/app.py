@@ -39,8 +39,10 @@ GROUPS = {
 def read_groups() -> dict[str, dict[str, CommandLine]]:
     """Returns by heading all commands, the gate's and those of extensions, with their modules and lines."""
     groups = {
-        heading: {name: CommandLine(f"{__package__}.{module}", heading, line) for name, (module, line) in each.items()}
-        for heading, each in GROUPS.items()
+        heading: {
+            name: CommandLine(f"{__package__}.{module}", heading, line) for name, (module, line) in commands.items()
+        }
+        for heading, commands in GROUPS.items()
     }
     for extension in read_extensions().values():
         for name, command in extension.commands.items():

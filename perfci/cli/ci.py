@@ -108,13 +108,13 @@ def merge(
     sharded, digest = store.read_plan(plan)
     paths = [run for given in runs for run in store.list_runs(given)]
     target = (where.reports / store.RUN_FILE).resolve()
-    if target in {each.resolve() for each in paths}:
+    if target in {path.resolve() for path in paths}:
         raise UsageError("merge_over_shard", path=str(target))
     request = make_request(ops, case, device, suite, against, duel, threshold, peers=peers)
     refuse_foreign_plan(where, sharded, request)
-    for each in paths:
-        signature.check(each)
-    parts = [(store.read_run(each), each.parent) for each in paths]
+    for path in paths:
+        signature.check(path)
+    parts = [(store.read_run(path), path.parent) for path in paths]
     with store.claim_reports(where.reports):
         run, judgements = merge_shards(where, sharded, digest, parts, get_command())
     return conclude(run, judgements, where, strict=strict, json=output == "json", html=html)
@@ -189,7 +189,7 @@ def _describe_plan(plan: ShardPlan) -> Iterator[str]:
     if plan.plan.put_aside:
         yield sentence(Reason("boards_put_aside", {"boards": ", ".join(plan.plan.put_aside)}))
     for number in range(1, plan.shards + 1):
-        mine = [each for each in run if each.shard == number]
+        mine = [case for case in run if case.shard == number]
         names = [planned.op for planned in mine[:SHOWN]] + (
             [f"... (+{len(mine) - SHOWN})"] if len(mine) > SHOWN else []
         )

@@ -236,9 +236,11 @@ class Command(_Parses, typer.core.TyperCommand):
     def __init__(self, *arguments: Any, params: list[Any] | None = None, **more: Any) -> None:
         """Add the options that are the same everywhere."""
         parameters = params or []
-        named = any(each.name == "ops" and each.param_type_name == "argument" for each in parameters)
+        named = any(parameter.name == "ops" and parameter.param_type_name == "argument" for parameter in parameters)
         named_ops = _make_parameters(_name_ops) if named else []
-        at = next((at for at, each in enumerate(parameters) if each.param_type_name == "option"), len(parameters))
+        at = next(
+            (at for at, parameter in enumerate(parameters) if parameter.param_type_name == "option"), len(parameters)
+        )
         parameters = [*parameters[:at], *named_ops, *parameters[at:], *_make_parameters(_speak)]
         super().__init__(*arguments, params=parameters, **more)
 

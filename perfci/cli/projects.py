@@ -115,11 +115,11 @@ def list_(
         with Progress() as progress:
             found = flow.cover(where, tuple(ops), progress)
         print_found(found, show_coverage(found), json=output == "json")
-        said = [*(each.failure for each in found if each.failure), *note_uncovered(found)]
-        unrun = ((each.op, ", ".join(each.unrun)) for each in found if each.unrun)
+        said = [*(coverage.failure for coverage in found if coverage.failure), *note_uncovered(found)]
+        unrun = ((coverage.op, ", ".join(coverage.unrun)) for coverage in found if coverage.unrun)
         said += [Reason("lines_unrun", {"op": name, "lines": lines}) for name, lines in unrun]
         gate, fine = Gate.FAILS if said else Gate.OK, Reason("coverage_whole", {"count": len(found)})
-        keep_answer(where, "coverage", gate, (each.op for each in found), said or [fine], {"ops": found})
+        keep_answer(where, "coverage", gate, (coverage.op for coverage in found), said or [fine], {"ops": found})
         return exit_code(gate, strict=False)
     with Progress() as progress:
         planned = flow.describe(where, Request(tuple(ops), case, device), progress).ops
@@ -127,7 +127,7 @@ def list_(
     named = ((kind.title(), ", ".join(kind.list_parts(where))) for kind in parts if kind.list_parts)
     more = [f"{title}: {names}" for title, names in named if names]
     print_found(planned, [*show_ops(planned), *(["", *more] if more else [])], json=output == "json")
-    return Exit.PERFCI_FAILED if any(each.failure for each in planned) else Exit.OK
+    return Exit.PERFCI_FAILED if any(op.failure for op in planned) else Exit.OK
 
 
 def show_ops(ops: Sequence[PlannedOp]) -> Iterator[Paragraph]:

@@ -35,9 +35,9 @@ def guard_output(variables: Mapping[str, str]) -> Iterator[None]:
         try:
             yield
         finally:
-            for each in (out, err):
+            for stream in (out, err):
                 with contextlib.suppress(OSError, ValueError):  # anyone who read it has gone
-                    each.flush()
+                    stream.flush()
 
 
 class _Lines:

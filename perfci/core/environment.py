@@ -110,10 +110,12 @@ def list_moving(variables: Mapping[str, str]) -> dict[str, str]:
 
 def differences(before: Sequence[Environment], after: Environment) -> tuple[Difference, ...]:
     """Returns the fields whose present value no earlier environment has, those that may move a number first."""
-    old, new = [dict(flatten(each)) for each in before], dict(flatten(after))
-    fields = dict.fromkeys(name for each in (*old, new) for name in each)
-    differing = [each for name in fields if (each := _compare(name, [one.get(name) for one in old], new.get(name)))]
-    return tuple(sorted(differing, key=lambda each: not each.moves))
+    old, new = [dict(flatten(one)) for one in before], dict(flatten(after))
+    fields = dict.fromkeys(name for flat in (*old, new) for name in flat)
+    differing = [
+        difference for name in fields if (difference := _compare(name, [one.get(name) for one in old], new.get(name)))
+    ]
+    return tuple(sorted(differing, key=lambda difference: not difference.moves))
 
 
 def unmixable(first: Environment, other: Environment) -> tuple[Difference, ...]:

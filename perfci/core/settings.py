@@ -83,7 +83,7 @@ def _refuse_links(settings: Settings) -> None:
             continue
         inner = folder.relative_to(settings.root)
         way = (settings.root / part for part in (*reversed(inner.parents), inner))
-        below = (Path(place, each) for place, folders, _ in os.walk(folder) for each in folders)
+        below = (Path(place, name) for place, folders, _ in os.walk(folder) for name in folders)
         paths = (path for path in (*way, *below) if path != settings.root)
         if link := next((path for path in paths if os.path.islink(path)), None):  # noqa: PTH114 one too long is none
             raise UsageError("folder_linked", path=str(link), name=name)

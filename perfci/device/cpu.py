@@ -155,7 +155,9 @@ def watch_races_inside() -> Iterator[list[Race]]:
 
     def launch(executor: Any, *args: Any, **kwargs: Any) -> Any:
         given = leaves([args, kwargs])
-        log = _Log([each for each in (getattr(one, "base", one) for one in given) if isinstance(each, torch.Tensor)])
+        log = _Log(
+            [tensor for tensor in (getattr(one, "base", one) for one in given) if isinstance(tensor, torch.Tensor)]
+        )
 
         def start_program(*index: int) -> None:
             log.program += 1
@@ -206,7 +208,7 @@ def _load_and_store(loads: tuple[Array, Array, Array], stores: tuple[Array, Arra
 def _outside(tensors: Sequence[torch.Tensor], *accesses: tuple[Array, Array, Array]) -> Race | None:
     """Accesses of no tensor's elements, nor of what its storage has between guards."""
     wide = [tensor for tensor in tensors if tensor.dtype in {torch.int64, torch.uint64} and tensor.numel()]
-    if any(bool((each.view(torch.int64) > 1 << 32).any()) for each in wide):  # it may hold addresses
+    if any(bool((tensor.view(torch.int64) > 1 << 32).any()) for tensor in wide):  # it may hold addresses
         return None
     spans = []
     for tensor in tensors:

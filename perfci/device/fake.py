@@ -330,8 +330,8 @@ class FakeDevice(seam.Accelerator):
         return tuple(capture.spent)
 
     def spend(self, us: Sequence[float]) -> None:
-        for each in us:
-            work(each)
+        for launch_us in us:
+            work(launch_us)
 
     def count_work(self, calls: seam.CountedCalls) -> seam.Counters:
         """Every array moves once, through a DRAM of one terabyte a second. Half of all warps are active."""
@@ -351,7 +351,7 @@ class FakeDevice(seam.Accelerator):
     def list_namespaces(self) -> frozenset[str]:
         """Namespaces of what an op defines by `torch.library.custom_op`, if it brings torch along."""
         defined = getattr(sys.modules.get("torch._library.custom_ops"), "OPDEFS", {})
-        theirs = (name for name, each in defined.items() if not each._init_fn.__module__.startswith("torch"))
+        theirs = (name for name, function in defined.items() if not function._init_fn.__module__.startswith("torch"))
         return frozenset(name.partition("::")[0] for name in theirs)
 
 
@@ -379,7 +379,7 @@ class NumpyArrays(seam.Arrays):
         return seam.ArrayFacts(tuple(array.shape), str(array.dtype), self.device, bool(array.flags.c_contiguous))
 
     def strides(self, array: Array) -> tuple[int, ...]:
-        return tuple(each // array.itemsize for each in array.strides)
+        return tuple(stride_bytes // array.itemsize for stride_bytes in array.strides)
 
     def dtype_facts(self, array: Array) -> seam.DtypeFacts | None:
         if not np.issubdtype(array.dtype, np.floating):

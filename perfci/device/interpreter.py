@@ -108,7 +108,7 @@ def _fill_tensor(tensor: Any, handle: Any, kind: Any) -> None:
 
 def _broadcast_unlike(semantics: Any, left: Any, right: Any) -> tuple[Any, Any]:
     """Leave tensors of one shape as they are. Triton's takes long to find that out."""
-    one, other = (getattr(each.type, "shape", None) for each in (left, right))
+    one, other = (getattr(operand.type, "shape", None) for operand in (left, right))
     if getattr(one, "values", one) == getattr(other, "values", other):
         return left, right
     return _broadcast(semantics, left, right)
@@ -116,8 +116,8 @@ def _broadcast_unlike(semantics: Any, left: Any, right: Any) -> tuple[Any, Any]:
 
 def _patch_lang_once(function: Any) -> Any:
     """Have a kernel see the interpreter's language. A function that it calls finds it so."""
-    seen = [each for each in function.__globals__.values() if each is tl or each is tl.core]
-    if seen and not any(tl.core.is_builtin(each.load) for each in seen):
+    seen = [module for module in function.__globals__.values() if module is tl or module is tl.core]
+    if seen and not any(tl.core.is_builtin(module.load) for module in seen):
         return interpreter._LangPatchScope()
     return _patch_lang(function)
 

@@ -41,12 +41,14 @@ class NvmlBoard:
 
     def mig(self, name: str | None = None, processors: int | None = None) -> str | None:
         """The slice, as its maker calls it (1g.18gb), or by the runtime's processors. None for a whole board."""
-        named = next((each for each in (name, self.name()) if each and _MIG in each), None)
+        named = next((title for title in (name, self.name()) if title and _MIG in title), None)
         if named:
             return named.partition(_MIG)[2].strip() or None
         if self._ask("nvmlDeviceIsMigDeviceHandle"):
             attributes = self._ask("nvmlDeviceGetAttributes")
-            slices, megabytes = (getattr(attributes, each, None) for each in ("gpuInstanceSliceCount", "memorySizeMB"))
+            slices, megabytes = (
+                getattr(attributes, attribute, None) for attribute in ("gpuInstanceSliceCount", "memorySizeMB")
+            )
             if slices and megabytes:
                 return f"{slices}g.{math.ceil(megabytes / 1024)}gb"
         elif not next(iter(self._ask("nvmlDeviceGetMigMode") or ()), 0):  # now, and after the next reset

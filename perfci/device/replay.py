@@ -145,7 +145,7 @@ class Tape:
         if kind == "constexpr":  # part of the binary
             return {"constant": stable(value)}
         if isinstance(kind, list | tuple):
-            return {"tuple": [self._encode(each, of) for each, of in zip(value, kind, strict=True)]}
+            return {"tuple": [self._encode(item, of) for item, of in zip(value, kind, strict=True)]}
         try:
             return spell(value, self._spell)
         except UnspelledError as error:
@@ -261,7 +261,7 @@ class Program:
             case "tuple":
                 read_all = self._make_reader(inner)
                 return lambda table: tuple(read_all(table))
-        named = {name: self._make_reader(each) for name, each in inner.items()}
+        named = {name: self._make_reader(spelled) for name, spelled in inner.items()}
         make = TensorDescriptor if kind == "descriptor" else dict
         return lambda table: make(**{name: read(table) for name, read in named.items()})
 
@@ -271,7 +271,9 @@ class Program:
             case "constant":
                 return Constant(inner)
             case "descriptor":
-                return TensorDescriptor(**{name: unspell(each, self._unspell) for name, each in inner.items()})
+                return TensorDescriptor(
+                    **{name: unspell(inner_value, self._unspell) for name, inner_value in inner.items()}
+                )
         return self._arrays.unspell(spelled)
 
 
@@ -312,11 +314,11 @@ def _tensors(value: Any) -> Iterator[int]:
     if isinstance(value, Mapping):
         if isinstance(number := value.get("tensor"), int):
             yield number
-        for each in value.values():
-            yield from _tensors(each)
+        for member in value.values():
+            yield from _tensors(member)
     elif isinstance(value, list | tuple):
-        for each in value:
-            yield from _tensors(each)
+        for member in value:
+            yield from _tensors(member)
 
 
 def _bind(pattern: Any, value: Any, table: dict[int, Any]) -> None:
@@ -325,13 +327,13 @@ def _bind(pattern: Any, value: Any, table: dict[int, Any]) -> None:
         if "tensor" in pattern:
             table[pattern["tensor"]] = value
         elif "mapping" in pattern:
-            for key, each in pattern["mapping"].items():
-                _bind(each, value[key], table)
+            for key, inner_pattern in pattern["mapping"].items():
+                _bind(inner_pattern, value[key], table)
         elif "tuple" in pattern:
             _bind(pattern["tuple"], value, table)
     elif isinstance(pattern, list | tuple):
-        for each, part in zip(pattern, value, strict=True):
-            _bind(each, part, table)
+        for inner_pattern, part in zip(pattern, value, strict=True):
+            _bind(inner_pattern, part, table)
 
 
 class Constant:

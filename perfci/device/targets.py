@@ -124,7 +124,7 @@ TARGETS = {target.name: target for target in _ALL}
 
 def target_named(name: str) -> Target:
     """The target that users call so. Raises UsageError for one that perfci has no facts of."""
-    known = TARGETS | {target.name: target for each in extensions.provided("target") for target in each}
+    known = TARGETS | {target.name: target for targets in extensions.provided("target") for target in targets}
     if name not in known:
         raise UsageError("unknown_target", target=name, known=", ".join(known))
     return known[name]

@@ -422,7 +422,7 @@ def measure_deviation(pieces: Iterable[tuple[torch.Tensor, torch.Tensor]], shape
     ranks = [math.ceil(q * (count - 1)) for q in QUANTILES]
     places = np.searchsorted(np.cumsum(counts), ranks, side="right")
     p50, p90, p99 = (places << _CUT).astype(np.int32).view(np.float32).tolist()
-    worst = tuple(int(each) for each in np.unravel_index(sums.place, tuple(shape))) if shape else ()
+    worst = tuple(int(index) for index in np.unravel_index(sums.place, tuple(shape))) if shape else ()
     rmse, exact = math.sqrt(squares / count), math.sqrt(sizes / count)
     stats = ErrorStats(
         count=count,

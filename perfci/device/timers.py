@@ -116,7 +116,10 @@ def activity_session(flush: CacheFlush, rest: Callable[[float], int]) -> Iterato
     device, events = torch.autograd.DeviceType.CUDA, profiler.kineto_results.events()
     work = [event for event in events if event.device_type() == device and not event.is_user_annotation()]
     session.finish(
-        [Record(each.start_ns(), each.duration_ns(), each.name(), each.device_resource_id()) for each in work]
+        [
+            Record(activity.start_ns(), activity.duration_ns(), activity.name(), activity.device_resource_id())
+            for activity in work
+        ]
     )
 
 

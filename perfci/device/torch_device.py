@@ -63,7 +63,7 @@ class TorchDevice(Accelerator):
 
     def uuids(self) -> tuple[str, ...]:
         boards = (self._module.get_device_properties(index) for index in range(self.visible()))
-        return tuple(str(getattr(each, "uuid", "")) for each in boards)
+        return tuple(str(getattr(board, "uuid", "")) for board in boards)
 
     def session(self) -> AbstractContextManager[Session]:
         return self._activities() if self.timer == "activity" else self._events()

@@ -24,13 +24,17 @@ Row = tuple[Judgement, Need | None]
 
 def judge(run: Run, baselines: Mapping[str, Baseline], thresholds: Thresholds) -> Judgements:
     """The verdicts of a run: per op its accuracy, failing accuracy cases, then performance cases. baselines: by op."""
-    compared = {(each.op, each.case): each for each in compare.compare(run, baselines, thresholds)}
+    compared = {
+        (comparison.op, comparison.case): comparison for comparison in compare.compare(run, baselines, thresholds)
+    }
     # The whole run is compared once more for the first, second, ... expected entry of each case, with what these allow.
     evidence = [_Evidence.of(run, compared, thresholds)]
     ops = {op.op for op in run.plan.ops if thresholds.expected(op.op)}
     for number in range(max((len(thresholds.expected(*key)) for key in compared), default=0)):
         wider = replace(thresholds, excusing=number)
-        again = {(each.op, each.case): each for each in compare.compare(run, baselines, wider, ops)}
+        again = {
+            (comparison.op, comparison.case): comparison for comparison in compare.compare(run, baselines, wider, ops)
+        }
         evidence.append(_Evidence.of(run, {**compared, **again}, wider))
 
     outcomes = {op.op: op for op in run.ops}

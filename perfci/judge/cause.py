@@ -76,16 +76,18 @@ def find_causes(concerned: Sequence[PerformanceCase], calm: Iterable[Performance
     """
     known = {case.case: dict.fromkeys(_list_all(case)) for case in concerned if case.base and not case.base.same}
     known = {case: changes for case, changes in known.items() if changes}
-    shared = [each for each in next(iter(known.values()), ()) if all(each in changes for changes in known.values())]
+    shared = [
+        change for change in next(iter(known.values()), ()) if all(change in changes for changes in known.values())
+    ]
     groups: dict[object, list[str]] = {}
     for case, changes in known.items():
         roots = frozenset(change.name for change in changes if change.name not in COMPILED)
-        alone = not any(each.name not in COMPILED for each in shared)
+        alone = not any(change.name not in COMPILED for change in shared)
         groups.setdefault(roots if alone else None, []).append(case)
     quiet = [set(_list_all(case)) for case in calm if case.base and case.base.same is not None]
     causes: dict[str, Reason] = {}
     for key, names in groups.items():
-        own = {each: {each} for each in shared} if key is None else _join([known[name] for name in names])
+        own = {change: {change} for change in shared} if key is None else _join([known[name] for name in names])
         if reason := _name_cause(own, quiet):
             causes |= dict.fromkeys(names, reason)
     return causes
@@ -103,7 +105,7 @@ def _join(cases: Sequence[Iterable[KernelChange]]) -> dict[KernelChange, set[Ker
         return " / ".join((first, *others[: NAMED - 1], *(["..."] if len(others) >= NAMED else [])))
 
     return {
-        KernelChange(name, write(each.was for each in own), write(each.now for each in own)): set(own)
+        KernelChange(name, write(each.was for each in own), write(change.now for change in own)): set(own)
         for name, own in kernel_changes.items()
         if name in shared
     }
@@ -170,9 +172,11 @@ def list_changes(cases: Iterable[PerformanceCase]) -> tuple[KernelChange, ...]:
             elif kind == "argument_changed" and not base.compiled and "#" not in before + after:
                 name = str(facts["name"])
                 changes.append(KernelChange("shared_bytes" if name == "shared memory" else name, before, after))
-        for kernel in dict.fromkeys(each.name for each in case.compiled):
+        for kernel in dict.fromkeys(kernel_launch.name for kernel_launch in case.compiled):
             # A call may launch one kernel several times, with other constants.
-            sides = ([each.parameters for each in own if each.name == kernel] for own in (base.compiled, case.compiled))
+            sides = (
+                [launch.parameters for launch in own if launch.name == kernel] for own in (base.compiled, case.compiled)
+            )
             for was, now in zip(*sides, strict=False):
                 changes += [
                     KernelChange(name, was[name], now[name]) for name in was if now.get(name, was[name]) != was[name]

@@ -94,7 +94,7 @@ def list_weaker(op: PlannedOp, outcome: OpRun | None) -> tuple[Reason, ...]:
     other = (
         [differ for differ in outcome.change.differs if differ.kind in _OTHER_ANSWERS] if kind.name != "logic" else []
     )
-    answers = [because("weaker_answers", each, op=op.op, what="answers") for each in other]
+    answers = [because("weaker_answers", reason, op=op.op, what="answers") for reason in other]
     return (*(Reason(weakness.kind, {**weakness.facts, "op": op.op}) for weakness in outcome.change.weaker), *answers)
 
 
@@ -111,7 +111,7 @@ def judge_change(run: Run, op: PlannedOp, outcome: OpRun | None) -> Judgement | 
         lacks = Reason("change_lacks_files", {**facts, "files": ", ".join(kind.missing)})
         return _row(op, Verdict.WEAKENED, (lacks, kind.proof, *open_, *told))
     if open_:
-        what = [*dict.fromkeys(str(each.facts["what"]) for each in open_)]
+        what = [*dict.fromkeys(str(reason.facts["what"]) for reason in open_)]
         example = f"- {{weaker: {what[0]}, why: ..., until: 2027-01-31}}"
         weakened = Reason("weakened", {"op": op.op, "what": ", ".join(what), "entry": example})
         return _row(op, Verdict.WEAKENED, (weakened, *open_, *told))

@@ -167,7 +167,7 @@ def _duel_host(seen: Comparison, blocks: Sequence[HostBlock], limits: CaseThresh
 
     def sum_up(arm: str, host_blocks: Sequence[HostBlock]) -> HostArm | None:
         arms = [block.arms[arm] for block in host_blocks if arm in block.arms]
-        us = (statistics.median(getattr(each, name) for each in arms) for name in ("host_us", "loop_us") if arms)
+        us = (statistics.median(getattr(arm, name) for arm in arms) for name in ("host_us", "loop_us") if arms)
         return HostArm(*us) if arms else None
 
     both = [block for block in blocks if block.shift is not None]

@@ -37,7 +37,7 @@ def judge_against_base(base: BaseArm, context: Context) -> Mapping[str, Finding 
         }
     if base.same and identity_counts(context.run.plan.base):
         # Timed against the stored baseline: whatever moved, it was not the kernel.
-        findings = [_believe(each) for each in (screen_drift(context), screen_span(context)) if each]
+        findings = [_believe(screen) for screen in (screen_drift(context), screen_span(context)) if screen]
         reasons = tuple(reason for finding in findings for reason in finding.reasons)
         if any(finding.verdict in _MOVED for finding in findings):
             first = _describe_moved_reference(context) or Reason("drifted_same_work")

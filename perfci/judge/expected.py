@@ -82,7 +82,7 @@ def excuse(found: Answers, allowed: Sequence[tuple[Expected, Answers]], day: dat
     slow = [question for question, finding in found.items() if _loses_time(finding)]
     if not slow or not allowed:
         return Excused(found)
-    ranked = sorted(allowed, key=lambda each: (stage(each[0], day), -each[0].up_to))
+    ranked = sorted(allowed, key=lambda pair: (stage(pair[0], day), -pair[0].up_to))
     standing = [candidate for candidate in ranked if stage(candidate[0], day) is not Standing.ENDED]
     if not standing:
         entry = ranked[0][0]
@@ -94,7 +94,7 @@ def excuse(found: Answers, allowed: Sequence[tuple[Expected, Answers]], day: dat
         for entry, wide in standing
     ]
     covering = (attempt for attempt in tried if not any(map(_fails, attempt[1].values())))
-    entry, answers = next(covering, None) or max(tried, key=lambda each: each[0].up_to)
+    entry, answers = next(covering, None) or max(tried, key=lambda pair: pair[0].up_to)
     excuses = any(finding.verdict is Verdict.EXPECTED for finding in answers.values())
     return Excused({**found, **answers}, entry, excuses and stage(entry, day) is Standing.OVERDUE)
 

@@ -41,7 +41,7 @@ def _apply_holm(tested: Mapping[Key, Any], family: int) -> Iterator[tuple[Key, A
     """Yields looks, or screens, with their adjusted p values."""
     size = max(family, len(tested))
     slower, faster = (
-        exact.holm([getattr(each, name) for each in tested.values()], size) for name in ("p_slower", "p_faster")
+        exact.holm([getattr(look, name) for look in tested.values()], size) for name in ("p_slower", "p_faster")
     )
     for (key, seen), p_slower, p_faster in zip(tested.items(), slower, faster, strict=True):
         yield key, replace(seen, adjusted_slower=p_slower, adjusted_faster=p_faster)

@@ -66,7 +66,7 @@ def note_run(
     yield from _once(op.base.apart for op in plan.ops if op.base and not op.base.same)
     for op in run.ops:
         reported = [case.self_reported for case in op.performance if case.self_reported]
-        for why in (each for each in _once(reported) if each.kind != "case_is_new"):
+        for why in (reason for reason in _once(reported) if reason.kind != "case_is_new"):
             yield because("self_reported", why, op=op.op, cases=reported.count(why))
     # No verdict is about peers. Each failure is named once. That a peer does not support a case is no failure.
     if missing := note_missing_peers(plan):
@@ -92,14 +92,14 @@ def note_run(
     for difference in (differ for comparison in comparisons for differ in comparison.differs):
         differs[difference] = differs.get(difference, 0) + 1
     if moving := [differ for differ in differs if differ.moves]:
-        cases = max(differs[each] for each in moving)
+        cases = max(differs[name] for name in moving)
         yield Reason("environment_changed", {"fields": list_differences(moving), "cases": cases})
     if named := [differ for differ in differs if not differ.moves]:
         yield Reason("environment_named", {"fields": list_differences(named)})
     if plan.deadline_note:
         yield plan.deadline_note
     late = [op.late for op in run.ops if op.late]
-    cases_late = [each.late for op in run.ops for each in op.performance if each.late]
+    cases_late = [case.late for op in run.ops for case in op.performance if case.late]
     if late or cases_late:
         unreached = sum(not is_reached(op) for op in run.ops)
         counts = {"unreached": unreached, "cut": len(late) - unreached, "cases": len(cases_late)}

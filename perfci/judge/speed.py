@@ -34,7 +34,7 @@ def judge_case(
     wide = [(entry, _answer_questions(case, within)) for entry, within in allowed]
     day = expected.day_of(context.run)
     excused = expected.excuse(answers, wide, day)
-    slower = sorted(excused.found.values(), key=lambda each: (GRAVITY.index(each.verdict), not each.exact))
+    slower = sorted(excused.found.values(), key=lambda answer: (GRAVITY.index(answer.verdict), not answer.exact))
     states = [(block, block.state) for block in case.blocks]
     hindered = 2 * sum(
         bool(_throttled(block) or state.foreign_processes or state.ecc_errors) for block, state in states
@@ -44,7 +44,7 @@ def judge_case(
     proven = any(reason.kind in PROOFS for reason in case.suspicion)
     claimed = verdict is Verdict.IMPROVED and case.self_reported is not None
     if proven or claimed:
-        entries = (each for each in context.thresholds.expected(comparison.op) if each.weaker == WORK)
+        entries = (entry for entry in context.thresholds.expected(comparison.op) if entry.weaker == WORK)
         entry = next((entry for entry in entries if expected.stage(entry, day) is expected.Standing.HOLDS), None)
         facts = {"op": comparison.op, "entry": f"- {{weaker: {WORK}, why: ..., until: 2027-01-31}}"}
         if entry or proven:

@@ -110,8 +110,8 @@ def find_other_answers(before: Accuracy, after: Accuracy, arrays: Arrays) -> Rea
         try:
             given = arrays.copies(inputs), arrays.upcast(inputs)
             plain, exact = (
-                [call_fresh(suite.reference, each, arrays, suite.mutates) for suite in (before, after)]
-                for each in given
+                [call_fresh(suite.reference, value, arrays, suite.mutates) for suite in (before, after)]
+                for value in given
             )
         except Exception as error:
             return Reason("answers_raise", {"case": check.case, "error": f"{type(error).__name__}: {error}"})

@@ -130,7 +130,7 @@ def check_contract(op: OpFolder) -> tuple[Reason, ...]:
 def find_moved(op: OpFolder, root: Path) -> Reason | None:
     """Returns which file of a kernel or reference has changed since the op got its copy of it. None if none has."""
     for path, tree in _parse_sides(op):
-        names = (each for each in tree.body if isinstance(each, ast.Assign) and ast.unparse(each.targets[0]) == COPIED)
+        names = (node for node in tree.body if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == COPIED)
         for node in names:
             try:
                 copied = dict(ast.literal_eval(node.value))

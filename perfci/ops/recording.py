@@ -77,7 +77,7 @@ def unspell(value: Any, special: Callable[[Mapping[str, Any]], Any]) -> Any:
         case "float":
             return float(inner)
         case "tuple":
-            return tuple(unspell(each, special) for each in inner)
+            return tuple(unspell(part, special) for part in inner)
         case "mapping":
-            return {key: unspell(each, special) for key, each in inner.items()}
+            return {key: unspell(part, special) for key, part in inner.items()}
     return special(value)

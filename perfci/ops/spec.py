@@ -71,7 +71,7 @@ def name_parameters(signature: Iterable[str]) -> tuple[str, ...]:
     >>> name_parameters(["x: Tensor", "*", "factor: float=2", "-> Tensor"])
     ('x', 'factor=2')
     """
-    return tuple(re.sub(": [^=]*", "", each) for each in signature if each[:2] not in {"*", "/", "->"})
+    return tuple(re.sub(": [^=]*", "", parameter) for parameter in signature if parameter[:2] not in {"*", "/", "->"})
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,7 @@ def describe_losses(pairs: Iterable[Pair], than: str) -> Iterator[str]:
         growth = find_growth(now, before)
         if now and before and growth > grown.get(case, (0.0,))[0]:
             grown[case] = growth, now, before
-    worst = sorted(grown.items(), key=lambda each: -each[1][0])
+    worst = sorted(grown.items(), key=lambda entry: -entry[1][0])
     for case, (_, now, before) in worst[:FAILURES]:
         yield say(
             "{case} passes, less exact than {than}: L2 error {now:n}, was {before:n}; {share:%} of what is allowed.",
@@ -109,7 +109,7 @@ def find_nearest(checks: Iterable[AccuracyCase]) -> tuple[float, str]:
 
 def _write_row(name: str, group: Sequence[AccuracyCase]) -> tuple[str, ...]:
     failed, unchecked = (
-        sum(bool(each) for each in reasons)
+        sum(bool(reason) for reason in reasons)
         for reasons in zip(*((check.failure, check.unchecked) for check in group), strict=True)
     )
     # Ordinary errors are invisible beside those of the largest numbers that a dtype holds.

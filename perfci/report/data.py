@@ -58,7 +58,7 @@ def keep_answer(
     here = git.read(where.root)
     of: dict[str, Any] = {"commit": here.commit, "dirty": here.dirty} if isinstance(here, git.Revision) else {}
     of |= {"format": FORMAT, "created": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", "looked": sorted({*looked})}
-    of |= {"gate": gate, "said": [plain(each if isinstance(each, str) else sentence(each)) for each in said]}
+    of |= {"gate": gate, "said": [plain(line if isinstance(line, str) else sentence(line)) for line in said]}
     text, path = codec.encode(write_plain({**of, **answer})).decode(), where.reports / name / f"{name}.json"
     return text, write_atomically(path, text.encode() + b"\n")
 

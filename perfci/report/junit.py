@@ -84,7 +84,7 @@ def make_cases(run: Run, judgements: Judgements) -> Iterator[Testcase]:
     """The planned cases of each op, then what else was judged. A name that comes again has a number behind it."""
     judged = {(row.op, row.suite, row.case, row.target): row for row in judgements.rows}
     ran = {op.op: op for op in run.ops}
-    timed = {(done.op, each.case): each for done in run.ops for each in done.performance}
+    timed = {(done.op, timed_case.case): timed_case for done in run.ops for timed_case in done.performance}
     checks: dict[tuple[str, str], list[AccuracyCase]] = {}
     for name, check in ((done.op, check) for done in run.ops for check in done.accuracy):
         checks.setdefault((name, check.case), []).append(check)
@@ -204,7 +204,7 @@ def _write_xml(run: Run, testcases: Sequence[Testcase]) -> bytes:
 def _count(testcases: Sequence[Testcase]) -> dict[str, str]:
     outcomes = [test.outcome for test in testcases]
     counted: dict[str, Outcome] = {"failures": "failure", "errors": "error", "skipped": "skipped"}
-    return {"tests": str(len(testcases)), **{name: str(outcomes.count(each)) for name, each in counted.items()}}
+    return {"tests": str(len(testcases)), **{name: str(outcomes.count(tag)) for name, tag in counted.items()}}
 
 
 def _add_case(suite: ElementTree.Element, test: Testcase, *, commands: bool) -> None:

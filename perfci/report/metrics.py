@@ -18,7 +18,7 @@ from perfci.store.files import write_atomically
 
 FILE = "metrics.txt"
 
-COUNTED = tuple(each for each in Verdict if each.gate is not Gate.OK or each is Verdict.EXPECTED)
+COUNTED = tuple(verdict for verdict in Verdict if verdict.gate is not Gate.OK or verdict is Verdict.EXPECTED)
 """Verdicts that are counted, each in every file, so that a count changes and never comes or goes."""
 
 MOVED = frozenset({Verdict.REGRESSED, Verdict.IMPROVED, Verdict.EXPECTED, Verdict.TOO_SLOW, Verdict.DRIFTED})

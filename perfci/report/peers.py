@@ -72,7 +72,7 @@ def _describe_op(op: str, comparisons: Sequence[Comparison]) -> str:
             mean = words.write_ratio(average_ratios([one for _, one in known]).value)
             shown.append(say("{ratio} {name}", ratio=mean, name=name))
         if len(known) > 1:
-            case, worst = min(known, key=lambda each: each[1].value)
+            case, worst = min(known, key=lambda pair: pair[1].value)
             ratio = words.write_ratio(worst.value)
             shown[-1] = say("{ratios} (worst {worst} at {case})", ratios=shown[-1], worst=ratio, case=code(case))
         if lacking := len(comparisons) - len(known):

@@ -46,8 +46,8 @@ class Workflow:
         more = [f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in inputs.items() if value]
         filled = {"BRANCH": self.branch, "ACTION": action}
         filled |= {
-            "LINES": "".join(f"          {each}\n" for each in more),
-            "WORDS": "".join(f", {each}" for each in more),
+            "LINES": "".join(f"          {line}\n" for line in more),
+            "WORDS": "".join(f", {word}" for word in more),
         }
         text = re.sub("|".join(filled), lambda match: filled[match[0]], template("workflow.yml"))
         yield Edit(path, None, text, as_fact("the jobs of a pull request"))

@@ -27,7 +27,7 @@ def list_inputs() -> Mapping[str, Mapping[str, Any]]:
 
 def fill_jobs(values: Mapping[str, Any]) -> str:
     """Returns the component's jobs with these inputs, filled in as GitLab does. Raises KeyError for unknown ones."""
-    known = {name: each["default"] for name, each in list_inputs().items()}
+    known = {name: spec["default"] for name, spec in list_inputs().items()}
     if unknown := values.keys() - known.keys():
         raise KeyError(*sorted(unknown))
     every = {**known, **values}
@@ -76,7 +76,7 @@ class Pipeline:
         if not self.folder:  # other projects of the repository have their files
             named = {name for name in named if not name.startswith(".gitlab/perfci-")}
         texts = [text, *(read(self.top / name) or "" for name in named if (self.top / name).is_file())]
-        return any(_CHECKS.search(each) and self.folder in each for each in texts)
+        return any(_CHECKS.search(content) and self.folder in content for content in texts)
 
     def _write_jobs(self, slug: str, text: str | None) -> str:
         """Returns the jobs with what is known of the project, and of the pipeline that is there."""

@@ -319,8 +319,8 @@ class Worker:
                 self._base_remote.hear()  # it is ready
                 self._base_remote.stand_still()
             except HandoverError as error:
-                for each in filter(functools.partial(may_show, bench), subjects):
-                    each.facts = replace(each.facts, unhosted=because("unhosted", error.reason, case=each.case))
+                for timed in filter(functools.partial(may_show, bench), subjects):
+                    timed.facts = replace(timed.facts, unhosted=because("unhosted", error.reason, case=timed.case))
         if not task.remaining:  # which has compared them
             self._compare_references(
                 [subject.params for subject in subjects if subject.suite is None and not subject.broken]

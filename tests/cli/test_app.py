@@ -19,7 +19,7 @@ COMMANDS = {name: GROUP.get_command(None, name) for name in GROUP.list_commands(
 LEAVES = {
     (name, *inner): command
     for name, shown in COMMANDS.items()
-    for inner, command in ([((each,), one) for each, one in getattr(shown, "commands", {}).items()] or [((), shown)])
+    for inner, command in ([((word,), one) for word, one in getattr(shown, "commands", {}).items()] or [((), shown)])
 }
 
 
@@ -69,7 +69,9 @@ def test_the_help_of_check_is_one_screen_with_examples_first_and_options_in_grou
 
 
 def test_examples_of_the_help_are_commands_that_are_understood():
-    examples = [(path, each) for path, command in LEAVES.items() for each in getattr(command.callback, "examples", ())]
+    examples = [
+        (path, example) for path, command in LEAVES.items() for example in getattr(command.callback, "examples", ())
+    ]
     assert len(examples) == 3
 
     for path, example in examples:
@@ -90,8 +92,8 @@ def test_examples_of_the_help_are_commands_that_are_understood():
 )
 def test_what_people_try_first_works(arguments, same, capsys):
     answers = []
-    for each in (arguments, same):
-        assert run(each.split()) == 0
+    for words_given in (arguments, same):
+        assert run(words_given.split()) == 0
         answers.append(capsys.readouterr().out)
 
     assert answers[0] == answers[1] != ""

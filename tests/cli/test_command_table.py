@@ -72,7 +72,7 @@ def walk():
     for name in group.list_commands(None):
         command = group.get_command(None, name)
         inner = getattr(command, "commands", None)
-        yield from ([(f"{name} {each}", one) for each, one in inner.items()] if inner else [(name, command)])
+        yield from ([(f"{name} {word}", one) for word, one in inner.items()] if inner else [(name, command)])
 
 
 COMMANDS = dict(walk())

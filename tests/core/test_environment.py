@@ -133,7 +133,7 @@ def test_of_several_environments_one_that_agrees_is_enough():
 def test_what_may_move_a_number_comes_first():
     every = differences([ENVIRONMENT], changed(host="elsewhere", variables={"TRITON_F32_DEFAULT": "ieee"}))
 
-    assert [each.field for each in every] == ["variables.TRITON_F32_DEFAULT", "host"]
+    assert [difference.field for difference in every] == ["variables.TRITON_F32_DEFAULT", "host"]
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_what_may_move_a_number_comes_first():
     ],
 )
 def test_runs_of_several_boards_make_one_baseline_those_of_several_environments_do_not(other, fields):
-    assert [each.field for each in unmixable(ENVIRONMENT, other)] == fields
+    assert [difference.field for difference in unmixable(ENVIRONMENT, other)] == fields
 
 
 def test_a_run_that_a_wrong_clock_dates_in_the_future_is_not_the_newest():

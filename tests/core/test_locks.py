@@ -55,8 +55,8 @@ def test_a_claimed_folder_says_who_has_it(tmp_path):
 def test_a_lock_that_lies_elsewhere_than_the_variables_say_is_told(tmp_path, monkeypatch, name):
     def find(place):
         monkeypatch.setattr(tempfile, "tempdir", None)
-        for each in ("TMPDIR", "TEMP", "TMP"):
-            monkeypatch.delenv(each, raising=False)
+        for variable in ("TMPDIR", "TEMP", "TMP"):
+            monkeypatch.delenv(variable, raising=False)
         if place:
             monkeypatch.setenv(name, str(place))
         displaced = locks.find_displaced(None)

@@ -42,7 +42,7 @@ def said() -> dict[str, str]:
     templates: dict[str, str] = {}
     for path, tree in trees().items():
         froms = [n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.module in SAYERS]
-        sayers = {alias.name for each in froms for alias in each.names if alias.name in SAYERS[each.module]}
+        sayers = {alias.name for node in froms for alias in node.names if alias.name in SAYERS[node.module]}
         for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
             if isinstance(call.func, ast.Name) and call.func.id in sayers:
                 text = call.args[0]
@@ -263,4 +263,4 @@ def test_braces_in_a_fact_are_left_alone():
 def test_a_number_of_cases_is_a_whole_number_with_its_noun():
     sentences = [sentence(Reason("self_reported", {"op": "scale", "cases": count})) for count in (1, 2)]
 
-    assert [each.partition(": ")[0] for each in sentences] == ["scale, 1 case", "scale, 2 cases"]
+    assert [text.partition(": ")[0] for text in sentences] == ["scale, 1 case", "scale, 2 cases"]

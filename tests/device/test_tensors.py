@@ -158,7 +158,7 @@ def test_layouts_have_the_strides_that_their_names_promise():
 @pytest.mark.parametrize("layout", ["strided", "pitched"])
 def test_no_two_inputs_of_one_shape_are_laid_out_alike(layout):
     made = arrays.place({name: torch.ones(3, 8) for name in "xyz"}, layout)
-    assert len({each.stride() for each in made.values()}) == 3
+    assert len({tensor.stride() for tensor in made.values()}) == 3
 
 
 def test_gaps_between_rows_hold_nan_and_rows_stay_aligned():

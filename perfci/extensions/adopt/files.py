@@ -108,7 +108,7 @@ def find_files(
 def _find_tests(path: Path) -> list[str]:
     """The tests beside a file: test_relu.py, and v1_test_relu_accuracy.py of v1_triton.py."""
     form = re.compile(rf"(test_)?{re.escape(path.stem.removesuffix('_triton'))}(_\w*)?")
-    others = [each for each in sorted(path.parent.glob("*.py")) if each != path and form.fullmatch(each.stem)]
+    others = [other for other in sorted(path.parent.glob("*.py")) if other != path and form.fullmatch(other.stem)]
     return [str(other) for other in others if re.search("test|accuracy|performance", other.stem)]
 
 
@@ -126,8 +126,8 @@ def _choose_function(path: Path, name: str) -> str:
         and not any("jit" in ast.unparse(mark) for mark in node.decorator_list)
     ]
     names = (path.stem, f"{path.stem}_Tensor", path.stem.removesuffix("_triton"), name)
-    alone = [each for each in known if not each.startswith(("_", "get_"))]
-    function = next((each for each in names if each in known), alone[0] if len(alone) == 1 else None)
+    alone = [name for name in known if not name.startswith(("_", "get_"))]
+    function = next((name for name in names if name in known), alone[0] if len(alone) == 1 else None)
     if function is None:
         raise UsageError("from_unknown", file=path.name, function=name, known=", ".join(known) or "-")
     return function
@@ -155,12 +155,12 @@ def _draft(wanted: dict[str, SketchFiles], settings: Settings) -> Iterator[tuple
     """Yields each op's files, or why there are none. Raises PerfciError if there is no torch."""
     while wanted:
         told, failure = _rehearse(wanted, settings)
-        for each in told:
-            files = wanted.pop(each.op)
-            if each.sketch is not None:
-                yield each.op, sketch.draft(each.op, each.sketch, _list_copies(files, settings.root))
-            elif each.failure:
-                yield each.op, each.failure
+        for answer in told:
+            files = wanted.pop(answer.op)
+            if answer.sketch is not None:
+                yield answer.op, sketch.draft(answer.op, answer.sketch, _list_copies(files, settings.root))
+            elif answer.failure:
+                yield answer.op, answer.failure
         if failure is None:
             return
         if failure.kind == "new_needs_torch":

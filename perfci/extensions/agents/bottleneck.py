@@ -66,13 +66,13 @@ def diagnose(
         return case
     fill = case.programs / device.processors if case.programs and device.processors else None
     binary = min(
-        (binary for binary in case.binaries if binary.occupancy), key=lambda each: each.occupancy or 0, default=None
+        (binary for binary in case.binaries if binary.occupancy), key=lambda kernel: kernel.occupancy or 0, default=None
     )
     # The roofline: what is declared, at the measured ceilings.
     reached = max(case.rates.get("of_copy", 0.0), case.rates.get("of_matmul", 0.0))
     bound, first = _classify(case, case.us, reached, fill, binary)
     advices: dict[str, Advice] = {}
-    directions = sorted(_advise(case, case.us, bound, fill, binary, target), key=lambda each: -each[1])
+    directions = sorted(_advise(case, case.us, bound, fill, binary, target), key=lambda direction: -direction[1])
     for kind, speedup, model in [*directions, *((kind, math.inf, "roofline") for kind in _GENERAL[bound])]:
         # No model may promise more than the roofline, or less time than a start takes. What the host takes is apart.
         roofline, start = (1 / reached if reached else math.inf, "roofline"), (case.us / START_US, "launch")
@@ -115,7 +115,7 @@ def _uses_tensor(case: CaseProfile) -> bool | None:
 
 def _find_stall(case: CaseProfile) -> tuple[str, float]:
     """What a warp waits for most, and its share of the time between two of its instructions."""
-    return max(((name, case.counters.get(name, 0.0)) for name in _STALLS), key=lambda each: each[1])
+    return max(((name, case.counters.get(name, 0.0)) for name in _STALLS), key=lambda stall: stall[1])
 
 
 def _find_evidence(case: CaseProfile, us: float, fill: float | None, binary: KernelBinary | None) -> list[Reason]:
@@ -125,7 +125,7 @@ def _find_evidence(case: CaseProfile, us: float, fill: float | None, binary: Ker
         "kernel": binary.name, "registers": binary.registers, "shared": binary.shared_bytes, "share": binary.occupancy,
     }  # fmt: skip
     traffic, conflicts = counters.get("dram_bytes"), counters.get("bank_conflicts", 0.0)
-    used, spills = counters.get("coalesced", 1.0), max((each.spill_bytes or 0 for each in case.binaries), default=0)
+    used, spills = counters.get("coalesced", 1.0), max((binary.spill_bytes or 0 for binary in case.binaries), default=0)
     striking: tuple[tuple[object, str, dict[str, Fact]], ...] = (
         (fill is not None and fill * WORTH < 1.0, "profile_programs", {"programs": case.programs, "share": fill}),
         (warps, "profile_occupancy", {"share": warps}),
@@ -158,7 +158,7 @@ def _advise(
         yield "more_programs", 1 / fill, "waves"
     if bound not in {Bound.OCCUPANCY, Bound.LATENCY}:
         return
-    if any(each.spill_bytes for each in case.binaries):
+    if any(binary.spill_bytes for binary in case.binaries):
         yield "fewer_registers", math.inf, "roofline"
     if binary and target and binary.registers and binary.warps and binary.occupancy and binary.occupancy < ROOMY:
         taken = {"registers": binary.registers, "shared": binary.shared_bytes or 0, "warps": binary.warps}

@@ -81,7 +81,7 @@ def check_words(words: str, op: PlannedOp) -> Iterator[Reason]:
     cases = (*op.performance, *op.accuracy)
     parts = [part.partition("=") for case in cases for part in case.split(",")]
     names, values = {name for name, _, _ in parts}, {value for _, _, value in parts}
-    for span in dict.fromkeys(" ".join(each.split()) for each in _SPAN.findall(words)):
+    for span in dict.fromkeys(" ".join(span_text.split()) for span_text in _SPAN.findall(words)):
         if span.startswith(f"{op.op}(") and span.endswith(")"):
             known = span == _write_call(op)
         elif _DTYPE.fullmatch(span):

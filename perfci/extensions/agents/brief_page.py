@@ -89,9 +89,11 @@ def write_profile(profile: Profile) -> Iterator[str]:
         if counted := ", ".join(f"{name} {_write_counter(name, value)}" for name, value in case.counters.items()):
             yield f"  - {write(counted)}"
         yield from (f"  - {write(plain(sentence(reason)))}" for reason in case.evidence)
-        for each in case.advice:
-            past = say(" So far kept {kept} of {tried}.", kept=each.kept, tried=each.tried) if each.tried else ""
-            yield "  - " + say("{op}: {told}", op=write(code(each.id)), told=write(plain(sentence(each.reason) + past)))
+        for advice in case.advice:
+            past = say(" So far kept {kept} of {tried}.", kept=advice.kept, tried=advice.tried) if advice.tried else ""
+            yield "  - " + say(
+                "{op}: {told}", op=write(code(advice.id)), told=write(plain(sentence(advice.reason) + past))
+            )
 
 
 def _write_counter(name: str, value: float) -> str:

@@ -83,7 +83,7 @@ def count_by_ncu(calls: CountedCalls) -> Counters:
             # An older or newer ncu lacks some metrics, and then counts nothing: "find metric regex:^dram__bytes\.(sum".
             names = re.findall(r"find metric (?:regex:\^)?([\w\\.]+)", text)
             unknown = [name.replace("\\", "").rstrip(".") for name in names]
-            kept = [each for each in wanted if not any(f"{each}.".startswith(f"{name}.") for name in unknown)]
+            kept = [metric for metric in wanted if not any(f"{metric}.".startswith(f"{name}.") for name in unknown)]
             if len(kept) in {0, len(wanted)}:
                 break
             wanted = kept
@@ -118,7 +118,7 @@ def _sum_up(kernels: Iterable[Mapping[str, float]]) -> Iterator[tuple[str, float
     """Counters of a call from its kernels' metrics."""
     known = list(kernels)
     averages = average_counters((metrics, metrics.get(_TIME, 1.0)) for metrics in known)
-    averages |= {name: sum(each.get(name, 0.0) for each in known) for name in averages if name.endswith(".sum")}
+    averages |= {name: sum(counters.get(name, 0.0) for counters in known) for name in averages if name.endswith(".sum")}
     for name, metric in NAMES.items():
         unit = averages.get(_LATENCY) if name.startswith("stall_") else 100.0 if "pct" in metric else 1.0
         if metric in averages and unit:

@@ -56,11 +56,11 @@ def read_logbook(folder: Path) -> Logbook:
     logbook: list[Round] = []
     problems: list[Reason] = []
     for text, at in lines.items():
-        each = read_line(path, at, text, _LINES)
-        if isinstance(each, Reason):
-            problems.append(Reason("logbook_damaged", {"why": each.kind.partition("_")[2], **each.facts}))
+        line = read_line(path, at, text, _LINES)
+        if isinstance(line, Reason):
+            problems.append(Reason("logbook_damaged", {"why": line.kind.partition("_")[2], **line.facts}))
         else:
-            logbook.append(each)
+            logbook.append(line)
     return Logbook(_number(logbook), tuple(problems))
 
 
@@ -71,7 +71,7 @@ def _number(rounds: Sequence[Round]) -> tuple[Round, ...]:
         taken[number] = replace(round_, number=number)
     known = {one.commit: number for number, one in taken.items()}
     ordered = (taken[number] for number in sorted(taken))
-    return tuple(replace(each, best=each.best and known.get(each.against, each.best)) for each in ordered)
+    return tuple(replace(round_, best=round_.best and known.get(round_.against, round_.best)) for round_ in ordered)
 
 
 def keep_files(folder: Path, parent: str, files: Sequence[str], message: str, ref: str) -> str:
@@ -117,14 +117,14 @@ def count_patterns(rounds: Iterable[Round]) -> tuple[Pattern, ...]:
     """
     kept, tried = Counter[tuple[str, bool | None]](), Counter[tuple[str, bool | None]]()
     sizes = Counter[tuple[str, bool | None, bool, bool]]()
-    for each in (one for one in rounds if one.verdict.counts):
-        patterns: set[tuple[str, bool | None]] = {(each.advice, None)} if each.advice else set()
-        for change in each.changed:
+    for round_ in (one for one in rounds if one.verdict.counts):
+        patterns: set[tuple[str, bool | None]] = {(round_.advice, None)} if round_.advice else set()
+        for change in round_.changed:
             if change.name not in COMPILED and change.was.isdecimal() and change.now.isdecimal():
                 patterns.add((change.name, int(change.now) > int(change.was)))
         tried.update(patterns)
-        kept.update(patterns if each.verdict is RoundVerdict.KEPT else ())
-        for case in each.cases:
+        kept.update(patterns if round_.verdict is RoundVerdict.KEPT else ())
+        for case in round_.cases:
             if case.bytes_moved is not None and case.best:
                 kind = case.bytes_moved < SMALL_BYTES, case.best.low > 0
                 sizes.update((*pattern, *kind) for pattern in patterns)

@@ -51,7 +51,9 @@ def profile_op(settings: Settings, request: Request, listener: Listener, command
         around = make_environment(bench, WorkerPlace(f"profile-{op.op}", device.kind))
         # A process of the profiler's makes the calls, in which CUDA names its threads.
         around = dataclasses.replace(around, writable=(*around.writable, Path("/proc")))
-        note = run_worker(task, around, lambda each: heard.append(each) if isinstance(each, Looked) else listener(each))
+        note = run_worker(
+            task, around, lambda message: heard.append(message) if isinstance(message, Looked) else listener(message)
+        )
         looked = heard[-1]
         target = TARGETS.get(looked.target or "")
         read = (_read_case(case, looked, run.limits) for case in op.performance)

@@ -21,15 +21,15 @@ def write_gain(gain: Interval | None) -> str:
     """Writes a gain with its interval: +5.2 % (+4.8 % .. +5.6 %)."""
     if gain is None:
         return "-"
-    value, low, high = (units.percent(each, signed=True) for each in (gain.value, gain.low, gain.high))
+    value, low, high = (units.percent(share, signed=True) for share in (gain.value, gain.low, gain.high))
     return f"{value} ({low} .. {high})" if gain.low != gain.high else value
 
 
 def _list_changes(round_: Round) -> dict[str, str]:
     """Returns what a round changed of each parameter: {"stages": "4 -> 3"}."""
     values: dict[str, list[str]] = {}
-    for each in round_.changed:
-        values.setdefault(each.name, []).append(f"{each.was} -> {each.now}")
+    for parameter in round_.changed:
+        values.setdefault(parameter.name, []).append(f"{parameter.was} -> {parameter.now}")
     return {name: _write_some(many, VALUES) for name, many in values.items()}
 
 

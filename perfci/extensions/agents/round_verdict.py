@@ -33,7 +33,7 @@ def judge_round(blank: Round, run: Run, judgements: Judgements) -> Round:
     confidence = find_confidence(blank.place)
     gains = measure_gains(outcome.performance, confidence)
     timed = [row for row in rows if row.case and row.suite is Suite.PERFORMANCE]
-    moved = {each.case: each.bytes_moved for each in outcome.performance}
+    moved = {case.case: case.bytes_moved for case in outcome.performance}
     cases = tuple(
         RoundCase(
             seen.case,
@@ -159,5 +159,5 @@ def read_kind(before: Path, now: Path) -> str | None:
     for node in (*ast.walk(old), *ast.walk(new)):
         if isinstance(node, ast.Constant):
             node.value = 0
-    kernels = [[ast.dump(each) for each in tree.body if getattr(each, "decorator_list", ())] for tree in (old, new)]
+    kernels = [[ast.dump(node) for node in tree.body if getattr(node, "decorator_list", ())] for tree in (old, new)]
     return "logic" if kernels[0] != kernels[1] else "tuning" if ast.dump(old) == ast.dump(new) else None

@@ -49,7 +49,7 @@ def try_round(
         done = logbook.list_of(origin)
         if len(done) >= (settings.rounds if most is None else most):
             raise UsageError("rounds_spent", op=op.op, count=len(done), start=origin[:SHOWN])
-        best = next((each for each in reversed(done) if each.verdict is RoundVerdict.KEPT), None)
+        best = next((round_ for round_ in reversed(done) if round_.verdict is RoundVerdict.KEPT), None)
         tried = Round(
             op=op.op, number=logbook.next_number, why=why, verdict=RoundVerdict.REFUSED, expected=expected,
             time=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", start=origin, advice=advice,
@@ -59,7 +59,7 @@ def try_round(
         base = base_stage.write_base(bench, Base(str(tried.against), How.ASKED, name))
         if pair := fingerprint_both(base, settings, [op.op]).get(op.op):
             tried = replace(tried, digest=pair[0].digest, files=pair[0].changed_files(pair[1]))
-        same = next((each.number for each in done if each.digest == tried.digest), None)
+        same = next((round_.number for round_ in done if round_.digest == tried.digest), None)
         outside = [file for file in tried.files if not may_change(settings, op, settings.root / file)]
         reason = None
         if pair is None:
@@ -97,7 +97,9 @@ def may_change(settings: Settings, op: OpFolder, path: Path) -> bool:
     if path.is_relative_to(op.folder):
         kernel = path.parent == op.folder and path.name.endswith("_triton.py")  # or a sketch that it calls
         return kernel or path.is_relative_to(op.folder / "tuned")
-    return path.is_relative_to(settings.kernels) and not any(path.is_relative_to(each.folder) for each in ops(settings))
+    return path.is_relative_to(settings.kernels) and not any(
+        path.is_relative_to(other.folder) for other in ops(settings)
+    )
 
 
 def _measure(

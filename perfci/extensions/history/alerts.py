@@ -51,7 +51,7 @@ def list_alerts(judged: Iterable[tuple[Run, Judgements]], stored: Iterable[Any] 
     for row in stored:
         about = (row.device, row.op, row.case_id)
         # A newer perfci may know more verdicts.
-        state = next((each for each in Verdict if each == row.verdict), plain(row.verdict, 40))
+        state = next((verdict for verdict in Verdict if verdict == row.verdict), plain(row.verdict, 40))
         gate, commits = Gate(row.gate), (row.revision or "-")[:COMMIT]
         kind = _name_kind(row.reason or "", row.suite)
         alert = Alert(*about, state, gate, row.change, commits, join_sentences([row.said or ""]), kind)
@@ -81,4 +81,4 @@ def sort_alerts(alerts: Sequence[Alert], steps: Sequence[Alert]) -> list[Alert]:
     for one in sorted(every, key=lambda one: (one.gate != Gate.FAILS, -(one.change or 0.0), one.key)):
         alike.setdefault((one.device, one.op, one.state, one.gate, one.kind, one.commits), []).append(one)
     # One about the whole op is about all its cases.
-    return [replace(first, others=tuple(each.case for each in rest if first.case)) for first, *rest in alike.values()]
+    return [replace(first, others=tuple(alert.case for alert in rest if first.case)) for first, *rest in alike.values()]

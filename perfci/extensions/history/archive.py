@@ -98,7 +98,7 @@ def _add_run(store: HistoryStore, stored_run: StoredRun, kept: int, done: Import
                 known[run.id] = max(known.values(), default=-1) + 1
                 new = _write_run(op, run.id, run, position=known[run.id], accepted=False, digest=None, line=None)
                 store.replace(turn, "runs", device, op, (), [new])
-            old = sorted(known, key=lambda each: known[each])[: max(len(known) - kept, 0)]
+            old = sorted(known, key=lambda digest: known[digest])[: max(len(known) - kept, 0)]
             store.replace(turn, "verdicts", device, op, {run.id}, verdicts.get(op, {}).values())
             store.replace(turn, "blocks", device, op, {run.id, *old}, () if run.id in old else blocks.get(op, ()))
         done.verdicts += len(verdicts.get(op, ()))
@@ -113,15 +113,15 @@ def _write_run(op: str, name: str, run: HistoryRun | Run, **more: Any) -> dict[s
 
 def _write_figures(device: str, op: str, run: HistoryRun) -> Iterator[Mapping[str, Any]]:
     for suite, (name, _) in SUITES.items():
-        each: HistoryCase | HistoryAccuracy | HistoryStored
-        for each in {one.case: one for one in getattr(run, name)}.values():
-            timed = each if isinstance(each, HistoryCase) else None
+        case: HistoryCase | HistoryAccuracy | HistoryStored
+        for case in {one.case: one for one in getattr(run, name)}.values():
+            timed = case if isinstance(case, HistoryCase) else None
             reference = timed and timed.reference_us
             yield {
-                "device": device, "op": op, "case_id": each.case, "suite": suite, "run": run.run,
+                "device": device, "op": op, "case_id": case.case, "suite": suite, "run": run.run,
                 "kernel_us": timed and timed.kernel_us.median_us, "reference_us": reference and reference.median_us,
-                "speedup": timed and timed.speedup, "p99_abs": each.errors and each.errors.p99_abs,
-                "figures": codec.encode(each).decode(),
+                "speedup": timed and timed.speedup, "p99_abs": case.errors and case.errors.p99_abs,
+                "figures": codec.encode(case).decode(),
             }  # fmt: skip
 
 

@@ -96,7 +96,7 @@ def _search_loss(whole: Bisection, first: TriedRevision, revisions: Revisions, a
         first = revisions.try_commit(revisions.bad, revisions.good, tuple(leading), processes)
         duels = first.duels
         known = estimate_noise(duels.values())
-        case = min(leading, key=lambda each: known.chance(duels[each].shift, duels[each]))
+        case = min(leading, key=lambda name: known.chance(duels[name].shift, duels[name]))
         if known.chance(bisection.HALF * abs(duels[case].shift), duels[case], duels[case]) <= bisection.STEP:
             break
         leading = [case]

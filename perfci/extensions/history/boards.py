@@ -118,7 +118,7 @@ def compare_boards(histories: Mapping[str, Sequence[HistoryRun]]) -> tuple[Board
 
     def collect(name: str) -> dict[str, list[float]]:
         return {
-            board: [statistics.median(each) for unit in own if (each := getattr(unit, name))]
+            board: [statistics.median(value) for unit in own if (value := getattr(unit, name))]
             for board, own in units.items()
         }
 
@@ -126,7 +126,7 @@ def compare_boards(histories: Mapping[str, Sequence[HistoryRun]]) -> tuple[Board
     by_figure: dict[str, Mapping[str, Share | SpreadTest | None]] = {**shares, "spread": spreads}
     family = [(figure, board) for figure in by_figure for board in units]
     p = [1.0 if (one := by_figure[name][board]) is None or one.p is None else one.p for name, board in family]
-    sure = {key for key, each in zip(family, exact.holm(p, len(p)), strict=True) if each <= ALPHA}
+    sure = {key for key, p_adjusted in zip(family, exact.holm(p, len(p)), strict=True) if p_adjusted <= ALPHA}
 
     def stands_out(figure: str, board: str) -> bool:
         test = by_figure[figure][board]
@@ -205,13 +205,13 @@ def _list_units(histories: Mapping[str, Sequence[HistoryRun]]) -> dict[str, list
             uuid, left = run.environment.device.uuid, len(run.inconclusive)
             # Older lines have what was left open, and no suspects.
             older = (BoardCounts(uuid, len(run.cases) + left, left),) if uuid else ()
-            for each in run.boards or older:
-                key = board_key(each.board)
-                names.setdefault(key, each.board)
+            for counts in run.boards or older:
+                key = board_key(counts.board)
+                names.setdefault(key, counts.board)
                 unit = units.setdefault((key, run.run), _Unit(run.run, created))
                 unit.created = min(unit.created, created)
-                unit.counts += ((each.inconclusive, each.judged), (each.overturned, each.suspects))
-                unit.ecc_errors = max(unit.ecc_errors, each.ecc_errors)
+                unit.counts += ((counts.inconclusive, counts.judged), (counts.overturned, counts.suspects))
+                unit.ecc_errors = max(unit.ecc_errors, counts.ecc_errors)
     for name, value in (("spreads", _log_spread), ("slow", _log_reference), ("clock", _log_clock)):
         for key, run_id, offset in _list_offsets(histories, value):
             if (key, run_id) in units:
@@ -246,7 +246,10 @@ def _list_offsets(
         places: list[Environment] = []
         for run in runs:
             # Which of the environments so far it is, boards aside.
-            place = next((at for at, each in enumerate(places) if not unmixable(each, run.environment)), len(places))
+            place = next(
+                (at for at, environment in enumerate(places) if not unmixable(environment, run.environment)),
+                len(places),
+            )
             if place == len(places):
                 places.append(run.environment)
             for case in run.cases:

@@ -100,7 +100,7 @@ def find_cuts(values: ArrayLike) -> tuple[int, ...]:
 
 def find_threshold(count: int) -> float:
     """Returns what the greatest standardised window of so many runs, FEWEST at least, has to exceed."""
-    return next((THRESHOLDS[each] for each in sorted(THRESHOLDS) if each >= count), max(THRESHOLDS.values()))
+    return next((THRESHOLDS[length] for length in sorted(THRESHOLDS) if length >= count), max(THRESHOLDS.values()))
 
 
 def estimate_correlation(series: Floats) -> float:
@@ -116,7 +116,7 @@ def estimate_correlation(series: Floats) -> float:
     near, *far = typical
     if not near:
         return 0.0
-    second, third = ((each / near) ** 2 for each in far)
+    second, third = ((distance / near) ** 2 for distance in far)
     r = (second - 1 + (math.sqrt(max(4 * third - 3, 1.0)) - 1) / 2) / 2
     return min(r, 0.95) if r > 2 / math.sqrt(series.size) else 0.0
 
@@ -221,7 +221,7 @@ def find_stored_changes(history: Sequence[HistoryRun], case: str) -> tuple[Chang
     known = [(run, tensor) for run in history for tensor in run.stored if tensor.case == case]
     stored_changes = []
     for figure, least in STORED_ZEROS.items():
-        values = [each.errors.p99_abs if figure == "stored_p99" else getattr(each, figure) for _, each in known]
+        values = [case.errors.p99_abs if figure == "stored_p99" else getattr(case, figure) for _, case in known]
         series = np.log([max(value or 0.0, least) for value in values])
         for low, at, high in _list_levels(find_cuts(series), len(known)):
             size = exact.to_ratio(_measure_shift(series, low, at, high))
@@ -262,8 +262,8 @@ class _Series:
     def __init__(self, known: Known) -> None:
         self.case = known[0][1].case
         self.runs = [run for run, _ in known]
-        self.boards = [each.board or run.environment.device.uuid for run, each in known]
-        cases = [each for _, each in known]
+        self.boards = [case.board or run.environment.device.uuid for run, case in known]
+        cases = [case for _, case in known]
         # Log scale, more is slower.
         self.figures = {KERNEL: np.log([case.kernel_us.median_us for case in cases])}
         shifts = [case.shift for case in cases if case.shift is not None]
@@ -280,7 +280,7 @@ class _Series:
             first, last = self._find_range(SPEEDUP, *step)
             if not any(first - NEAR <= end and begin - NEAR <= last for begin, end in ranges):
                 steps.append((SPEEDUP, *step))
-        yield from (self._describe(*each) for each in sorted(steps, key=lambda each: each[2]))
+        yield from (self._describe(*step) for step in sorted(steps, key=lambda each: each[2]))
 
     def _list_steps(self, figure: str) -> list[tuple[int, int, int]]:
         """Begin, step, end of the levels. A step is put at an explanation beside it if it fits there about as well."""
@@ -289,7 +289,7 @@ class _Series:
         series, count, places = self.figures[figure], len(self.runs), set()
         for low, at, high in _list_levels(find_cuts(series), count):
             strength = _measure_strength(series[low:high]) ** 2
-            fits = [each for each in (at, at - 1, at + 1) if strength[at - low] - strength[each - low] <= _DROP]
+            fits = [place for place in (at, at - 1, at + 1) if strength[at - low] - strength[place - low] <= _DROP]
             told = (fit for fit in fits if low < fit < high and (self._find_why(fit) or self._find_moved(fit)))
             places.add(next(told, at))
         return _list_levels(sorted(places), count)
@@ -335,7 +335,7 @@ class _Series:
         if None not in {*before, *after} and not {*before} & {*after}:
             return True
         both = {*before, *after}
-        moved = math.fsum(abs(after.count(each) / len(after) - before.count(each) / len(before)) for each in both)
+        moved = math.fsum(abs(after.count(key) / len(after) - before.count(key) / len(before)) for key in both)
         apart = math.sqrt(2) * min(moved, 1.0)  # a median moves as a whole when half of its runs do
         usual = usual_spread(math.exp(float(np.median(self.figures[KERNEL]))))
         return abs(size) <= statistics.NormalDist().inv_cdf(1 - RATE) * apart * usual

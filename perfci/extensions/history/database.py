@@ -143,7 +143,7 @@ class HistoryStore:
             for row in self.ask(f"SELECT run, suite, figures FROM cases {_MINE} {among} ORDER BY case_id", **mine):
                 field, record = SUITES[row.suite]
                 lists.setdefault(row.run, {}).setdefault(field, []).append(codec.decode(row.figures, record))
-            full = [{field: tuple(each) for field, each in lists[run.run].items()} for run in runs]
+            full = [{field: tuple(items) for field, items in lists[run.run].items()} for run in runs]
             return History(
                 name, device, tuple(replace(run, **cast(Any, own)) for run, own in zip(runs, full, strict=True))
             )

@@ -41,11 +41,11 @@ def _read_past(op: OpRun, planned: PlannedOp, run: Run, rules: Settings) -> Past
     if damage is not None:
         return Past(damage=damage.seen_from(rules.root))
     runs = with_names_of_now(history.runs, planned.renamed)
-    past = next((place for place, each in enumerate(runs) if each.run == run.id), None)
+    past = next((place for place, earlier in enumerate(runs) if earlier.run == run.id), None)
     if not runs[:past]:
         return None
     wanted, known = {case.case for case in op.performance}, changepoints.index_cases(runs[:past])
-    changes = {case: changepoints.find_changes(each) for case, each in known.items() if case in wanted}
+    changes = {case: changepoints.find_changes(points) for case, points in known.items() if case in wanted}
     steps = read_steps(rules.baselines, device, op.op)
     return Past(runs[:past], changes, steps, accepted=past is not None)
 
@@ -100,7 +100,7 @@ def chart_history(op: OpRun, run: Run, past: Past, most: int) -> tuple[list[Runs
             plain(name, 160),
             tuple(map(write_day, past.runs)),
             trail.kernel,
-            tuple((each.kernel_us.p25_us, each.kernel_us.p75_us) if each else None for each in trail.seen),
+            tuple((case.kernel_us.p25_us, case.kernel_us.p75_us) if case else None for case in trail.seen),
             now=trail.now_us,
             marks=tuple(
                 (mark.at, mark.name, LOSS if mark.why else ENVIRONMENT if mark.fields else STEP)

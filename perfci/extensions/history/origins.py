@@ -126,7 +126,7 @@ def explain(
         ended = (relaxed_note(entry, today) for entry in entries if entry.about(device) and not entry.holds(today))
         return Explained(op, device, tuple(values), explained.apart.get(op), tuple(ended))
 
-    explained = [explain_op(op, each) for op in names for each in devices]
+    explained = [explain_op(op, name) for op in names for name in devices]
     if pattern is not None and not any(value.case for one in explained for value in one.values):
         raise UsageError("relax_case", pattern=pattern, op=", ".join(names))
     return explained
@@ -162,15 +162,15 @@ def _find_origin(origins: Sequence[tuple[str, Origin]], case: str | None, key: s
 def list_cases(settings: Settings, op: str, device: str | None = None) -> list[str]:
     """Case ids of an op that baselines, histories and earned values know, of one device or of all."""
     names: dict[str, None] = {}
-    for each in [device] if device else list_devices(settings):
-        path = store.baseline_path(settings.baselines, each, op)
+    for name in [device] if device else list_devices(settings):
+        path = store.baseline_path(settings.baselines, name, op)
         if path.exists():
             names |= dict.fromkeys(case.case for case in store.read_baseline(path).cases)
-        history = read_history(settings.baselines, each, op).runs
+        history = read_history(settings.baselines, name, op).runs
         for run in history[-1:]:
             cases = (one.case for part in (run.cases, run.accuracy, run.stored) for one in part)
             names |= dict.fromkeys(case for case in cases if case not in run.inconclusive)
-        file = read_earned(settings.thresholds, each).get(op)
+        file = read_earned(settings.thresholds, name).get(op)
         names |= dict.fromkeys(value.case for value in (file.values if file else ()))
     return list(names)
 
@@ -214,9 +214,11 @@ def _list_values(
         if (key == ALPHA and case is not None) or (key in STORED_KEYS and not stored):
             continue
         parts = [_split(limits, key, length) for limits in (common, written, earned, now)]
-        entries = [each for each in in_force.limits.loosened.get(op, ()) if each.key == key and each.about(None, case)]
+        entries = [
+            entry for entry in in_force.limits.loosened.get(op, ()) if entry.key == key and entry.about(None, case)
+        ]
         for part, value in parts[3].items():
-            usual, by_people, by_runs = (each.get(part) for each in parts[:3])
+            usual, by_people, by_runs = (layer.get(part) for layer in parts[:3])
             text = f"{value:g}" if key == "floor_us" and value is not None else show(key, value)
             layer, origin, entry = Layer.BUILT_IN if line.file is None else Layer.FILE, line, None
             if value != by_runs and entries:

@@ -71,12 +71,12 @@ class Trail:
     @property
     def runs(self) -> int:
         """Accepted runs that have it."""
-        return sum(each is not None for each in self.seen)
+        return sum(case is not None for case in self.seen)
 
     @property
     def kernel(self) -> tuple[float | None, ...]:
         """Medians in microseconds, one a run."""
-        return tuple(each.kernel_us.median_us if each else None for each in self.seen)
+        return tuple(case.kernel_us.median_us if case else None for case in self.seen)
 
     @property
     def unexplained(self) -> bool:
@@ -91,11 +91,11 @@ class Trail:
 
 def list_trails(op: OpRun, run: Run, past: Past) -> tuple[Trail, ...]:
     """Every case of the run that the history knows, in the run's order."""
-    known = [{case.case: case for case in each.cases} for each in past.runs]
+    known = [{case.case: case for case in run.cases} for run in past.runs]
     trails = []
     for case in op.performance:
-        seen = tuple(each.get(case.case) for each in known)
-        place = next((place for place, each in reversed(list(enumerate(seen))) if each), None)
+        seen = tuple(cases.get(case.case) for cases in known)
+        place = next((place for place, case in reversed(list(enumerate(seen))) if case), None)
         if place is None or (last := seen[place]) is None:
             continue
         now, last_us = find_median(case), last.kernel_us.median_us
@@ -123,7 +123,7 @@ def find_marks(past: Past, shown: Sequence[Trail]) -> tuple[Mark, ...]:
     marks = list[Mark]()
     for at in range(1, len(past.runs)):
         run = past.runs[at]
-        fields = [each for each in moved.get(run.run, ()) if each.bearing is not Bearing.BOARD]
+        fields = [difference for difference in moved.get(run.run, ()) if difference.bearing is not Bearing.BOARD]
         about = tuple(case for case in run.epoch.cases if case in names) if run.epoch else ()
         took = tuple(changes.get(run.run, ()))
         if fields or about or took:

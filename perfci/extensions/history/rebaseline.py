@@ -98,7 +98,7 @@ def survey(old: Baseline, new: Baseline, limits: Limits) -> Rebaselined:
                 for run in _find_sources(new, {case.case})
                 for difference in differences(then, run.environment)
             ]
-            if any(each.moves for each in found):
+            if any(differ.moves for differ in found):
                 differs |= dict.fromkeys(found)
                 moves.append(_measure_move(before, case, found, limits, new.timer))
             else:
@@ -257,7 +257,7 @@ def _weigh(
 
 def _list_changed_files(kernels: Path, op: str, *commits: str | None) -> list[str]:
     """Returns the files of an op's folder that differ between two commits. Empty also if git does not know them."""
-    known = [commit for each in commits if each and (commit := parse_commit(kernels, each))]
+    known = [commit for name in commits if name and (commit := parse_commit(kernels, name))]
     if len(known) < len(commits):
         return []
     changed_files = git(kernels, "diff", "--name-only", *known, "--", f":(glob)**/{op}/**")
@@ -273,8 +273,8 @@ def _write(
     """
     if any(one.failure for one in ready):
         return [replace(one, taken=()) for one in ready]
-    clean = [each for each in evidence if not each[0].environment.dirty]
-    clean.sort(key=lambda each: each[0].created)
+    clean = [pair for pair in evidence if not pair[0].environment.dirty]
+    clean.sort(key=lambda pair: pair[0].created)
     rebaselined, files = list[Rebaselined](), dict[Path, bytes]()
     with history.held(store.baseline_path(settings.baselines, key, "any").parent):
         for one in ready:
@@ -282,7 +282,7 @@ def _write(
                 rebaselined.append(one)
                 continue
             path, content = store.encode_baseline(one.baseline, settings.baselines)
-            lines = [make_line(one.op, *each, one.taken, stored=one.baseline) for each in clean]
+            lines = [make_line(one.op, *pair, one.taken, stored=one.baseline) for pair in clean]
             said: tuple[Reason, ...] = ()
             try:
                 files |= history.extend_history(settings.baselines, key, one.op, filter(None, lines))

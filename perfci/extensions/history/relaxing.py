@@ -40,7 +40,7 @@ def relax(
     """
     today = day or datetime.now(UTC).date()
     written = load(settings.thresholds, list_known_ops(settings), settings.root)
-    known = [each for each in NUMBERS if each != ALPHA]
+    known = [key for key in NUMBERS if key != ALPHA]
     if key not in known:
         raise UsageError("relax_key", key=key, keys=list_nearest_first(key, known))
     fitting = pick_ops(settings, [op], written)
@@ -69,10 +69,10 @@ def relax(
     path = settings.thresholds / f"{op}.yaml"
     entry = Relaxed(op, key, why, until, case, device, value)
     content = path.read_bytes() if path.exists() or path.is_symlink() else None
-    replaced = op in written.ops and any(each.which == entry.which for each in written.ops[op].relaxed)
+    replaced = op in written.ops and any(old.which == entry.which for old in written.ops[op].relaxed)
     replace_file(settings, path, content, write_relaxed(path, content, entry))
     now = load(settings.thresholds, None, settings.root).ops[op].relaxed
-    return next(each for each in now if each.which == entry.which), replaced
+    return next(value for value in now if value.which == entry.which), replaced
 
 
 def replace_file(settings: Settings, path: Path, before: bytes | None, after: bytes) -> None:
@@ -88,7 +88,7 @@ def replace_file(settings: Settings, path: Path, before: bytes | None, after: by
 
 def refuse_link(settings: Settings, path: Path) -> None:
     """Raises StoredFileError for a thresholds file that is a link, or lies in a folder that is one."""
-    link = next((each for each in (path, path.parent) if each.is_symlink() and each != settings.thresholds), None)
+    link = next((place for place in (path, path.parent) if place.is_symlink() and place != settings.thresholds), None)
     if link:
         raise StoredFileError("thresholds_linked", file=place(link, settings.root))
 
@@ -101,7 +101,7 @@ def write_relaxed(path: Path, content: bytes | None, entry: Relaxed) -> bytes:
     if lines and not lines[-1].endswith("\n"):
         lines[-1] += end
     known = parse_yaml(path, text) if text.strip() else None
-    place = next((each for each in known.items() if each.key == "relaxed"), None) if known else None
+    place = next((entry_item for entry_item in known.items() if entry_item.key == "relaxed"), None) if known else None
     before = read_relaxed(place) if place else ()
     # The entry as it stands in a file, without its dash.
     named = (("case", entry.case), ("device", entry.device))
@@ -112,15 +112,15 @@ def write_relaxed(path: Path, content: bytes | None, entry: Relaxed) -> bytes:
         lines += [f"relaxed:{end}", f"  - {line}{end}"]
     else:
         new = f"{' ' * (place.column if before else 2)}- {line}{end}"
-        same = next((each.line - 1 for each in before if each.which == entry.which), None)
+        same = next((old.line - 1 for old in before if old.which == entry.which), None)
         at = slice(place.line, place.line) if same is None else slice(same, same + 1)
         lines[at] = [new]
 
     # Nothing is written that would be read back as anything else.
     result = "".join(lines)
-    wanted = {replace(each, op="") for each in (*(each for each in before if each.which != entry.which), entry)}
+    wanted = {replace(each, op="") for each in (*(old for old in before if old.which != entry.which), entry)}
     try:
-        after = {each.key: each for each in read.items()} if (read := parse_yaml(path, result)) else {}
+        after = {item.key: item for item in read.items()} if (read := parse_yaml(path, result)) else {}
         right = "relaxed" in after and set(read_relaxed(after["relaxed"])) == wanted
     except StoredFileError:
         right = False

@@ -239,8 +239,8 @@ class Revisions:
 
 def read_answer(run: Run, op: str, commit: str, against: str | None) -> TriedRevision:
     """Returns what a run of one op shows of its revision beside another."""
-    planned = next(each for each in run.plan.ops if each.op == op)
-    answer = next((each for each in run.ops if each.op == op), None)
+    planned = next(planned_op for planned_op in run.plan.ops if planned_op.op == op)
+    answer = next((outcome for outcome in run.ops if outcome.op == op), None)
     tried = TriedRevision(commit, against, device=run.environment.device.name, timer=run.environment.timer)
     checks = answer.accuracy if answer else ()
     failed = sorted((check for check in checks if check.failure), key=lambda check: check.raised)

@@ -41,11 +41,11 @@ def list_points(runs: Sequence[HistoryRun], *, stored: bool = False) -> dict[str
     """Returns every case of an op's runs (oldest first), or every stored tensor, in the order of first appearance."""
     history_points: dict[str, list[HistoryPoint]] = {}
     for run in runs:
-        for each in run.stored if stored else run.cases:
-            points = history_points.setdefault(each.case, [])
+        for case in run.stored if stored else run.cases:
+            points = history_points.setdefault(case.case, [])
             last, first = (points[-1], points[0]) if points else (None, None)
             moved = _list_moved(last.run, run) if last else ()
-            points.append(HistoryPoint(run, each, _compare(run, each, last), _compare(run, each, first), moved))
+            points.append(HistoryPoint(run, case, _compare(run, case, last), _compare(run, case, first), moved))
     return history_points
 
 

@@ -161,7 +161,7 @@ def build(
     claim_folder(folder)
     for place in places:
         record = read_kept(baselines, place, root, kept, release)
-        others = [each for each in places if each.op == place.op and each != place]
+        others = [other for other in places if other.op == place.op and other != place]
         said = {alert.case: alert for alert in alerts if (alert.device, alert.op) == (place.device, place.op)}
         page, entry = render_op(record, others, project, said)
         write_atomically(folder / place.page, page.encode("utf-8", "replace"))
@@ -207,8 +207,8 @@ def list_trails(past: Past) -> list[Trail]:
     known = [{case.case: case for case in run.cases} for run in past.runs]
     trails = []
     for name in names:
-        seen = tuple(each.get(name) for each in known)
-        medians = [each.kernel_us.median_us for each in seen if each]
+        seen = tuple(cases.get(name) for cases in known)
+        medians = [case.kernel_us.median_us for case in seen if case]
         trails.append(Trail(name, seen, medians[-1], None, find_move(medians), past.changes.get(name, ())))
     return trails
 
@@ -273,7 +273,7 @@ def _make_row(trail: Trail, kept: Kept, marks: Sequence[Mark], alert: Alert | No
         why.insert(0, f"{alert.state}: {alert.why}")
     # What fails is not accepted, so the newest run may lack it though it is still there.
     if gone := not alert and is_gone(trail.case, runs):
-        last = max(number for number, each in enumerate(trail.seen, 1) if each)
+        last = max(number for number, case in enumerate(trail.seen, 1) if case)
         why = [say("The last accepted run does not have it: it was taken out or renamed after run {run}.", run=last)]
     state = (
         Trend.GONE if gone
@@ -306,11 +306,11 @@ def is_gone(case: str, runs: Sequence[HistoryRun]) -> bool:
 
 def find_speedup(trail: Trail) -> float | None:
     """Reference / kernel of the newest run that has both."""
-    for each in reversed(trail.seen):
-        if each and each.shift is not None:
-            return math.exp(-each.shift)
-        if each and each.reference_us:
-            return each.reference_us.median_us / each.kernel_us.median_us
+    for case in reversed(trail.seen):
+        if case and case.shift is not None:
+            return math.exp(-case.shift)
+        if case and case.reference_us:
+            return case.reference_us.median_us / case.kernel_us.median_us
     return None
 
 

@@ -153,7 +153,7 @@ def list_blocks(run: Run, judgements: Judgements | None = None) -> Iterator[dict
             own |= {"verdict": str(row.verdict), "reason": why, "change": change and change.value}
         # Of calls in a row, if they were made.
         hosts = {arm: [block.arms[arm] for block in case.host if arm in block.arms] for arm in ("kernel", "base")}
-        host_us = {arm: find_median(each.host_us for each in known) for arm, known in hosts.items()}
+        host_us = {arm: find_median(block_arm.host_us for block_arm in known) for arm, known in hosts.items()}
         for block in case.blocks:
             own |= {**vars(block.state), "throttle": ";".join(block.state.throttle) or None}
             own |= pick(block, "process started_s", block=block.index, board=block.board or where.device.uuid)

@@ -70,12 +70,12 @@ def tighten(
     if device is not None and device not in devices:
         raise UsageError("history_no_device", device=device, known=", ".join(devices) or "-")
     chosen = [device] if device is not None else devices
-    pairs = [(each, op) for each in chosen for op in history_ops(settings.baselines, each)]
+    pairs = [(name, op) for name in chosen for op in history_ops(settings.baselines, name)]
     wanted = pick(sorted({op for _, op in pairs}), ops, "history_no_op")
-    pairs = [each for each in pairs if each[1] in wanted]
-    if pattern is not None and not any(_has_case(settings, *each, pattern) for each in pairs):
+    pairs = [pair for pair in pairs if pair[1] in wanted]
+    if pattern is not None and not any(_has_case(settings, *pair, pattern) for pair in pairs):
         raise UsageError("no_case_fits", ops=", ".join(wanted), pattern=pattern)
-    return [_tighten_op(settings, written, *each, today, pattern, write=write) for each in pairs]
+    return [_tighten_op(settings, written, *pair, today, pattern, write=write) for pair in pairs]
 
 
 def _has_case(settings: Settings, device: str, op: str, pattern: str) -> bool:
@@ -161,12 +161,12 @@ def _list_agreed(proposed: Sequence[Tighter], history: Sequence[HistoryRun]) -> 
     changes_of: dict[tuple[str, str], list[Tighter]] = {}
     for change in proposed:
         changes_of.setdefault((change.case, change.key), []).append(change)
-    keys = {each.name: each for each in KEYS}
+    keys = {threshold_key.name: threshold_key for threshold_key in KEYS}
     for (case, name), changes in changes_of.items():
         count, key = 1, keys.get(name)
         if key is not None and key.error:
             both = [figures.list_cases(history[-1], suite).get(case) for suite in (Suite.PERFORMANCE, Suite.ACCURACY)]
-            count = sum(each is not None and key.figure(each) is not None for each in both)
+            count = sum(side is not None and key.figure(side) is not None for side in both)
         if len(changes) == count:
             yield max(changes, key=lambda change: change.after)
 

@@ -89,7 +89,7 @@ def selftest(settings: Settings, request: Request, command: str, listener: Liste
     one = dataclasses.replace(one, suites=(Suite.ACCURACY,), duel=DuelWhat.NONE)
     with claim_bench(where[2], listener) as bench:
         wrong = Experiment.beside(bench, one, command, None, Plant(spoiled=True)).check()[1]
-    trials = tuple(try_out(name, each) for name, each in zip(TRIALS, (judgements, slower, wrong), strict=True))
+    trials = tuple(try_out(name, judged) for name, judged in zip(TRIALS, (judgements, slower, wrong), strict=True))
     return SelfTest(trials, tuple(measure_noise(run, judgements, settings)), run.environment.device.name)
 
 

@@ -26,9 +26,9 @@ DECADES = 3.0  # fewest decades of errors that are shown
 def group_columns(ways: Sequence[StoredTensor]) -> dict[str, tuple[StoredTensor, ...]]:
     """The ways of storing one tensor by everything but the dtype, in their order."""
     columns: dict[str, tuple[StoredTensor, ...]] = {}
-    for each in ways:
-        name = ", ".join(part for part in way(each).split(",") if not part.startswith("dtype=")) or each.mode
-        columns[name] = (*columns.get(name, ()), each)
+    for way_drawn in ways:
+        name = ", ".join(part for part in way(way_drawn).split(",") if not part.startswith("dtype=")) or way_drawn.mode
+        columns[name] = (*columns.get(name, ()), way_drawn)
     return columns
 
 
@@ -49,13 +49,13 @@ def draw_errors(ways: Sequence[StoredTensor], title: str) -> Figure:
                      "top": share - 0.34 / inches, "wspace": 0.1, "hspace": 0.12},
     )  # fmt: skip
     for (name, own), (upper, lower) in zip(names.items(), panels.T, strict=True):
-        for each in own:
-            colour = colours[each.dtype]
-            if each.accepted:
-                _plot_histogram(upper, lower, each.accepted, {"color": colour, "lw": 0.9, "ls": ":"})
-            _plot_histogram(upper, lower, each.histogram, {"color": colour, "lw": 1.3})
-            if each.errors.p99_abs is not None:
-                lower.plot([each.errors.p99_abs], [0.99], "v", color=colour, ms=5, zorder=4)
+        for way_drawn in own:
+            colour = colours[way_drawn.dtype]
+            if way_drawn.accepted:
+                _plot_histogram(upper, lower, way_drawn.accepted, {"color": colour, "lw": 0.9, "ls": ":"})
+            _plot_histogram(upper, lower, way_drawn.histogram, {"color": colour, "lw": 1.3})
+            if way_drawn.errors.p99_abs is not None:
+                lower.plot([way_drawn.errors.p99_abs], [0.99], "v", color=colour, ms=5, zorder=4)
         style.set_heading(upper, name)
         lower.set_xlabel(caption("absolute error"))
     low, high = _find_ends(ways)
@@ -79,7 +79,8 @@ def _write_power(value: float) -> str:
 def _find_ends(ways: Sequence[StoredTensor]) -> tuple[float, float]:
     """The errors between which nearly all values of every way lie."""
     lows, highs = [], []
-    for histogram in (each for one in ways for each in (one.histogram, one.accepted) if each and any(each.counts)):
+    histograms = (histogram for way in ways for histogram in (way.histogram, way.accepted) if histogram)
+    for histogram in (histogram for histogram in histograms if any(histogram.counts)):
         counts = dense(histogram)
         below = np.cumsum(counts) / counts.sum()
         lows.append(EDGES[max(int(np.searchsorted(below, LEFT_OUT, side="right")) - 1, 0)])

@@ -60,7 +60,9 @@ def advise(tensor: StoredTensor, ways: Sequence[StoredTensor], limits: Limits) -
     # The fewest bytes of scales, in the same dtype if one way keeps the limits in that. Else the least of the figure.
     fitting = [way for way in ways if not find_beyond(way, without)]
     if fitting:
-        best = min(fitting, key=lambda each: (each.dtype != tensor.dtype, each.scale_bytes, each.errors.p99_abs or 0.0))
+        best = min(
+            fitting, key=lambda other: (other.dtype != tensor.dtype, other.scale_bytes, other.errors.p99_abs or 0.0)
+        )
     else:
         best = min(ways, key=lambda way: _find_figures(way)[beyond[0]])
     facts |= {"way": way(best), "shown": _write(beyond[0], _find_figures(best)[beyond[0]])}

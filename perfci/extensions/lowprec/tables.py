@@ -59,7 +59,7 @@ def choose_tensors(op: OpRun, judged: Sequence[Judgement]) -> list[tuple[StoredT
     for ways in beyond_limits[:FAMILIES] or every[:1]:
         columns = list(group_columns(ways).values())
         for first in range(0, len(columns), ACROSS):
-            tensors.append(tuple(each for column in columns[first : first + ACROSS] for each in column))
+            tensors.append(tuple(cell for column in columns[first : first + ACROSS] for cell in column))
     return tensors
 
 

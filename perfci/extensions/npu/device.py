@@ -126,7 +126,10 @@ class NpuDevice(TorchDevice):
         with super().record_kernels() as kernels:
             yield None if kernels is None or interprets() else taken
         kernels = kernels or {}
-        taken |= {name: replace(each, registers=None, spills=None, shared_bytes=None) for name, each in kernels.items()}
+        taken |= {
+            name: replace(compiled, registers=None, spills=None, shared_bytes=None)
+            for name, compiled in kernels.items()
+        }
 
     def capture_work(self) -> AbstractContextManager[Capture]:
         return nullcontext(Uncaptured()) if interprets() else super().capture_work()

@@ -130,7 +130,7 @@ class NpuActivitySession(ActivitySession):
 
     def launches(self) -> Sequence[Launch]:
         groups = split_at_flushes(self._records, self._marks)
-        on_cpu = [[each.name for each in group if getattr(each, "core", "") in _HOST_CORES] for group in groups]
+        on_cpu = [[row.name for row in group if getattr(row, "core", "") in _HOST_CORES] for group in groups]
         timed = zip(super().launches(), self._timed, strict=True)
         return [replace(launch, fell_back=next(iter(on_cpu[mark]), None)) for launch, (mark, _) in timed]
 

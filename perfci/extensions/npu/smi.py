@@ -78,7 +78,7 @@ def parse_info(text: str) -> NpuTable:
     processes = []
     for cells in lines[start + 1 :]:
         row = dict(zip(lines[start], cells, strict=False))
-        place, pid = [int(each) for each in re.findall(r"\d+", cells[0])], _parse_whole(row.get("Process id"))
+        place, pid = [int(digits) for digits in re.findall(r"\d+", cells[0])], _parse_whole(row.get("Process id"))
         if len(cells) == len(lines[start]) and place and pid is not None:
             inner_pid = _parse_whole(row.get("Process id in container"))
             processes.append(NpuProcess(NpuPlace(*place[:2]), pid, inner_pid))

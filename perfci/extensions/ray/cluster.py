@@ -197,7 +197,7 @@ def refuse_unequal(answers: Sequence[tuple[str, Mapping[str, Any]]], sent: float
             if own and (had or "").partition("+")[0] != own.partition("+")[0]:
                 wanted = own
             if had != wanted:
-                had, wanted = (each or as_fact("none") for each in (had, wanted))
+                had, wanted = (side or as_fact("none") for side in (had, wanted))
                 raise UsageError("node_differs", node=node, package=package, found=had, wanted=wanted)
 
 
@@ -218,8 +218,8 @@ def share_out(
         busy = Counter(node for node, _ in begun.values())
         free = [node for node in nodes if node not in faults and busy[node] < nodes[node].boards]
         for shard in todo if free else ():
-            if share := [each for each in free if each not in tried[shard]]:
-                return min(share, key=lambda each: busy[each] / nodes[each].boards), shard
+            if share := [other for other in free if other not in tried[shard]]:
+                return min(share, key=lambda other: busy[other] / nodes[other].boards), shard
         return None
 
     while todo or begun:
@@ -228,11 +228,11 @@ def share_out(
             begun[begin(*place)] = place
         if not begun or time.time() > until:
             break
-        for each in wait([*begun]):
-            node, shard = begun.pop(each)
+        for task in wait([*begun]):
+            node, shard = begun.pop(task)
             tried[shard].add(node)
             refused.pop(shard, None)
-            if fault := keep(each, node, shard):
+            if fault := keep(task, node, shard):
                 if fault.kind == "node_refused":
                     refused[shard] = fault
                 else:
@@ -257,8 +257,8 @@ def pack(settings: Settings, top: Path, *revisions: str) -> bytes:
     packed = io.BytesIO()
     with temporary_folder("cluster") as folder, tarfile.open(fileobj=packed, mode="w:gz", compresslevel=1) as archive:
         home = folder / ".git"
-        for each in ("objects/pack", "refs"):
-            (home / each).mkdir(parents=True)
+        for inner in ("objects/pack", "refs"):
+            (home / inner).mkdir(parents=True)
         (home / "HEAD").write_text(f"{head}\n")
         (home / "shallow").write_text("".join(f"{commit}\n" for commit in commits))
         objects = ask(top, "rev-list", "--objects", "--no-walk", *commits, limit_s=PACK_S)
@@ -269,5 +269,7 @@ def pack(settings: Settings, top: Path, *revisions: str) -> bytes:
         for path, name in [(home, ".git"), *sent]:
             if not path.is_relative_to(settings.reports):
                 # Without owners: git trusts a repository only if it belongs to anyone who unpacks it.
-                archive.add(path, name, filter=lambda each: each.replace(uid=0, gid=0, uname="", gname="", deep=False))
+                archive.add(
+                    path, name, filter=lambda member: member.replace(uid=0, gid=0, uname="", gname="", deep=False)
+                )
     return packed.getvalue()

@@ -164,7 +164,7 @@ def op_folders(
         owned = _has_own(folder, listing)
         inner = list(op_folders(folder, listing, above | {real}, inside=inside or owned))
         broken = not owned and not inside and listing(folder).has_code
-        is_group = any(_has_own(each, listing) for each in inner)
+        is_group = any(_has_own(folder, listing) for folder in inner)
         yield from [folder] if owned or (broken and not is_group) else []
         yield from inner if owned or is_group or not broken else []
 

@@ -62,7 +62,7 @@ class Tree:
         code = self._closure(folder, own)
         data = {path for needs in code.values() for path in needs.data}
         files = {self._name(path): self._content(path) for path in own | code.keys() | data | {*self._shared}}
-        late = sorted(each for needs in code.values() for each in needs.late)
+        late = sorted(name for needs in code.values() for name in needs.late)
         opaque = [code[path].opaque for path in sorted(code) if code[path].opaque]
         return Fingerprint(_digest(files), files, tuple(late), opaque[0] if opaque else None)
 
@@ -77,7 +77,7 @@ class Tree:
         while folder.startswith(f"{self._kernels}/"):
             roots.append(folder)
             folder = posixpath.dirname(folder)
-        roots += [self._kernels, *(posixpath.normpath(f"{self._root}/{each}") for each in IMPORT_ROOTS)]
+        roots += [self._kernels, *(posixpath.normpath(f"{self._root}/{import_root}") for import_root in IMPORT_ROOTS)]
         closure: dict[str, _Needs] = {}
         todo = [path for path in own if path.endswith(".py") or is_compiled(path)]
         while todo:

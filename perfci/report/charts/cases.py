@@ -123,7 +123,7 @@ def plot_blocks(axes: Axes, case: CaseChart) -> str:
 
 def _shade_processes(axes: Axes, processes: Sequence[int]) -> None:
     for process in sorted(set(processes) - {0}):
-        places = [place for place, each in enumerate(processes, 1) if each == process]
+        places = [place for place, number in enumerate(processes, 1) if number == process]
         axes.axvspan(places[0] - 0.42, places[-1] + 0.42, color=style.GROUND, lw=0, zorder=0)
 
 

@@ -124,7 +124,7 @@ def _name_curves(working_points: Sequence[WorkingPoint]) -> list[str]:
     """What tells the curve of each point from others: the parts of its case that are no numbers and that differ."""
     parts = [[part for part in one.case.case.split(",") if not _is_number(part)] for one in working_points]
     shared = set.intersection(*map(set, parts))
-    return [",".join(part for part in each if part not in shared) for each in parts]
+    return [",".join(part for part in names if part not in shared) for names in parts]
 
 
 def _is_number(part: str) -> bool:

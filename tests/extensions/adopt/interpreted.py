@@ -21,6 +21,6 @@ for op in ops:
         for check in checks(suite, 7, pattern)
     ]
     failed = [result for result in results if result.failure]
-    failures = [f"{each.case} {each.values} {each.failure.kind} {dict(each.failure.facts)}" for each in failed]
+    failures = [f"{check.case} {check.values} {check.failure.kind} {dict(check.failure.facts)}" for check in failed]
     told[op] = [sum(result.unchecked is None for result in results), failures]
 print(json.dumps(told))

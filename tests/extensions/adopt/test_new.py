@@ -54,7 +54,7 @@ def test_programs_read_which_files_a_new_op_has_and_what_is_left_to_look_at(proj
     assert run(["new", "twice", "--fake", "--format", "json"]) == 0
     [answer] = json.loads(capsys.readouterr().out)
 
-    assert {Path(each).name for each in answer["files"]} == {"twice.md", *(f"twice_{part}.py" for part in PARTS)}
+    assert {Path(path).name for path in answer["files"]} == {"twice.md", *(f"twice_{part}.py" for part in PARTS)}
     assert (answer["op"], answer["look"]) == ("twice", [])
 
 

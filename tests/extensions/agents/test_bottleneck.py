@@ -38,7 +38,7 @@ def seen(timed):
 
 
 def advised(diagnosis):
-    return [each.id for each in diagnosis.advice]
+    return [advice.id for advice in diagnosis.advice]
 
 
 # --- bounds -----------------------------------------------------------------------------------------------------------
@@ -104,7 +104,7 @@ def test_waiting_without_a_busy_peak_is_latency():
     diagnosis = seen(case(300.0, moved=2**28, binaries=(compiled(),), counters=counters))
 
     assert diagnosis.bound is Bound.LATENCY
-    assert "profile_stall" in {each.kind for each in diagnosis.evidence}
+    assert "profile_stall" in {reason.kind for reason in diagnosis.evidence}
     assert diagnosis.advice[0].id == "more_stages"
     assert diagnosis.advice[0].speedup == pytest.approx(1 / 0.3)
 
@@ -143,7 +143,7 @@ def test_an_npu_is_advised_nothing_about_warps():
 
     assert diagnosis.bound is Bound.LATENCY
     assert diagnosis.advice
-    assert not [each.id for each in diagnosis.advice if "warps" in each.id or each.id == "wider_loads"]
+    assert not [advice.id for advice in diagnosis.advice if "warps" in advice.id or advice.id == "wider_loads"]
 
 
 def test_a_case_that_failed_stays_as_it_is():
@@ -161,7 +161,7 @@ def test_nobody_is_promised_more_than_the_roofline():
 
     most = 60.0 / (2**21 / COPY_GBPS / 1e3)
     assert diagnosis.advice
-    assert all(each.speedup <= most * 1.001 for each in diagnosis.advice)
+    assert all(advice.speedup <= most * 1.001 for advice in diagnosis.advice)
 
 
 def test_nobody_is_promised_less_time_than_a_start_takes():
@@ -169,7 +169,7 @@ def test_nobody_is_promised_less_time_than_a_start_takes():
 
     assert diagnosis.bound is Bound.LAUNCH
     assert diagnosis.advice
-    assert all((each.speedup, each.by) == (2.0, "launch") for each in diagnosis.advice)
+    assert all((advice.speedup, advice.by) == (2.0, "launch") for advice in diagnosis.advice)
 
 
 def test_a_case_at_its_ceiling_is_advised_nothing():
@@ -208,7 +208,7 @@ def test_products_without_the_tensor_pipe_are_to_use_it():
 def test_spilled_registers_are_named():
     diagnosis = seen(case(900.0, moved=2**28, binaries=(compiled(128, 4, spills=64),)))
 
-    assert "profile_spills" in {each.kind for each in diagnosis.evidence}
+    assert "profile_spills" in {reason.kind for reason in diagnosis.evidence}
     assert diagnosis.advice[0].id == "fewer_registers"
 
 
@@ -224,7 +224,7 @@ def test_a_host_that_takes_longer_than_the_device_is_named():
     diagnosis = seen(case(2.0, moved=4096, host_us=18.0))
 
     assert diagnosis.bound is Bound.LAUNCH
-    assert "profile_host" in {each.kind for each in diagnosis.evidence}
+    assert "profile_host" in {reason.kind for reason in diagnosis.evidence}
     assert diagnosis.advice[0].id == "lighter_wrapper"
     assert diagnosis.advice[0].speedup == pytest.approx(9.0)
 

@@ -27,7 +27,7 @@ def test_a_brief_has_the_page_the_call_and_the_cases_before_anything_was_timed(p
     assert "returns x times a factor" in answer["words"]
     assert answer["call"] == "scale(x, factor)"
     assert answer["source"]["kind"] == "brief_untimed"
-    case = next(each for each in answer["cases"] if each["case"] == CASE)
+    case = next(entry for entry in answer["cases"] if entry["case"] == CASE)
     assert case["bytes_moved"] == 2 * 256 * 128 * 4
     assert case["us"] is None
 
@@ -41,7 +41,7 @@ def test_a_brief_has_the_last_runs_times_with_their_intervals_and_ceilings(proje
     row = next(
         row for (op, suite, case), row in rows(project).items() if (op, suite, case) == ("scale", "performance", CASE)
     )
-    case = next(each for each in answer["cases"] if each["case"] == CASE)
+    case = next(entry for entry in answer["cases"] if entry["case"] == CASE)
     assert case["us"] == row["kernel_us"]
     assert case["reference_us"] == row["reference_us"]
     assert case["speedup"] == row["speedup"]
@@ -59,7 +59,7 @@ def rows(project):
 def test_what_the_suites_do_not_have_is_reported(project, text):
     write_page(project, text)
 
-    assert [each["kind"] for each in brief(project)["warnings"]] == ["brief_unknown"]
+    assert [warning["kind"] for warning in brief(project)["warnings"]] == ["brief_unknown"]
     assert f"> **scale.md says {text.split('`')[1][:5]}" in project.perfci(
         "brief", "scale", "--device", "fake"
     ).out.replace("`", "")
@@ -76,7 +76,7 @@ def test_what_the_suites_have_and_what_is_none_of_their_business_is_not_reported
 def test_a_missing_page_is_reported(project):
     (project.root / "kernels/scale/scale.md").unlink(missing_ok=True)
 
-    assert [each["kind"] for each in brief(project)["warnings"]] == ["brief_wordless"]
+    assert [warning["kind"] for warning in brief(project)["warnings"]] == ["brief_wordless"]
 
 
 def test_the_page_that_a_new_op_gets_asks_to_be_filled_in(project):
@@ -101,7 +101,7 @@ def test_a_torn_line_of_the_logbook_is_reported_and_the_brief_goes_on(project):
 
     answer = brief(project)
 
-    assert [each["kind"] for each in answer["warnings"]] == ["logbook_damaged"]
+    assert [warning["kind"] for warning in answer["warnings"]] == ["logbook_damaged"]
     assert (answer["rounds"], answer["rounds_left"]) == ([], 5)
 
 

@@ -113,7 +113,7 @@ def test_the_work_tree_stays_as_it_is(faster):
 def test_candidates_that_come_at_once_are_judged_one_after_the_other(search):
     with ThreadPoolExecutor(2) as pool:
         asked = [pool.submit(search, after=f"US_PER_MEGABYTE = {us}", name=f"{us}.py") for us in (330.0, 340.0)]
-        scores = [each.result().metrics["combined_score"] for each in asked]
+        scores = [future.result().metrics["combined_score"] for future in asked]
 
     assert [round_.number for round_ in rounds(search.project.root)] == [1, 2]
     assert 1.0 > scores[0] > scores[1]

@@ -71,10 +71,12 @@ def test_the_intervals_of_a_series_hold_the_truth_together(processes, bias):
         rounds = []
         for place in (1, 2, 3, 4, 5):
             d = duels(rng, 6, gain, bias)[:, :processes]
-            seen = [Shown(tuple(map(tuple, each.tolist()))) for each in d]
+            seen = [Shown(tuple(map(tuple, row.tolist()))) for row in d]
             noise, confidence = estimate_noise(seen), find_confidence(place)
             rounds.append(
-                average_gains([exact.to_ratio(noise.interval(each, confidence)) for each in seen], confidence)
+                average_gains(
+                    [exact.to_ratio(noise.interval(case_shown, confidence)) for case_shown in seen], confidence
+                )
             )
         held += all(round_.low <= gain <= round_.high for round_ in rounds)
 

@@ -43,7 +43,7 @@ def test_what_was_appended_is_read(tmp_path):
 def test_the_best_is_what_was_kept_last_from_this_start(tmp_path):
     logbook = keep(tmp_path, made(1), made(2), made(3, "slower"), made(4, start="b" * 40), made(5, "refused"))
 
-    assert [each.number for each in logbook.list_of(START)] == [1, 2, 3]
+    assert [round_.number for round_ in logbook.list_of(START)] == [1, 2, 3]
     assert logbook.next_number == 6
 
 
@@ -74,7 +74,7 @@ def test_rounds_of_two_branches_get_numbers_of_their_own_and_keep_whom_they_were
 
     rounds = keep(tmp_path, made(1), *ours, theirs).rounds
 
-    assert [(each.number, each.commit, each.best) for each in rounds] == [
+    assert [(round_.number, round_.commit, round_.best) for round_ in rounds] == [
         (1, "c1", 0), (2, "theirs", 1), (3, "ours3", 4), (4, "ours", 1),
     ]  # fmt: skip
 
@@ -203,4 +203,4 @@ def test_an_unknown_parent_is_an_error(repository):
 def test_a_round_of_another_start_counts_for_that_one_alone(tmp_path):
     logbook = keep(tmp_path, made(1), replace(made(2), start="b" * 40))
 
-    assert [len(logbook.list_of(each)) for each in (START, "b" * 40)] == [1, 1]
+    assert [len(logbook.list_of(start)) for start in (START, "b" * 40)] == [1, 1]

@@ -93,7 +93,7 @@ def test_an_agent_gets_a_brief_tries_profiles_and_tries_again(kernel):
     assert (slower["verdict"], slower["best"]) == ("slower", 1)
     assert slower["advice"] == profile["cases"][0]["advice"][0]["id"]
     assert after["profile"]["time"] == profile["time"]
-    assert [each["verdict"] for each in after["rounds"]] == ["kept", "slower"]
+    assert [round_["verdict"] for round_ in after["rounds"]] == ["kept", "slower"]
     assert after["rounds_left"] == 3
     assert history["rounds"] == after["rounds"]
 
@@ -123,10 +123,10 @@ def test_rounds_that_are_asked_for_at_once_are_tried_one_after_the_other(kernel)
     async def conversation(client):
         return await asyncio.gather(*(ask(client, "try", op="scale", why=f"idea {number}") for number in (1, 2)))
 
-    tried = sorted(talk(kernel, conversation), key=lambda each: each["number"])
+    tried = sorted(talk(kernel, conversation), key=lambda round_: round_["number"])
 
-    assert [each["number"] for each in tried] == [1, 2]
-    assert [each["verdict"] for each in tried] == ["slower", "refused"]  # the second has the files of the first
+    assert [round_["number"] for round_ in tried] == [1, 2]
+    assert [round_["verdict"] for round_ in tried] == ["slower", "refused"]  # the second has the files of the first
 
 
 def test_what_fails_is_said_in_a_sentence_and_the_server_goes_on(kernel):

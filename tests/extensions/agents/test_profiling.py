@@ -45,7 +45,7 @@ def test_every_case_has_its_bound_evidence_and_counters(project):
         assert case["rates"]["of_copy"] < 0.01
         assert all(reason["sentence"] for reason in case["evidence"])
         assert 0 < len(case["advice"]) <= 2
-        assert all(each["speedup"] > 1 and each["by"] == "launch" for each in case["advice"])
+        assert all(advice["speedup"] > 1 and advice["by"] == "launch" for advice in case["advice"])
 
 
 def test_the_last_profile_of_an_op_is_kept(project):
@@ -74,7 +74,7 @@ def test_each_bound_is_found(project, work, bound, advice):
 
     (case,) = profile(project, "--case", "rows=256")["cases"]
     assert case["bound"] == bound
-    assert advice in {None, *(each["id"] for each in case["advice"])}
+    assert advice in {None, *(advice["id"] for advice in case["advice"])}
 
 
 def test_refused_counters_leave_times_and_one_sentence(project):

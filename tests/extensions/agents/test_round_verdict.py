@@ -44,7 +44,7 @@ def judge(*cases, blank=BLANK, **options):
     ],
 )
 def test_every_case_has_a_say_in_the_verdict(changes, verdict):
-    round_ = judge(*(timed(f"n={at}", *each) for at, each in enumerate(changes)))
+    round_ = judge(*(timed(f"n={at}", *shifts) for at, shifts in enumerate(changes)))
 
     assert round_.verdict == verdict
     assert round_.reasons[0].kind == f"round_{verdict}"
@@ -54,7 +54,7 @@ def test_every_case_has_a_say_in_the_verdict(changes, verdict):
     ("changes", "verdict"), [((0.03, 0.0), "slower"), ((-0.03, 0.03), "mixed"), ((0.0095, 0.0095), "equal")]
 )
 def test_a_round_that_one_process_shows_not_to_be_kept_needs_no_other(changes, verdict):
-    cases = [timed(f"n={at}", each) for at, each in enumerate(changes)]
+    cases = [timed(f"n={at}", shifts) for at, shifts in enumerate(changes)]
     made = run(*cases, planned=duel_plan(*(case.case for case in cases)))
 
     assert judged(made).needs
@@ -66,7 +66,7 @@ def test_a_round_that_one_process_shows_not_to_be_kept_needs_no_other(changes, v
 
 @pytest.mark.parametrize(("changes", "open_"), [((-0.03, 0.0), True), ((-0.03, 0.0095), True), ((0.0, 0.0), False)])
 def test_a_round_that_looks_faster_gets_more_processes(changes, open_):
-    cases = [timed(f"n={at}", each) for at, each in enumerate(changes)]
+    cases = [timed(f"n={at}", shifts) for at, shifts in enumerate(changes)]
     made = run(*cases, planned=duel_plan(*(case.case for case in cases)))
 
     assert may_be_kept(judged(made)) == open_
@@ -160,9 +160,9 @@ GRID = Reason("launch_changed", {"kernel": "_copy", "what": "grid", "before": "(
 
 def test_changed_parameters_are_named_once_constants_first_and_then_what_the_compiler_made_of_them():
     base = replace(DUELLED, changes=(GRID,), compiled=(OLD,))
-    other = replace(NEW, constants="BLOCK=4096,LOOP=True")
+    kernels = (NEW, NEW, replace(NEW, constants="BLOCK=4096,LOOP=True"))
 
-    assert changes(*(timed(f"n={at}", base=base, compiled=(each,)) for at, each in enumerate((NEW, NEW, other)))) == [
+    assert changes(*(timed(f"n={at}", base=base, compiled=(kernel,)) for at, kernel in enumerate(kernels))) == [
         ("BLOCK", "1024", "2048"), ("BLOCK", "1024", "4096"), ("warps", "4", "8"), ("registers", "32", "48"),
     ]  # fmt: skip
 

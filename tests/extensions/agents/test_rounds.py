@@ -82,7 +82,7 @@ def test_a_faster_kernel_is_kept_and_the_next_round_is_compared_with_it(kept):
 
     assert second.code == 0
     one, two = rounds(kept)
-    assert [each.verdict for each in (one, two)] == ["kept", "kept"]
+    assert [round_.verdict for round_ in (one, two)] == ["kept", "kept"]
     assert (one.number, one.best, one.against, one.start) == (1, 0, one.start, git(kept.root, "rev-parse", "HEAD"))
     assert (two.number, two.best, two.against, two.start) == (2, 1, one.commit, one.start)
     assert (one.expected, two.expected, one.kinds, one.files) == (
@@ -93,7 +93,7 @@ def test_a_faster_kernel_is_kept_and_the_next_round_is_compared_with_it(kept):
     assert two.gain.value == pytest.approx(0.033, abs=0.003)
     assert (one.total, two.total.value) == (one.gain, pytest.approx(0.099, abs=0.004))
     assert all(case.start and case.best and case.us and case.reference_us for case in two.cases)
-    assert [each.place for each in (one, two)] == [1, 2]
+    assert [round_.place for round_ in (one, two)] == [1, 2]
     assert two.gain.confidence > one.gain.confidence > 0.95  # wider, as there were more tries
 
 
@@ -403,9 +403,9 @@ def test_rounds_of_two_branches_merge_and_are_numbered_anew(kept):
 
     every = rounds(kept)
 
-    assert [each.number for each in every] == [1, 2, 3]
-    assert {each.why for each in every[1:]} == {"ours", "theirs"}
-    assert {each.best for each in every[1:]} == {1}
+    assert [round_.number for round_ in every] == [1, 2, 3]
+    assert {round_.why for round_ in every[1:]} == {"ours", "theirs"}
+    assert {round_.best for round_ in every[1:]} == {1}
 
 
 def test_a_check_does_not_take_the_logbook_for_a_change_of_the_op(kernel):

@@ -102,7 +102,7 @@ class Recorder:
         if self.run.ops:
             known = {case.case: case for case in self.run.ops[0].performance}
             op = dataclasses.replace(
-                op, performance=tuple({**known, **{each.case: each for each in op.performance}}.values())
+                op, performance=tuple({**known, **{case.case: case for case in op.performance}}.values())
             )
         self.run = dataclasses.replace(self.run, ops=(op,), environment=environment)
         return self.run
@@ -123,7 +123,7 @@ class Recorder:
     def _case(self, case, processes):
         if self.tree is None:
             return PerformanceCase(case)
-        now, before = (times(each)[case] for each in (self.bench.settings, self.tree.settings))
+        now, before = (times(settings)[case] for settings in (self.bench.settings, self.tree.settings))
         if "other inputs" in text_of(self.bench.settings):
             return PerformanceCase(case, base=BaseArm(failure=Reason("base_inputs_differ", {"case": case})))
         if now == before:

@@ -50,7 +50,9 @@ class History:
 
     def suspects(self, good, bad):
         last = max(map(int, good))
-        return sorted(map(str, range(last + 1, int(bad) + 1)), key=lambda each: abs(2 * int(each) - last - int(bad)))
+        return sorted(
+            map(str, range(last + 1, int(bad) + 1)), key=lambda number: abs(2 * int(number) - last - int(bad))
+        )
 
     def look(self, commit, processes):
         return BROKEN if int(commit) in self.broken else self.duel(commit, "0", processes)

@@ -120,7 +120,9 @@ def test_a_single_board_one_run_and_none_are_held_against_nothing(board):
     compared = boards.compare_boards({"softmax": [night(1, board)]})
 
     assert boards.compare_boards({}) == () == boards.compare_boards({"softmax": []})
-    assert [(each.outside, each.spread, each.inconclusive.p) for each in compared] == [((), None, None)] * bool(board)
+    assert [(board.outside, board.spread, board.inconclusive.p) for board in compared] == [((), None, None)] * bool(
+        board
+    )
 
 
 def test_boards_that_were_measured_replace_what_boards_differ_by_as_a_rule():
@@ -161,8 +163,8 @@ def fleet(nights, offsets, seed=0, clocks=None, errors=None, spread=0.01):
             us = 50 * np.exp(shift + rng.normal(0, 0.005) + rng.normal(0, spread, len(CASES)))
             clock = (clocks or {}).get(board, 1800.0)
             cases = tuple(
-                HistoryCase(case, 12, spread_of(each), spread_of(each), clock_mhz=clock)
-                for case, each in zip(CASES, us, strict=True)
+                HistoryCase(case, 12, spread_of(case_us), spread_of(case_us), clock_mhz=clock)
+                for case, case_us in zip(CASES, us, strict=True)
             )
             counts = BoardCounts(board, len(CASES), ecc_errors=(errors or {}).get(board, 0))
             made = replace(run(f"{number}-{board}", board=board), cases=cases, boards=(counts,))
@@ -235,7 +237,8 @@ def test_a_run_from_the_future_is_not_a_boards_newest():
     """The runner of the third night had a wrong clock. Later runs show that the board was repaired."""
     slow = {"GPU-1": 0.0, "GPU-2": lambda night: 0.1 * (night < 14), "GPU-3": 0.0}
     runs = [
-        replace(each, created="2099-01-01T00:00:00Z") if each.run == "r2-GPU-2" else each for each in fleet(16, slow)
+        replace(night_run, created="2099-01-01T00:00:00Z") if night_run.run == "r2-GPU-2" else night_run
+        for night_run in fleet(16, slow)
     ]
 
     assert outside(runs)["GPU-2"] == ()

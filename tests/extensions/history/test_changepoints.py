@@ -120,7 +120,7 @@ def test_a_step_that_lies_a_run_beside_a_new_environment_is_put_there_where_it_f
 
     changes = find([*history[:40], late, *history[41:]])
 
-    assert [(each.after.run, each.cause) for each in changes] == [("r40", Cause.ENVIRONMENT)]
+    assert [(change.after.run, change.cause) for change in changes] == [("r40", Cause.ENVIRONMENT)]
 
 
 def test_a_loss_that_was_accepted_is_no_news():

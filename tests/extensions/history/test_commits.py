@@ -79,7 +79,7 @@ def test_a_shallow_clone_that_lacks_the_way_between_says_how_to_get_it(repositor
 def test_the_way_of_git_bisect_is_taken(repository, culprit):
     commits = line(repository, 16)
     mine, good, bad = [], {commits[0]}, commits[-1]
-    while left := [each for each in list_halving(repository, good, bad) if each != bad]:
+    while left := [commit for commit in list_halving(repository, good, bad) if commit != bad]:
         mine.append(left[0])
         if commits.index(left[0]) >= culprit:
             bad = left[0]

@@ -74,7 +74,7 @@ def test_a_creep_of_steps_that_no_check_sees_is_found_against_the_release(releas
 
     assert (answer.verdicts("scale"), answer.verdicts("relu")) == ({"REGRESSED"}, {"UNCHANGED"})
     row = next(row for row in answer.rows.values() if row["op"] == "scale")
-    crept = next(each for each in row["also"] if each["kind"] == "release_crept")
+    crept = next(reason for reason in row["also"] if reason["kind"] == "release_crept")
     told = crept["facts"]
     ends = f"--against {released.first[:12]} --bad {head[:12]}"
     place = f"--device fake --project {released.root}"
@@ -108,7 +108,7 @@ def test_a_loss_that_was_accepted_since_the_release_is_the_new_measure(released)
     released.creep()
     again = released.duel(code=2)
     row = next(row for row in again.rows.values() if row["op"] == "scale")
-    told = next(each for each in row["also"] if each["kind"] == "epoch_crept")
+    told = next(reason for reason in row["also"] if reason["kind"] == "epoch_crept")
     assert (told["facts"]["good"], told["facts"]["commits"]) == (crept[:12], STEPS + 1)
     assert "agreed in !7" in told["sentence"] and told["facts"]["change"] < 0.06
 

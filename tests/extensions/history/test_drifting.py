@@ -52,8 +52,8 @@ def runs(count=40, at=30, size=0.0, boards=("GPU-1",), drivers=None):
 def keep(root, made, op="softmax"):
     folder = root / "baselines" / KEY
     folder.mkdir(parents=True, exist_ok=True)
-    for each in made:
-        append_history(root / "baselines", KEY, op, each)
+    for accepted_run in made:
+        append_history(root / "baselines", KEY, op, accepted_run)
 
 
 def test_steady_cases_are_counted_and_nothing_else_is_said(root, ask):
@@ -127,7 +127,7 @@ def test_few_runs_are_said_and_a_case_or_op_that_is_not_there_is_a_usage_error(r
 def test_a_stored_tensor_whose_errors_grow_is_named(root, ask, growth, code):
     tensor = sound()[0]
     stored = [line(number, [changed(tensor, p99=(1 + growth) ** number)]).stored for number in range(24)]
-    keep(root, [replace(accepted(number), stored=each) for number, each in enumerate(stored)], "quantised")
+    keep(root, [replace(accepted(number), stored=tensors) for number, tensors in enumerate(stored)], "quantised")
 
     got, out, _ = ask("history", "--drift", "--case", tensor.case)
     assert got == code
@@ -146,8 +146,8 @@ def uneven(root):
     keep(
         root,
         [
-            replace(each, boards=(BoardCounts(uuid := each.environment.device.uuid, 10, 4 * (uuid == "GPU-2")),))
-            for each in made
+            replace(run, boards=(BoardCounts(uuid := run.environment.device.uuid, 10, 4 * (uuid == "GPU-2")),))
+            for run in made
         ],
     )
     return root

@@ -42,7 +42,7 @@ def where(tmp_path, monkeypatch):
         ops=tuple(
             dataclasses.replace(
                 op, performance=tuple(dataclasses.replace(case, base=None) for case in op.performance),
-                accuracy=tuple(each for each in op.accuracy if not each.failure),
+                accuracy=tuple(check for check in op.accuracy if not check.failure),
             )
             for op in run.ops
         ),

@@ -92,7 +92,9 @@ def test_every_panel_has_an_answer_in_the_columns_that_its_kind_needs(ask, title
 
 
 def test_every_choice_has_values(ask):
-    queries = {each["name"]: each["query"] for each in BOARD["templating"]["list"] if each["type"] == "query"}
+    queries = {
+        variable["name"]: variable["query"] for variable in BOARD["templating"]["list"] if variable["type"] == "query"
+    }
 
     values = {name: {next(iter(row.values())) for row in ask(query, *CHOSEN[0])} for name, query in queries.items()}
 

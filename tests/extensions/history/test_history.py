@@ -118,14 +118,14 @@ def test_a_loss_needs_a_reason(scale, why):
 def test_a_damaged_history_stops_accept_before_anything_is_written(scale):
     path = scale.root / "baselines" / KEY / "scale.history.jsonl"
     path.write_text("damage\n" + path.read_text())
-    before = {each: each.read_bytes() for each in path.parent.iterdir()}
+    before = {file: file.read_bytes() for file in path.parent.iterdir()}
     check(scale)
 
     answer = accept(scale)
 
     assert answer.code == 1
     assert "scale.history.jsonl, line 1" in one_line(answer.err)
-    assert {each: each.read_bytes() for each in path.parent.iterdir()} == before
+    assert {file: file.read_bytes() for file in path.parent.iterdir()} == before
     shown = scale.perfci("history")
     assert shown.code == 3
     assert "line 1, is damaged" in one_line(shown.out)

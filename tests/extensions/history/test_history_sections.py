@@ -113,5 +113,5 @@ def test_a_run_takes_the_figures_of_its_history_along(tmp_path):
 
     accepted = add_accepted(op, run, where)
 
-    assert [each.run for each in accepted.stored[0].before] == ["run0", "run1", "run2"]
+    assert [run.run for run in accepted.stored[0].before] == ["run0", "run1", "run2"]
     assert accepted.stored[1].before == ()

@@ -74,7 +74,7 @@ def test_a_relaxed_value_names_its_entry_and_what_has_ended_is_said(project):
 
     tau = value(explained, "tau", OTHER)
     assert (tau.layer, str(tau.origin), tau.relaxed.why) == (Layer.RELAXED, "thresholds/relu.yaml:6", "noisy")
-    assert [each.kind for each in explained.ended] == ["relaxed_ended"]
+    assert [reason.kind for reason in explained.ended] == ["relaxed_ended"]
 
 
 def test_an_earned_value_comes_with_its_record(project):

@@ -87,8 +87,8 @@ def test_of_a_case_that_crept_and_of_one_that_stepped_there_is_a_sentence_each(n
 def test_many_marks_are_cut_to_the_newest_and_counted(nights, tmp_path):
     run, _, histories = nights
     runs = tuple(
-        replace(each, environment=replace(each.environment, python=f"3.{place}.0"))
-        for place, each in enumerate(histories.runs)
+        replace(run, environment=replace(run.environment, python=f"3.{place}.0"))
+        for place, run in enumerate(histories.runs)
     )
     text = past.make_section(run.ops[0], run, replace(histories, runs=runs))
 

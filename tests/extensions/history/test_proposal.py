@@ -32,4 +32,6 @@ def test_an_earned_value_is_loosened_by_an_accepted_loss_alone(before, after, lo
 def test_in_another_environment_earned_values_begin_anew():
     differences = list(compare_earned(values(earned(value=0.006)), values(environment=THERE)))
 
-    assert [(each.key, each.after, each.looser) for each in differences] == [("tau", None, False)]
+    assert [(difference.key, difference.after, difference.looser) for difference in differences] == [
+        ("tau", None, False)
+    ]

@@ -195,7 +195,7 @@ def test_foreign_names_become_no_markup_and_no_line(remote, job, send):
     description = remote.options()[-1]
     lines = description.split("\\n")
     shown = re.sub("`[^`]*`", "", "\n".join(lines))  # within code GitLab looks for nothing
-    assert [each for each in ("<b>", "@all", "](", "evil.invalid") if each in shown] == []
+    assert [text for text in ("<b>", "@all", "](", "evil.invalid") if text in shown] == []
     assert not [line for line in lines if line.startswith("/")]
 
 

@@ -67,7 +67,10 @@ def test_programs_get_every_case_and_every_field():
 
     answer = json.loads(encode(write_plain(describe_for_programs(rebaselined))))
 
-    assert [(each["field"], each["moves"]) for each in answer["differs"]] == [("device.driver", True), ("host", False)]
+    assert [(difference["field"], difference["moves"]) for difference in answer["differs"]] == [
+        ("device.driver", True),
+        ("host", False),
+    ]
     assert answer["cases"][0]["kernel"] == pytest.approx(
         {"value": 0.05, "low": 0.049, "high": 0.051, "confidence": 0.95}
     )

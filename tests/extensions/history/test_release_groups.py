@@ -75,7 +75,7 @@ def held(run):
 
 
 def said(run):
-    return [each.kind for each in run.plan.again.said]
+    return [reason.kind for reason in run.plan.again.said]
 
 
 def test_every_case_is_held_against_the_release(creep, commits, workers):

@@ -53,11 +53,11 @@ def stored(main):
 
     def write(dirty=(), **ops):
         for op, cases in ops.items():
-            unique = dict.fromkeys(each for mine in cases.values() for each in mine)
+            unique = dict.fromkeys(commit for mine in cases.values() for commit in mine)
             environment = Environment(DEVICE, "virtual", "3.11", {}, "host", "Linux")
             runs = tuple(
-                BaselineRun(f"run-{index}", f"2026-01-0{index + 1}T00:00:00Z", replace(environment, commit=each))
-                for index, each in enumerate(unique)
+                BaselineRun(f"run-{index}", f"2026-01-0{index + 1}T00:00:00Z", replace(environment, commit=commit))
+                for index, commit in enumerate(unique)
             )
             runs = tuple(
                 replace(run, environment=replace(run.environment, dirty=run.environment.commit in dirty))
@@ -65,7 +65,7 @@ def stored(main):
             )
             ids = dict(zip(unique, runs, strict=True))
             stored_cases = tuple(
-                BaselineCase(case, tuple(BaselineBlock(ids[each].id, 5.0, 5.0, 0.0) for each in mine))
+                BaselineCase(case, tuple(BaselineBlock(ids[commit].id, 5.0, 5.0, 0.0) for commit in mine))
                 for case, mine in cases.items()
             )
             write_baseline(Baseline(op, DEVICE.key, "virtual", runs, stored_cases), main.baselines)

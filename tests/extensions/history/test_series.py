@@ -19,7 +19,7 @@ def points(*runs, case=CASE):
 def test_cases_stand_in_the_order_in_which_they_first_appear():
     points = list_points([accepted(0, figures("b")), accepted(1, figures("a"), figures("b"))])
 
-    assert [(case, len(each)) for case, each in points.items()] == [("b", 2), ("a", 1)]
+    assert [(case, len(series)) for case, series in points.items()] == [("b", 2), ("a", 1)]
 
 
 def test_changes_are_against_the_run_before_and_the_first():
@@ -52,7 +52,7 @@ def test_another_driver_is_a_step_and_another_board_is_none():
     shown = points(accepted(0), accepted(1, uuid="GPU-2"), accepted(2, uuid="GPU-2", driver="590"))
 
     assert [[step.field for step in point.steps] for point in shown] == [[], [], ["device.driver"]]
-    assert [each.field for each in shown[1].moved] == ["device.uuid"]
+    assert [difference.field for difference in shown[1].moved] == ["device.uuid"]
 
 
 def test_the_steps_of_a_whole_history_are_told_by_run():
@@ -71,7 +71,7 @@ def test_stored_tensors_have_points_of_their_own_with_changes_of_p99():
     runs = [storing(0, ("stored=a", 0.02), ("stored=b", 0.01)), storing(1, ("stored=a", 0.022)), accepted(2)]
     points = list_points([*runs, storing(3, ("stored=a", 0.025))], stored=True)
 
-    assert {case: len(each) for case, each in points.items()} == {"stored=a": 3, "stored=b": 1}
+    assert {case: len(series) for case, series in points.items()} == {"stored=a": 3, "stored=b": 1}
     changes = [point.since_last for point in points["stored=a"]]
     assert changes == [None, pytest.approx(0.1), pytest.approx(0.025 / 0.022 - 1)]
     assert points["stored=a"][-1].since_first == pytest.approx(0.25)

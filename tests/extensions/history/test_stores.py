@@ -85,7 +85,12 @@ def rows(url, text):
 def times(answer, case=CASE):
     """Kernel times of a case, run by run, of a JSON answer about one op."""
     (op,) = json.loads(answer)
-    return [point["kernel_us"]["median_us"] for each in op["cases"] if each["case"] == case for point in each["points"]]
+    return [
+        point["kernel_us"]["median_us"]
+        for case_points in op["cases"]
+        if case_points["case"] == case
+        for point in case_points["points"]
+    ]
 
 
 def test_a_store_answers_as_git_does(root, url, ask):
@@ -170,8 +175,8 @@ def test_a_run_takes_its_place_when_it_is_accepted(root, url, ask):
     op, key = stored["ops"][0]["op"], stored["environment"]["device"]["key"]
     ask("--store", url)
     here = accepted(0, created=stored["created"], key=key)
-    for each in (here, dataclasses.replace(here, run=stored["id"])):
-        append_history(root / "baselines", key, op, each)
+    for case_points in (here, dataclasses.replace(here, run=stored["id"])):
+        append_history(root / "baselines", key, op, case_points)
 
     ask("--store", url)
 

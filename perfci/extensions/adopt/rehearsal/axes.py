@@ -135,7 +135,7 @@ def find_form(start: Form, calls: Sequence[Call]) -> tuple[Form, list[Call], boo
     if len(alike) < len(calls) and (shapes := _find_shapes(start, calls)):
         form = _write_inputs(start, ("shape",), shapes, {}, calls)
         return form, list(calls), form.try_case(form.make_distinct()) is not None
-    places: list[Place] = [(name, axis) for name, each in first.tensors.items() for axis in range(-len(each.shape), 0)]
+    places: list[Place] = [(name, axis) for name, spec in first.tensors.items() for axis in range(-len(spec.shape), 0)]
     places += [(name, None) for name, value in first.given.items() if type(value) is int and value > 16]
     sizes = {place: tuple(call.size(place) for call in alike) for place in places}
     groups = [[place for place in places if sizes[place] == own] for own in dict.fromkeys(sizes.values())]

@@ -50,8 +50,8 @@ def make_suites(
     points = [form.make_distinct(sizes[-axes:]) for sizes in wanted] + [form.make_distinct()]
     if "tl.arange" not in source or axes > 3:  # it takes one element after the other, which the interpreter does slowly
         points.insert(0, form.make_distinct((2, 3, 4, 5, 6, 7)))
-    taken = [(max(each.programs, FEW_PROGRAMS), point) for point in points if (each := form.try_case(point))]
-    probe = min(taken, key=lambda each: each[0])[1] if taken else {}
+    taken = [(max(tried.programs, FEW_PROGRAMS), point) for point in points if (tried := form.try_case(point))]
+    probe = min(taken, key=lambda pair: pair[0])[1] if taken else {}
     grids += _find_timed(form, timed, [*_list_points(grids), *([probe] if probe else [])])
     fixed = {name: (form.inputs[name],) for name in varying}
     kinds = {name: {type(call.given[name]).__name__: 1 for call in calls} for name in varying}
@@ -67,7 +67,7 @@ def make_suites(
     more = "mixed" if pointwise else "peaked"
     if not dot and (summed or (_SUMS.search(source) and not pointwise)):
         lines.append("# All but large values: a sum beyond the largest number depends on the order of its terms.")
-        lines += fit("values=(", [f'"{each}"' for each in (*VALUES, more) if each != "large"], "),", "    ")
+        lines += fit("values=(", [f'"{kind}"' for kind in (*VALUES, more) if kind != "large"], "),", "    ")
     else:
         lines.append(f'values=(*perfci.VALUES, "{more}"),')
     lines += ["uses_dot=True,"] if dot else []
@@ -121,7 +121,7 @@ def _find_edges(form: Form, source: str) -> tuple[list[dict[str, tuple[str, ...]
     # Sizes of blocks with which the kernel was launched, the largest first, if they do not follow from the case's.
     trials = [done for sizes in SIZES if (done := form.try_case(form.make_distinct(sizes)))]
     launched = [{constant for launch in done.launches for constant in launch.constants.values()} for done in trials]
-    constants = sorted((each for each in set.intersection(*launched) if type(each) is int), reverse=True)
+    constants = sorted((constant for constant in set.intersection(*launched) if type(constant) is int), reverse=True)
     blocks = {axis: _find_block(form, axis) for axis in form.axes}
     usual = USUAL_BLOCK if "tl.arange" in source else 1
     spare = [constant for constant in constants if 8 <= constant <= 1024 and constant not in blocks.values()]
@@ -131,7 +131,7 @@ def _find_edges(form: Form, source: str) -> tuple[list[dict[str, tuple[str, ...]
         block = 1 if flat and number else blocks[axis] or (spare or [usual])[0]
         around = [1, 2, 13] if block < 4 else [1, block - 1, block, block + 1, 2 * block + 1]
         # The first axis alone gets size 0, and the size of all other grids only once.
-        values: list[Any] = [0, *around] if number == 0 else [each for each in around if each != _LITTLE]
+        values: list[Any] = [0, *around] if number == 0 else [constant for constant in around if constant != _LITTLE]
         values = [value for value in values if value * _LITTLE ** (len(form.axes) - 1) <= MOST_ELEMENTS]
         if axis == "shape":
             values = [*((value,) for value in values), (3, block + 1), (3, 5, 7)]

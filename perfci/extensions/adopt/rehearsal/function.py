@@ -212,14 +212,17 @@ def _fit_operator(
     for own, given in itertools.product(samples, dict.fromkeys((tuple(plain), tuple(needed)))):
         if len(given) > room:
             continue
-        used = {each.name for each in (*given, *named)}
+        used = {parameter.name for parameter in (*given, *named)}
         calls = [replace(call, given={key: value for key, value in call.given.items() if key in used}) for call in own]
         handed = [one.name for one in given] + [f"{one.name}={one.name}" for one in named]
-        shown = [each.name + (": torch.Tensor" if "Tensor" in str(each.type) else "") for each in (*given, *named)]
+        shown = [
+            parameter.name + (": torch.Tensor" if "Tensor" in str(parameter.type) else "")
+            for parameter in (*given, *named)
+        ]
         form = Form(make_call(function, handed, {}), make_call(reference, handed, {}), going)
         costs = [(form.count_programs(call), call) for call in {call.key: call for call in calls}.values()]
         taken = sorted(
-            ((cost, call) for cost, call in costs if cost is not None), key=lambda each: each[0] > MOST_PROGRAMS
+            ((cost, call) for cost, call in costs if cost is not None), key=lambda pair: pair[0] > MOST_PROGRAMS
         )
         if taken:
             cheap = [call for cost, call in taken if cost <= MOST_PROGRAMS] or [taken[0][1]]
@@ -279,7 +282,7 @@ def _find_form(
         if right:
             return form, texts, True, fitting if calls else []
         if first is None:
-            usual = {name: replace(each, shape=_SMALL[-len(each.shape) :]) for name, each in alike.items()}
+            usual = {name: replace(spec, shape=_SMALL[-len(spec.shape) :]) for name, spec in alike.items()}
             first = find_form(start, calls or [Call("", usual | scalars, {})])[0], texts, fitting if calls else []
     assert first is not None
     return first[0], first[1], False, first[2]

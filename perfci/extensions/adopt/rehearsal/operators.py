@@ -72,16 +72,17 @@ class Operator:
             if len(values) > len(names) or not given.keys() <= {*names}:
                 continue
             given = {argument.name: given.get(argument.name, argument.default_value) for argument in self.arguments}
-            like = next((each for each in given.values() if torch.is_tensor(each)), None)
+            like = next((value for value in given.values() if torch.is_tensor(value)), None)
             given |= {argument.name: like for argument in self.arguments if argument.is_out}
-            shapes = [tuple(each.shape) for each in given.values() if torch.is_tensor(each)]
+            shapes = [tuple(value.shape) for value in given.values() if torch.is_tensor(value)]
             if shapes and all(shape and min(shape) for shape in shapes):
-                described = {name: self._describe(each) for name, each in given.items()}
+                described = {name: self._describe(value) for name, value in given.items()}
                 plain = {name: value for name, value in described.items() if not isinstance(value, Argument)}
                 samples.setdefault(repr((shapes, plain)), (shapes, described))
         ranks = [[len(shape) for shape in shapes] for shapes, _ in samples.values()]
         order = sorted(
-            samples.values(), key=lambda each: (len({*each[0]}) > 1, -ranks.count([len(shape) for shape in each[0]]))
+            samples.values(),
+            key=lambda sample: (len({*sample[0]}) > 1, -ranks.count([len(shape) for shape in sample[0]])),
         )
         return [given for _, given in order]
 
@@ -129,11 +130,14 @@ def find_operator(name: str) -> Operator | None:
     packet = getattr(torch.ops.aten, plain, None)
     known = packet.overloads() if packet is not None and hasattr(packet, "overloads") else []
     schemas = {
-        each: getattr(packet, each)._schema
-        for each in (overload, "default", "Tensor", "self", "dim", *known)
-        if each in known
+        overload_name: getattr(packet, overload_name)._schema
+        for overload_name in (overload, "default", "Tensor", "self", "dim", *known)
+        if overload_name in known
     }
-    takes = {each: [one for one in schema.arguments if one.name not in LEFT_OUT] for each, schema in schemas.items()}
+    takes = {
+        overload_name: [one for one in schema.arguments if one.name not in LEFT_OUT]
+        for overload_name, schema in schemas.items()
+    }
     # Some, such as add, have a default for numbers alone.
     first = next(
         (overload_name for overload_name, own in takes.items() if any("Tensor" in str(one.type) for one in own)), None
@@ -147,7 +151,9 @@ def find_operator(name: str) -> Operator | None:
 def find_reference(name: str) -> str | None:
     """Returns the path of a function of torch.nn.functional with this name, underscores aside: rmsnorm, rms_norm."""
     wanted = name.replace("_", "").lower()
-    named = (each for each in dir(torch.nn.functional) if each.replace("_", "").lower() == wanted)
+    named = (
+        function_name for function_name in dir(torch.nn.functional) if function_name.replace("_", "").lower() == wanted
+    )
     return next((f"torch.nn.functional.{name}" for name in named if not name.startswith("_")), None)
 
 
@@ -165,6 +171,6 @@ def _find_info(name: str) -> Any:
     wanted = name.strip("_")
     for info in op_db:
         names = {info.name, info.aten_name, *(alias.name for alias in info.aliases)}
-        if wanted in {each.split(".")[-1].strip("_") for each in names}:
+        if wanted in {spelling.split(".")[-1].strip("_") for spelling in names}:
             return info
     return None

@@ -162,7 +162,7 @@ def _name_commit(commit: Commit) -> str:
 
 
 def _write_range(change: Interval) -> str:
-    texts = (units.percent(each, signed=True) for each in (change.value, change.low, change.high))
+    texts = (units.percent(share, signed=True) for share in (change.value, change.low, change.high))
     return "{} ({} .. {})".format(*texts)
 
 

@@ -46,11 +46,11 @@ def read_histories(
         if device not in devices:
             raise UsageError("history_no_device", device=device, known=", ".join(devices) or "-")
         devices = [device]
-    there = {each: there[each] for each in devices}
+    there = {name: there[name] for name in devices}
     known = sorted({op for names in there.values() for op in names})
     wanted = pick_ops(known, ops if devices else (), "history_no_op")
-    chosen = [(each, op) for each in devices for op in there[each] if op in wanted]
-    return [store.read_history(*each, case) if store else read_history(folder, *each) for each in chosen]
+    chosen = [(name, op) for name in devices for op in there[name] if op in wanted]
+    return [store.read_history(*pair, case) if store else read_history(folder, *pair) for pair in chosen]
 
 
 def separate(blocks: Sequence[Iterable[RenderableType]]) -> Iterator[RenderableType]:
@@ -181,10 +181,10 @@ def show_boards(histories: Sequence[History], device: str | None, where: Setting
     compared = {key: compare_boards(ops) for key, ops in runs.items()}
     problems = [problem for one in histories for problem in one.problems]
     if device is None:  # quarantined boards that no history knows
-        seen = {board_key(one.board) for each in compared.values() for one in each}
+        seen = {board_key(one.board) for boards in compared.values() for one in boards}
         unknown = [board for board in where.quarantine if board_key(board) not in seen]
         problems += [Reason("board_unknown", {"board": board}) for board in unknown]
-    quarantine, cleared = ({board_key(each) for each in listed} for listed in (where.quarantine, where.cleared))
+    quarantine, cleared = ({board_key(board) for board in listed} for listed in (where.quarantine, where.cleared))
     names = "board runs inconclusive overturned spread nulls slow clock ecc_errors outside since"
     answer = []
     for key, each in compared.items():
@@ -199,10 +199,10 @@ def show_boards(histories: Sequence[History], device: str | None, where: Setting
             for one in each
         ]
         answer.append({"device": key, "difference": find_difference(each), "boards": boards})
-    shown = separate([_show_device(key, each, quarantine, cleared, runs[key]) for key, each in compared.items()])
+    shown = separate([_show_device(key, boards, quarantine, cleared, runs[key]) for key, boards in compared.items()])
     warnings = (Paragraph(problem, 2, STYLES[Gate.WARNS]) for problem in problems)
     print_found(answer, (*shown, *warnings), json=json)
-    outside = [one for each in compared.values() for one in each if one.outside]
+    outside = [one for boards in compared.values() for one in boards if one.outside]
     return Exit.WARNINGS if problems or any(board_key(one.board) not in quarantine for one in outside) else Exit.OK
 
 

@@ -69,7 +69,7 @@ def _show_differences(differs: Sequence[Difference]) -> Iterator[Paragraph]:
 
 def _write_changes(changes: Sequence[float]) -> str:
     """The median of the cases' changes, with the least and the greatest."""
-    middle, low, high = (units.percent(each, signed=True) for each in (median(changes), min(changes), max(changes)))
+    middle, low, high = (units.percent(change, signed=True) for change in (median(changes), min(changes), max(changes)))
     return f"{middle} ({low} .. {high})"
 
 

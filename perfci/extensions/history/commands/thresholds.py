@@ -166,7 +166,7 @@ def _show_earned(tighteneds: Sequence[Tightened], *, wrote: bool) -> Iterator[Re
 def _show_op(one: Tightened) -> Iterator[RenderableType]:
     yield _head(one.op, one.device)
     yield from (Paragraph(reason, 2) for reason in one.said)
-    for case, group in groupby(zip(one.changes, one.whys, strict=True), lambda each: each[0].case):
+    for case, group in groupby(zip(one.changes, one.whys, strict=True), lambda change: change[0].case):
         changes = list(group)
         yield Paragraph(case, 2)
         lines = [

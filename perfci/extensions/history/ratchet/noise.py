@@ -137,8 +137,8 @@ def measure_shapes(blocks: int) -> Shapes:
     medians = np.median(e, axis=1)
     within = np.abs(e - medians[:, None]).mean(axis=1)
     strayed = [np.abs(medians + ratio * rng.standard_t(PROCESS_DOF, len(e))) for ratio in _RATIOS]
-    between = np.array([each.mean() for each in strayed])
-    cv2 = np.array([each.var() for each in strayed]) / between**2
+    between = np.array([draws.mean() for draws in strayed])
+    cv2 = np.array([draws.var() for draws in strayed]) / between**2
     return Shapes(float(within.mean()), float(within.var() / within.mean() ** 2), np.maximum.accumulate(between), cv2)
 
 

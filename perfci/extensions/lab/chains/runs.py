@@ -160,7 +160,7 @@ class _CheckedCase:
             self.rounded.append({name: arrays.like(values, usual[name]) for name, values in hosts.items()})
             finite = {name: values[np.isfinite(values)] for name, values in hosts.items()}
             self.largest.append({name: float(np.abs(numbers).max(initial=0.0)) for name, numbers in finite.items()})
-        places = {name: at for at, each in enumerate(self.usual) for name in each}
+        places = {name: at for at, names in enumerate(self.usual) for name in names}
         taken = (_wire(stage, stage.kernel).values() for stage in self.stages)
         self.reads = tuple(tuple(sorted({places[name] for name in names if name in places})) for names in taken)
         # Of the kernels, as far as they came:
@@ -215,7 +215,9 @@ class _CheckedCase:
                 for name, usual in self.usual[at].items():
                     form, wanted = _describe_form(first[name], arrays), _describe_form(usual, arrays)
                     if form != wanted:
-                        takers = [each.name for each, reads in zip(self.stages, self.reads, strict=True) if at in reads]
+                        takers = [
+                            stage.name for stage, reads in zip(self.stages, self.reads, strict=True) if at in reads
+                        ]
                         next_ = ", ".join(takers) or "-"
                         self._fail("chain_form", stage, name=name, next=next_, got=form, expected=wanted)
                         return False

@@ -200,8 +200,8 @@ def _name(config: Config | None) -> str:
 def list_candidates(tuning: Tuning, choice: Choice, most: int | None = None) -> Table:
     """The candidates that were timed, the fastest first, each by its last and longest look."""
     attempts = _list_tried(tuning, choice)
-    failed = {each.key for each in attempts if each.failure}
-    last = {each.key: each for each in attempts if each.us and each.key not in failed}
+    failed = {attempt.key for attempt in attempts if attempt.failure}
+    last = {attempt.key: attempt for attempt in attempts if attempt.us and attempt.key not in failed}
 
     def find_shift(tried: Attempt) -> float:
         values = [shift for case in tried.shifts.values() for shift in case]

@@ -61,7 +61,7 @@ def soak_ops(
             place = place_ops(bench.settings, list_files(select(bench.settings, (op.op,))))
             return SoakOp(place=place, opening=opening, pattern=request.pattern, calls=calls, limit=limit)
 
-        findings = [each for op in described.ops for each in _soak_op(bench, op, plan(op))]
+        findings = [finding for op in described.ops for finding in _soak_op(bench, op, plan(op))]
     if not any(finding.case or finding.status is Status.ERROR for finding in findings):
         names = ", ".join(op.op for op in described.ops)
         raise UsageError("no_case_fits", ops=names, pattern=request.pattern or "*")

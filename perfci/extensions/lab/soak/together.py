@@ -58,9 +58,9 @@ def check_streams(subject: SoakSubject) -> SoakFinding:
 
     for turn in range(1, ROUNDS + 1):
         turned = [(index + turn) % count for index in range(count)]
-        copies = launch_at_once([given[each] for each in turned])
-        for index, each in enumerate(turned):
-            if difference := subject.difference(copies[index], wanted[each]):
+        copies = launch_at_once([given[place] for place in turned])
+        for index, place in enumerate(turned):
+            if difference := subject.difference(copies[index], wanted[place]):
                 kind = "soak_stream_side" if index else "soak_stream_default"
                 return subject.fail(STREAMS, kind, {**numbers, **difference, "round": turn})
         subject.tick(turn, ROUNDS)

@@ -94,7 +94,7 @@ def read_space(op: str, folder: Path) -> Space:
 
 
 def _read_lists(table: Mapping[str, Any]) -> dict[str, tuple[Value, ...]]:
-    lists = {name: tuple(each) if isinstance(each, list) else (each,) for name, each in flatten(table).items()}
+    lists = {name: tuple(values) if isinstance(values, list) else (values,) for name, values in flatten(table).items()}
     for name, values in lists.items():
         if not values or not all(value is None or isinstance(value, int | float | str) for value in values):
             raise ValueError(
@@ -155,7 +155,7 @@ def list_regimes(space: Space, tuned: Sequence[Mapping[str, Any]]) -> tuple[Regi
     regimes: dict[str, Regime] = {}
     for when, lists, current_config in parts:
         label = ",".join(f"{name}={_describe(value)}" for name, value in when.items()) or "*"
-        fixed = ",".join(f"{name}={_describe(each[0])}" for name, each in lists.items() if len(each) == 1)
+        fixed = ",".join(f"{name}={_describe(values[0])}" for name, values in lists.items() if len(values) == 1)
         label = f"{label}:{fixed}" if label in regimes and fixed else label
         label = label if label not in regimes else f"{label}#{len(regimes)}"
         regimes[label] = Regime(label, when, lists, current_config)

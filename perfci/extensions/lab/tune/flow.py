@@ -102,7 +102,7 @@ def tune_on_cluster(
     words: options of `perfci tune`. Returns by op its exit code and answer, and why nodes had none. Searches go on
     where they ended. Raises PerfciError as a cluster does, and for an op that cannot be tuned.
     """
-    ops, reports = [check_tunable(each) for each in select(settings, request.ops)], settings.reports / FOLDER
+    ops, reports = [check_tunable(op) for op in select(settings, request.ops)], settings.reports / FOLDER
     answers, edited, written = dict[str, tuple[int, str]](), list[Reason](), "--write" in words
 
     def read_files(op: OpFolder) -> Mapping[str, bytes]:
@@ -222,7 +222,7 @@ class _Tuner:
             grid = Choices(regime.lists, lambda _: True, search.head.seed, regime.current, near)
             # An entry after one that is not there would take its calls.
             choice = decide(grid, regime, tried, needed=any(choice.changed for choice in choices))
-            passed = {each.key for each in tried if each.stage == SUITE and not each.failure}
+            passed = {attempt.key for attempt in tried if attempt.stage == SUITE and not attempt.failure}
             if choice.changed and spec is None and key(choice.config) not in passed:
                 # A candidate that has not passed the accuracy suite yet is none.
                 choice = dataclasses.replace(choice, config=None, change=None)

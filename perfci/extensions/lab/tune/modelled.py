@@ -98,7 +98,9 @@ class _ModelledSearch(TuningSearch):
                 self.keep(self._try(regime, config))
 
     def _find_known(self, regime: Regime, config: Config | None) -> Attempt:
-        return next(each for each in self.list_known(regime) if each.key == key(config) and not each.failure)
+        return next(
+            attempt for attempt in self.list_known(regime) if attempt.key == key(config) and not attempt.failure
+        )
 
     def _try(self, regime: Regime, config: Config | None) -> Attempt:
         self.seam.use(self.list_entries(regime, config))

@@ -61,7 +61,7 @@ def describe_config(config: Config | None) -> str:
     >>> describe_config({"block": 64, "tma": True}), describe_config(None)
     ('block=64 tma=true', '')
     """
-    values = {name: each if isinstance(each, str) else json.dumps(each) for name, each in (config or {}).items()}
+    values = {name: value if isinstance(value, str) else json.dumps(value) for name, value in (config or {}).items()}
     return " ".join(f"{name}={value}" for name, value in values.items())
 
 
@@ -142,5 +142,5 @@ def open_search(path: Path, asked: Mapping[str, Fact], seed: int | None, fresh_s
         search.resumed = bool(search.tried)
     else:
         search = SearchFile(path, SearchHead(asked, fresh_seed if seed is None else seed), [], anew=file is not None)
-    write_atomically(path, b"".join(encode(each) + b"\n" for each in (search.head, *search.tried)))
+    write_atomically(path, b"".join(encode(record) + b"\n" for record in (search.head, *search.tried)))
     return search

@@ -60,7 +60,7 @@ class Choices:
         for name, values in self.lists.items():
             others = [value for value in values if value != config.get(name)]
             if config.get(name) in values and _is_scale(values):
-                others = [each for each in _find_beside(values, config.get(name)) if each is not None]
+                others = [value for value in _find_beside(values, config.get(name)) if value is not None]
             neighbours += [self._change(config, {name: other}) for other in others]
         return list(filter(self.is_valid, neighbours))
 
@@ -79,7 +79,7 @@ class Choices:
 
         def find_places(config: Config) -> list[int]:
             lists = self.lists.items()
-            return [each.index(config[name]) if config.get(name) in each else len(each) for name, each in lists]
+            return [values.index(config[name]) if config.get(name) in values else len(values) for name, values in lists]
 
         places = find_places(config)
         if self.near:
@@ -118,7 +118,7 @@ def find_next(grid: Choices, attempts: Sequence[Attempt]) -> list[Config]:
     # Today's choice leads too if it works and has a place in the lists.
     if grid.current is not None and not any(attempt.failure for attempt in attempts if attempt.config is None):
         scored.append((0.0, grid.simplicity(grid.current), grid.current))
-    leaders = [config for _, _, config in sorted(scored, key=lambda each: each[:2])[:LEADERS]]
+    leaders = [config for _, _, config in sorted(scored, key=lambda row: row[:2])[:LEADERS]]
     near = [point for config in leaders for point in grid.list_neighbours(config)]
     traded = [point for config in leaders[:1] for point in grid.list_trades(config)]
     return (keep_fresh(near) or keep_fresh(traded))[:room]
@@ -126,7 +126,7 @@ def find_next(grid: Choices, attempts: Sequence[Attempt]) -> list[Config]:
 
 def choose_finalists(grid: Choices, attempts: Sequence[Attempt]) -> list[Config]:
     """The fastest candidates that work, which are compared with today's choice over many blocks."""
-    return [config for _, _, config in sorted(_score(grid, attempts), key=lambda each: each[:2])[:FINALISTS]]
+    return [config for _, _, config in sorted(_score(grid, attempts), key=lambda row: row[:2])[:FINALISTS]]
 
 
 def _score(grid: Choices, attempts: Sequence[Attempt]) -> list[tuple[float, tuple[int, tuple[int, ...]], Config]]:

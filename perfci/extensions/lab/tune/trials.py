@@ -77,7 +77,7 @@ class TuningSearch:
             self.send(Doing("tune", self.op, case))
             taken = self.seam.find_taken(entries, functools.partial(self.call_quietly, params))
             served.setdefault(taken, []).append(case)
-        self.regimes = tuple(replace(each, cases=tuple(served.get(at, ()))) for at, each in enumerate(self.regimes))
+        self.regimes = tuple(replace(other, cases=tuple(served.get(at, ()))) for at, other in enumerate(self.regimes))
         unserved = tuple(served.get(None, ()))
         self.send(Regimes(str(file.path), self.seam.key, file.digest, self.regimes, unserved))
         if len(unserved) == len(self.cases):
@@ -90,8 +90,8 @@ class TuningSearch:
             raise UsageError("tune_space_empty", path=str(self.space.path), entry=regime.label)
         while self.task.until_s is None or time.time() < self.task.until_s:
             known = self.list_known(regime)
-            done = {stage: {each.key for each in known if each.stage == stage} for stage in (FINAL, SUITE)}
-            if not any(each.config is None for each in known):
+            done = {stage: {attempt.key for attempt in known if attempt.stage == stage} for stage in (FINAL, SUITE)}
+            if not any(attempt.config is None for attempt in known):
                 self.time_batch(regime, [None], SEARCH)
             elif batch := find_next(grid, known):
                 self.time_batch(regime, batch[: 1 if self.task.alone else BATCH], SEARCH)
@@ -120,12 +120,12 @@ class TuningSearch:
     def _list_entries(self, regime: Regime | None, config: Config | None) -> Entries:
         """All entries, one of them with this configuration. Those without one get the simplest that is valid."""
         entries = []
-        for each in self.regimes:
-            own = config if each is regime and config else each.current
+        for other in self.regimes:
+            own = config if other is regime and config else other.current
             if own is None:
-                simplest = {name: values[0] for name, values in each.lists.items()}
-                own = next(iter(self.grid(each).coarse), simplest)
-            entries.append({**each.when, "config": nest(own)})
+                simplest = {name: values[0] for name, values in other.lists.items()}
+                own = next(iter(self.grid(other).coarse), simplest)
+            entries.append({**other.when, "config": nest(own)})
         return tuple(entries)
 
     def grid(self, regime: Regime) -> Choices:
@@ -138,15 +138,17 @@ class TuningSearch:
 
     def list_known(self, regime: Regime) -> list[Attempt]:
         """Returns what is known of an entry's candidates."""
-        return [each for each in self.known if each.regime == regime.label]
+        return [attempt for attempt in self.known if attempt.regime == regime.label]
 
     def find_anchor(self, regime: Regime, default: Config | None = None) -> Config | None:
         """Returns what candidates are compared with: today's choice (None), or if that fails the first that works."""
         anchor = self.list_known(regime)
-        if not any(each.config is None and each.failure for each in anchor):
+        if not any(attempt.config is None and attempt.failure for attempt in anchor):
             return None
-        bad = {each.key for each in anchor if each.failure}
-        return next((each.config for each in anchor if each.config is not None and each.key not in bad), default)
+        bad = {attempt.key for attempt in anchor if attempt.failure}
+        return next(
+            (attempt.config for attempt in anchor if attempt.config is not None and attempt.key not in bad), default
+        )
 
     def keep(self, tried: Attempt) -> None:
         """Report the result of a candidate, and go on from it."""

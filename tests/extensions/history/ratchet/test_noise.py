@@ -51,7 +51,7 @@ def test_a_look_at_every_null_stays_above_the_truth_in_nineteen_of_twenty_lives(
     for _ in range(lives):
         d = noise.draw_duels(rng, 80, ratio)[:, 0, :6].tolist()
         bounds = [noise.bound_scales(d[:count]) for count in range(20, 81, 5)]
-        low += any(each.upper.block < 1 or each.upper.process < ratio for each in bounds)
+        low += any(bound.upper.block < 1 or bound.upper.process < ratio for bound in bounds)
 
     # 5 % are allowed; of 150 lives more than 15 would be seen once in a thousand times.
     assert low <= 15

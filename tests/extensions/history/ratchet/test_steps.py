@@ -173,8 +173,8 @@ def test_a_share_of_the_bandwidth_is_learnt_only_where_it_is_held():
 def test_errors_of_both_suites_are_bounded_each_by_its_own():
     spread = np.random.default_rng(3).normal(0, 0.01, 20)
     history = [
-        run(number, errors=errors(p99_abs=1e-3 * math.exp(each)), accuracy=errors(p99_abs=1e-4 * math.exp(each)))
-        for number, each in enumerate(spread)
+        run(number, errors=errors(p99_abs=1e-3 * math.exp(size)), accuracy=errors(p99_abs=1e-4 * math.exp(size)))
+        for number, size in enumerate(spread)
     ]
     timed, checked = (_one(history, "p99_abs", suite=suite) for suite in (Suite.PERFORMANCE, Suite.ACCURACY))
 
@@ -192,7 +192,7 @@ def test_exact_results_are_bounded_by_the_roundoff_of_their_dtype():
 @pytest.mark.parametrize("key", [key.name for key in KEYS])
 def test_every_key_tightens_by_steps_and_keeps_its_rate(key):
     rng = np.random.default_rng(4)
-    known = next(each for each in KEYS if each.name == key)
+    known = next(threshold_key for threshold_key in KEYS if threshold_key.name == key)
     before = None
     for _ in range(25):
         series = ratchet.figures.FigureSeries(tuple(rng.normal(0, 0.01, 40).tolist()), ("GPU-1",) * 40, ("r",) * 40)
