@@ -45,6 +45,20 @@ def read(folder: Path) -> Revision | Reason:
     )
 
 
+def list_places(folder: Path) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
+    """Returns where a repository's files and history lie, and folders among them with nothing that git has.
+
+    Nothing without a repository.
+    """
+    try:
+        found = require(find_repository(folder))
+        listed = ask(found.top, "ls-files", "--others", "--directory", "-z")
+    except GitError:
+        return (), ()
+    others = (name for name in listed.split("\0") if name.endswith("/") and "__pycache__" not in name)
+    return (found.top, found.inner, found.common), tuple(found.top / name for name in others)
+
+
 def _is_dirty(module: Path) -> bool:
     """Returns whether a submodule that is checked out has changes."""
     inside = module.resolve() == module and (module / ".git").exists()  # and no link, which may lead back

@@ -127,7 +127,7 @@ def _probe(bench: Bench, python: str, device: str) -> Mapping[str, str]:
     """Returns the versions in another interpreter. Raises UsageError if it cannot run the base."""
     needed = NEEDED if device == "fake" else (*NEEDED, "torch")
     around = make_environment(bench, WorkerPlace("probe", "offline", python=python))
-    command = confined([python, "-c", _PROBE, ",".join(needed), ",".join(PACKAGES)], around.writable)
+    command = confined([python, "-c", _PROBE, ",".join(needed), ",".join(PACKAGES)], *around.places)
     try:
         done = subprocess.run(
             command, capture_output=True, check=False, timeout=PROBE_LIMIT_S, env=dict(around.environment)

@@ -1,5 +1,6 @@
 """What a run's workers run in: folders, variables, a time limit, and who listens."""
 
+import functools
 import os
 import sys
 import time
@@ -9,14 +10,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from perfci import store
-from perfci.core import environment
+from perfci.core import PACKAGE, environment
 from perfci.core.errors import GitError
 from perfci.core.settings import FILE, Settings, take_grants
 from perfci.core.temporary import remove_abandoned, temporary_folder
 from perfci.core.variables import OWN, worker_environment
+from perfci.git import list_places
 from perfci.git.base import resolve
 from perfci.git.command import read_file
 from perfci.ops.discover import OpFolder
+from perfci.ops.fingerprint.tree import Tree
 from perfci.worker import forks, warm
 from perfci.worker.protocol import Message
 from perfci.worker.tasks import Opening, OpFiles, Place, WorkerEnvironment
@@ -47,8 +50,16 @@ class Bench:
     sealed: dict[Path, str] = field(default_factory=dict)
     """root of a project -> digest of its thresholds and baselines, from before a kernel ran"""
     spent_s: dict[str, float] = field(default_factory=dict)  # seconds outside the ops' workers by step
+    trees: dict[Path, Tree] = field(default_factory=dict)  # files of a project, by its root
+    needed: dict[tuple[Path, tuple[str, ...]], Settings] = field(default_factory=dict)
+    """root of a project, and ops of it -> settings that lead to a copy of what they need"""
     boards: list[str] = field(default_factory=list)
     """the host's devices that are not put aside, as VISIBLE names them. Empty if all are alike in that"""
+
+    @functools.cached_property
+    def hidden(self) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
+        """What a worker may not read that gets a copy of what its ops need, and what of it all the same."""
+        return list_places(self.home or self.settings.root)
 
     @contextmanager
     def timing(self, step: str) -> Iterator[None]:
@@ -128,11 +139,16 @@ def make_environment(bench: Bench, place: WorkerPlace) -> WorkerEnvironment:
         logs.mkdir(parents=True, exist_ok=True)
     except OSError:  # a doctor is asked why
         logs = bench.folder / LOGS
+    root = place.root or settings.root
+    # Who gets a copy of what an op needs sees nothing else of the project, and no one sees the other folders of a run.
+    narrow = root.is_relative_to(bench.folder)
     return WorkerEnvironment(
-        environment=variables, folder=place.root or settings.root, log=logs / f"{place.name}.log",
+        environment=variables, folder=root, log=logs / f"{place.name}.log",
         limit_s=settings.time_limit_s, until_s=place.until_s,
         python=place.python or sys.executable, shown_from=settings.root,
         writable=(private, *(folder for folder in map(Path, ("/dev/shm", *more)) if folder.is_dir())),
+        hidden=(bench.folder, *(bench.hidden[0] if narrow else ())),
+        shown=(root, PACKAGE, *(bench.hidden[1] if narrow else ())),
     )  # fmt: skip
 
 
@@ -172,14 +188,13 @@ def _may_have_accelerator() -> bool:
 
 
 def _python_path(variables: Mapping[str, str], place: WorkerPlace, bench: Bench) -> dict[str, str]:
-    """The path of a worker's modules: this perfci, then the base's project in the place of the one under test.
+    """The path of a worker's modules: this perfci, then what was added. Folders of the project are its folder's.
 
     Another interpreter sees nothing else that was added for this one.
     """
-    root, entries = bench.home or bench.settings.root, [Path(entry) for entry in warm.list_path(variables)]
-    kept = [move_path(entry, root, place.root or bench.settings.root) for entry in entries]
+    kept = [move_path(Path(entry), bench.home or bench.settings.root, Path()) for entry in warm.list_path(variables)]
     if place.python:
-        kept = [entry for entry, before in zip(kept, entries, strict=True) if before.is_relative_to(root)]
+        kept = [entry for entry in kept if not entry.is_absolute()]
     return {"PYTHONPATH": os.pathsep.join(map(str, (warm.own_package(), *kept)))}
 
 

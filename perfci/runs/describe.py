@@ -14,10 +14,10 @@ from perfci.runs.bench import (
     call_both,
     list_files,
     make_environment,
-    place_ops,
     plan_opening,
     warm_up,
 )
+from perfci.runs.needed import place_needed
 from perfci.runs.plan import Request, draw_seed
 from perfci.worker.process import Running, side_by_side, working
 from perfci.worker.protocol import Doing, Message, Ready
@@ -94,22 +94,20 @@ def _import(
     bench: Bench, request: Request, source: OpSource, sound: Sequence[OpFolder]
 ) -> Generator[Sequence[Running], None, Described]:
     """Import all sound ops in one worker. An op that kills it is named, and another worker imports the rest."""
-    settings, home = source.settings, bench.home or bench.settings.root
-    head_root = None if settings.root == home else home
+    settings = source.settings
     ready: Ready | None = None
     planned: list[PlannedOp] = []
     waiting = list(sound)
     log = "describe" if settings.root == bench.settings.root else "describe-base"
-    place = WorkerPlace(log, request.device, settings.root, source.python)
     while waiting or ready is None:
         heard: list[Message] = []
         task = Describe(
-            place=place_ops(settings, list_files(waiting), head_root),
+            place=place_needed(bench, settings, list_files(waiting)),
             opening=plan_opening(settings, request.device, request.seed or draw_seed()),
             suites=request.suites,
             pattern=request.pattern,
         )
-        around = make_environment(bench, place)
+        around = make_environment(bench, WorkerPlace(log, request.device, task.place.root, source.python))
         failure = yield from working(task, around, call_both(heard.append, bench.listener))
         ready = next((m for m in heard if isinstance(m, Ready)), ready)
         if ready is None:

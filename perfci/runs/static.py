@@ -19,8 +19,9 @@ from perfci.ops.discover import OpFolder, find_moved, select
 from perfci.ops.fingerprint.tree import Fingerprint, Tree
 from perfci.ops.spec import matches
 from perfci.runs.base import BaseTree
-from perfci.runs.bench import Bench, WorkerPlace, list_files, make_environment, place_ops
+from perfci.runs.bench import Bench, WorkerPlace, list_files, make_environment
 from perfci.runs.describe import find_violation
+from perfci.runs.needed import place_needed
 from perfci.runs.plan import Request
 from perfci.store.files import write_atomically
 from perfci.worker.process import Running, side_by_side, working
@@ -138,10 +139,10 @@ def _compile_group(
                 compiled[message.op] = message
             bench.listener(message)
 
-        files, head_root = list_files(one.op for one in waiting), bench.settings.root if first.of_base else None
-        task = Compile(place=place_ops(first.settings, files, head_root), target=first.target)
+        place = place_needed(bench, first.settings, list_files(one.op for one in waiting))
+        task = Compile(place=place, target=first.target)
         name = f"static-{first.target}{'-base' if first.of_base else ''}"
-        around = make_environment(bench, WorkerPlace(name, "offline", first.settings.root, first.python))
+        around = make_environment(bench, WorkerPlace(name, "offline", place.root, first.python))
         failure = yield from working(task, around, hear)
         static_ops |= {one: compiled[one.op.op] for one in waiting if one.op.op in compiled}
         waiting = [one for one in waiting if one not in static_ops]

@@ -1,7 +1,6 @@
 """The tasks of a run's workers, and what each of them runs in."""
 
 import dataclasses
-import os
 import shutil
 from pathlib import Path
 
@@ -11,8 +10,9 @@ from perfci.core.settings import Settings
 from perfci.ops.discover import ops
 from perfci.ops.identity import DuelPlan
 from perfci.runs.base import BaseTree
-from perfci.runs.bench import Bench, WorkerPlace, list_files, make_environment, move_path, place_ops, plan_opening
+from perfci.runs.bench import Bench, WorkerPlace, list_files, make_environment, move_path, plan_opening
 from perfci.runs.effective_thresholds import of_run
+from perfci.runs.needed import place_needed
 from perfci.runs.plan import Request, draw_seed
 from perfci.runs.record import Record
 from perfci.worker.pair import PairSide
@@ -57,7 +57,7 @@ class Tasks:
         # One timer a run: once an op was timed, the others take the same one, or fail if they cannot.
         timer = run.environment.timer or self._request.timer
         return Measure(
-            place=place_ops(settings, (self._files[op],), self._bench.home),
+            place=place_needed(self._bench, settings, (self._files[op],)),
             opening=plan_opening(settings, plan.device, seed, timer, process),
             suites=plan.suites,
             pattern=plan.filter,
@@ -99,10 +99,11 @@ class Tasks:
             return None
         if plan.device in UNTIMED and not compares:
             return None
+        place = place_needed(self._bench, self._tree.settings, (files,))
         return BaseFiles(
-            folder=files.folder,
-            shared_folder=self._tree.settings.kernels,
-            root=self._tree.settings.root,
+            folder=place.ops[0].folder,
+            shared_folder=place.shared_folder,
+            root=place.root,
             plan=DuelPlan(
                 () if base.failure else tuple(case for case in op.performance if case in base.performance),
                 plan.duel,
@@ -162,18 +163,18 @@ class Tasks:
         """
         assert self._tree is not None
         assert task.base is not None
-        op, base, tree = planned.op, task.base, self._tree.settings.root
+        op, base = planned.op, task.base
         files = [f"{op}_{part}.py" for part in ("accuracy", "baseline", "performance")]
         if planned.base is None or not {Path(file).name for file in planned.base.changed}.intersection(files):
             return None
         root = self._bench.folder / "suites" / op
         shutil.rmtree(root, ignore_errors=True)  # of an attempt before
-        shutil.copytree(tree, root, symlinks=True, copy_function=os.link)
-        folder = move_path(base.folder, tree, root)
+        shutil.copytree(base.root, root, symlinks=True)
+        folder, shared = (move_path(path, base.root, root) for path in (base.folder, base.shared_folder))
         for name in files:
-            (folder / name).unlink(missing_ok=True)  # a link to the base's file
+            (folder / name).unlink(missing_ok=True)  # which might be a link
             shutil.copyfile(task.folder / name, folder / name)
-        shared, head_root = move_path(base.shared_folder, tree, root), task.place.head_root or task.place.root
+        head_root = task.place.head_root or task.place.root
         compare = dataclasses.replace(
             task,
             place=Place((OpFiles(op, folder),), shared, root, head_root),
@@ -220,7 +221,7 @@ class Tasks:
         place = WorkerPlace(
             f"{task.op}-base" if tree else task.op,
             plan.device,
-            tree.settings.root if tree else None,
+            task.base.root if of_base and task.base else task.place.root,
             tree.base.python if tree else None,
             task.process,
             plan.devices,

@@ -72,7 +72,7 @@ class _Redirect:
         inner = match.submodule_search_locations
         folders = None if inner is None else [_map_place(place, self._root, self._head_root) for place in inner]
         if not Path(origin).is_file():
-            raise ModuleNotFoundError(f"No module named {name!r} in the base revision", name=name)
+            raise ModuleNotFoundError(f"No module named {name!r} among the files that the op needs", name=name)
         return importlib.util.spec_from_file_location(name, origin, submodule_search_locations=folders)
 
 

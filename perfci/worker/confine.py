@@ -1,7 +1,9 @@
-"""Runs a program that writes to few folders, sees no other process and leaves none behind, as far as possible here.
+"""Runs a program that writes to few folders, reads no hidden ones, sees no other process and leaves none behind.
 
-`python -I -S confine.py FOLDERS PROGRAM ARGUMENT...`, with FOLDERS separated as in PATH. It needs the standard library
-alone, and ends before Python looks for any file of the project. Whatever the program starts is confined as it is.
+As far as possible here. `python -I -S confine.py WRITABLE HIDDEN SHOWN PROGRAM ARGUMENT...`, with folders separated as
+in PATH: those that it may write, those that it may not read, and what in these it may read all the same. It needs the
+standard library alone, and ends before Python looks for any file of the project. Whatever the program starts is
+confined as it is.
 """
 
 import contextlib
@@ -12,20 +14,37 @@ import stat
 import struct
 import sys
 from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
 
 # Of linux/landlock.h.
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
-WRITE_FILE, TRUNCATE = 1 << 1, 1 << 14
+WRITE_FILE, READ_FILE, READ_FOLDER, TRUNCATE = 1 << 1, 1 << 2, 1 << 3, 1 << 14
+READ = READ_FILE | READ_FOLDER
 CHANGE_FOLDER = sum(1 << bit for bit in range(4, 13))  # make and remove what there is in folders
 SINCE = {2: 1 << 13, 3: TRUNCATE}  # version -> rights that it can deny: moving between folders, truncating
 SIGNAL_SINCE, SCOPE_SIGNAL = 6, 1 << 1
 
-# Of linux/seccomp.h and linux/audit.h: architecture, and the numbers of seccomp, setpgid and setsid.
-NUMBERS = {"x86_64": (0xC000003E, 317, 109, 112), "aarch64": (0xC00000B7, 277, 154, 157)}
+# Of linux/seccomp.h and linux/audit.h: architecture, and the number of seccomp.
+NUMBERS = {"x86_64": (0xC000003E, 317), "aarch64": (0xC00000B7, 277)}
 ALLOW, DENY = 0x7FFF0000, 0x00050000
+
+SESSIONS = {"x86_64": (109, 112), "aarch64": (154, 157)}
+"""Calls that do nothing: setpgid and setsid."""
+
+MODES = {
+    "x86_64": (*range(90, 95), *range(188, 191), *range(197, 200), 260, 268, 452, 463, 466, 469),
+    "aarch64": (*range(5, 8), *range(14, 17), *range(52, 56), 452, 463, 466, 469),
+}
+"""The same: chmod, chown, and what sets attributes such as access lists. Landlock forbids none of them."""
+
+IO_URING_SETUP, NO_SUCH_CALL = 425, 38  # which would make such calls another way
 SPEC_ALLOW = 1 << 2  # no slower for being filtered
 
-MEMORY = frozenset({"mem", "kmem", "port", "nvram", "kmsg"})  # devices that lead past all this
+DEVICES = (
+    *("null", "zero", "full", "random", "urandom"),
+    *("nvidia*", "nvhost*", "nvmap", "davinci*", "devmm_svm", "hisi_hdc", "ascend*", "kfd", "dri/*", "dxg"),
+)
+"""Patterns of the devices that stay open, from /dev: no terminal, disk or memory."""
 
 CAPABILITIES = (16, 17, 19, 21, 22, 27, 38, 39)
 """Of root, which lead past it too: modules, raw I/O, ptrace, administration, reboot, device nodes, perfmon, bpf."""
@@ -44,32 +63,35 @@ def landlock_version() -> int:
 
 
 def can_fence() -> bool:
-    """Returns whether processes can be kept in the group in which they start."""
+    """Returns whether processes can be kept in the group in which they start, and from changing modes."""
     numbers = NUMBERS.get(os.uname().machine) if sys.platform == "linux" else None
     return numbers is not None and _call(numbers[1], 2, 0, struct.pack("=I", DENY)) == 0
 
 
-def restrict_writing(folders: Sequence[str]) -> None:
-    """Deny this process to write but to these folders and devices, and to read the memory of processes outside.
+def restrict_files(folders: Sequence[str], hidden: Sequence[str] = (), shown: Sequence[str] = ()) -> None:
+    """Deny this process to write but to these folders and devices, and to read hidden folders but for what is shown.
 
-    From version 6 on it cannot send them signals either. Raises OSError.
+    Nor can it read the memory of processes outside, nor send them signals from version 6 on. Raises OSError.
     """
     version = landlock_version()
     if not version:
         return
-    handled = WRITE_FILE | CHANGE_FOLDER | sum(right for since, right in SINCE.items() if version >= since)
+    handled = WRITE_FILE | READ | CHANGE_FOLDER | sum(right for since, right in SINCE.items() if version >= since)
     scopes = SCOPE_SIGNAL if version >= SIGNAL_SINCE else 0
     attributes = struct.pack("=QQQ", handled, 0, scopes)
     rules = _checked(_call(CREATE_RULESET, attributes, len(attributes), 0))
-    allowed = dict.fromkeys(_devices(), handled & (WRITE_FILE | TRUNCATE)) | dict.fromkeys(folders, handled)
     # CUDA does not start if it cannot name its threads there. Root could write to more of /proc than its own.
     threads = "/proc" if os.getuid() else "/proc/self"
-    for path, rights in (allowed | {threads: handled & (WRITE_FILE | TRUNCATE)}).items():
+    device = handled & (WRITE_FILE | TRUNCATE)
+    allowed = [(path, READ) for path in (*_list_visible("/", {*hidden, "/dev"}), *shown)]
+    allowed += [(path, device | READ_FILE) for path in _devices()] + [("/dev", READ_FOLDER)]
+    for path, rights in [*allowed, *((folder, handled) for folder in folders), (threads, device)]:
         try:
             handle = os.open(path, os.O_PATH)
-        except FileNotFoundError:  # a device that has just gone
+        except (FileNotFoundError, PermissionError):  # what has just gone, or cannot be reached anyway
             continue
-        _checked(_call(ADD_RULE, rules, 1, struct.pack("=Qi", rights, handle), 0))
+        fitting = rights if stat.S_ISDIR(os.fstat(handle).st_mode) else rights & ~READ_FOLDER
+        _checked(_call(ADD_RULE, rules, 1, struct.pack("=Qi", fitting, handle), 0))
         if path == threads:  # stays open with the program: a folder of /proc is forgotten if no one has it
             os.set_inheritable(handle, True)
         else:
@@ -78,20 +100,37 @@ def restrict_writing(folders: Sequence[str]) -> None:
     os.close(rules)
 
 
-def stay_in_group() -> None:
-    """Have setsid and setpgid do nothing, so that killing a group kills whatever one of its processes started."""
+def _list_visible(folder: str, hidden: set[str]) -> Iterator[str]:
+    """Yields the fewest paths below a folder that together are all but the hidden ones. Links lead to one of them."""
+    with contextlib.suppress(OSError):  # a folder of others
+        for entry in os.scandir(folder):
+            if entry.path in hidden or entry.is_symlink():
+                continue
+            if any(path.startswith(f"{entry.path}/") for path in hidden):
+                yield from _list_visible(entry.path, hidden)
+            else:
+                yield entry.path
+
+
+def fence() -> None:
+    """Have some calls do nothing, so that modes stay, and killing a group kills whatever one of its processes started.
+
+    These are SESSIONS and MODES.
+    """
     if not can_fence():
         return
-    architecture, seccomp, *fenced = NUMBERS[os.uname().machine]
+    machine = os.uname().machine
+    architecture, seccomp = NUMBERS[machine]
+    fenced = (*SESSIONS[machine], *MODES[machine])
     program = [
         (0x20, 0, 0, 4),  # load the architecture
         (0x15, 1, 0, architecture),
-        (0x06, 0, 0, DENY | 38),  # another one, such as 32 bits: no such call
+        (0x06, 0, 0, DENY | NO_SUCH_CALL),  # another one, such as 32 bits
         (0x20, 0, 0, 0),  # load the number
-        (0x35, 0, 1, 0x40000000),  # x32
-        (0x06, 0, 0, DENY | 38),
-        (0x15, 2, 0, fenced[0]),
-        (0x15, 1, 0, fenced[1]),
+        (0x35, 1, 0, 0x40000000),  # x32
+        (0x15, 0, 1, IO_URING_SETUP),
+        (0x06, 0, 0, DENY | NO_SUCH_CALL),
+        *((0x15, len(fenced) - at, 0, number) for at, number in enumerate(fenced)),
         (0x06, 0, 0, ALLOW),
         (0x06, 0, 0, DENY),  # with the error 0, which is none
     ]
@@ -183,13 +222,14 @@ def close_all_but(*kept: int) -> None:
 
 
 def _devices(folder: str = "/dev") -> Iterator[str]:
-    """Yields the machine's character devices, which accelerators are."""
+    """Yields the machine's devices that stay open."""
     with contextlib.suppress(OSError):  # a folder of others
         for entry in os.scandir(folder):
             if entry.is_dir(follow_symlinks=False):
                 yield from _devices(entry.path) if entry.name not in {"shm", "mqueue"} else ()
-            elif entry.name not in MEMORY and stat.S_ISCHR(entry.stat(follow_symlinks=False).st_mode):
-                yield entry.path
+            elif stat.S_ISCHR(entry.stat(follow_symlinks=False).st_mode):
+                name = entry.path.removeprefix("/dev/")
+                yield from [entry.path] if any(fnmatchcase(name, pattern) for pattern in DEVICES) else []
 
 
 def _call(number: int, *arguments: bytes | int | None) -> int:
@@ -204,14 +244,14 @@ def _checked(result: int) -> int:
     return result
 
 
-def confine(folders: Sequence[str]) -> None:
-    """Confine this process and whatever it starts."""
+def confine(folders: Sequence[str], hidden: Sequence[str] = (), shown: Sequence[str] = ()) -> None:
+    """Confine this process and whatever it starts, as `restrict_files` says."""
     libc = ctypes.CDLL(None)
     for capability in CAPABILITIES:
         libc.prctl(24, capability, 0, 0, 0)  # PR_CAPBSET_DROP, which has an effect for root alone
     libc.prctl(38, 1, 0, 0, 0)  # PR_SET_NO_NEW_PRIVS: what follows needs no privileges then
-    restrict_writing(folders)
-    stay_in_group()
+    restrict_files(folders, hidden, shown)
+    fence()
     _drop_capabilities()
     libc.prctl(4, 1, 0, 0, 0)  # PR_SET_DUMPABLE: else the process of a new user could not look at itself
 
@@ -230,10 +270,10 @@ def _drop_capabilities() -> None:
 
 def main() -> None:
     """Confine this process, and become the program."""
-    folders, *program = sys.argv[1:]
+    *places, program = *sys.argv[1:4], sys.argv[4:]
     if sys.platform == "linux":
         isolate()
-        confine([folder for folder in folders.split(os.pathsep) if folder])
+        confine(*([folder for folder in folders.split(os.pathsep) if folder] for folders in places))
     try:
         os.execvp(program[0], program)
     except OSError as error:

@@ -32,6 +32,9 @@ LATE: tuple[str, ...] = (*OWN, "CUDA_VISIBLE_DEVICES", "FAKE_VISIBLE_DEVICES")
 
 MOST = 4  # such processes at a time: a run needs two
 
+Places = Sequence[Sequence[str]]
+"""What `confine.confine` takes: folders that can be written, that are hidden, and what of these is shown."""
+
 _COMMAND = [sys.executable, "-P", "-X", "faulthandler", "-c", "from perfci.worker import forks; forks.main()"]
 _IMPORT_S = 120.0  # longest time that the imports may take
 _ADOPT = 36  # PR_SET_CHILD_SUBREAPER
@@ -79,15 +82,15 @@ class ForkServer:
         self._socket, self._end, self._ready = orders, end, ready
 
     def fork(
-        self, environment: Mapping[str, str], folder: Path, writable: Sequence[str] | None, passed: Sequence[int]
+        self, environment: Mapping[str, str], folder: Path, places: Places | None, passed: Sequence[int]
     ) -> Forked:
-        """Fork a worker that may write these folders. None: it is not confined. Raises OSError if that fails."""
+        """Fork a worker that is confined to these places. None: it is not. Raises OSError if that fails."""
         if not self._ready:
             self._socket.settimeout(_IMPORT_S)
             self._receive()
             self._ready = True
         (stdin, writing), (reading, stdout) = os.pipe(), os.pipe()
-        order = json.dumps([dict(environment), str(folder), writable, list(passed)]).encode()
+        order = json.dumps([dict(environment), str(folder), places, list(passed)]).encode()
         # The worker's parent ends at once. This process then is the one to wait for the worker.
         prctl = ctypes.CDLL(None).prctl
         prctl(_ADOPT, 1, 0, 0, 0)
@@ -156,15 +159,13 @@ def begin(environment: Mapping[str, str], folder: Path, program: str, modules: I
     return key
 
 
-def start(
-    environment: Mapping[str, str], folder: Path, writable: Sequence[str] | None, passed: Sequence[int]
-) -> Forked | None:
+def start(environment: Mapping[str, str], folder: Path, places: Places | None, passed: Sequence[int]) -> Forked | None:
     """Fork a worker, as `ForkServer.fork` does. None if there is no process for it: it has to be started as any is."""
     key = _find_key(environment)
     if (server := _servers.get(key)) is None:
         return None
     try:
-        return server.fork(environment, folder, writable, passed)
+        return server.fork(environment, folder, places, passed)
     except BaseException as error:
         end(key)
         _servers[key] = None
@@ -254,7 +255,7 @@ def _serve(orders: socket.socket) -> None:
 
 
 def _become(
-    descriptors: list[int], environment: dict[str, str], folder: str, writable: list[str] | None, passed: list[int]
+    descriptors: list[int], environment: dict[str, str], folder: str, places: Places | None, passed: list[int]
 ) -> None:
     """Take a worker's variables, folder, pipes and confinement."""
     import fcntl  # not on Windows
@@ -273,9 +274,9 @@ def _become(
         os.dup2(source, target)
     os.dup2(1, 2)
     confine.close_all_but(*passed)
-    if writable is not None:
+    if places is not None:
         confine.isolate()
-        confine.confine(writable)
+        confine.confine(*places)
         return
     # A judge starts the process of the op's code: from a copy of this one, which has not begun its work.
     server, orders = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

@@ -167,7 +167,7 @@ def describe_exception(error: BaseException, folder: Path) -> dict[str, Fact]:
     frames = traceback.extract_tb(error.__traceback__)
     places = [_name_own(Path(frame.filename), folder) for frame in frames]
     at = next((at for at in reversed(range(len(frames))) if places[at]), len(frames) - 1)
-    text = " ".join(str(error).split())
+    text = " ".join(str(error).replace(f"{Path.cwd()}{os.sep}", "").split())
     return {
         "error": type(error).__name__,
         "message": text[:_MESSAGE_LIMIT] or "no message",

@@ -37,9 +37,10 @@ _CLOSE_S, _EXIT_S = 5.0, 10.0
 _GLANCE_S = 1.0  # how often a silent worker is looked at: a child of a dead one may hold the pipe open
 
 
-def confined(command: Sequence[str], writable: Iterable[Path]) -> list[str]:
-    """Returns the command that runs a program which can write to these folders and devices alone."""
-    return [sys.executable, "-I", "-S", confine.__file__, os.pathsep.join(map(str, writable)), *command]
+def confined(command: Sequence[str], *places: Iterable[Path | str]) -> list[str]:
+    """Returns the command that runs a program which is confined to these places, as `confine.confine` has them."""
+    folders = [os.pathsep.join(map(str, paths)) for paths in (*places, (), (), ())[:3]]
+    return [sys.executable, "-I", "-S", confine.__file__, *folders, *command]
 
 
 @contextmanager
@@ -52,13 +53,13 @@ def start_worker(task: Task, around: WorkerEnvironment, descriptors: tuple[int, 
     try:
         around.log.parent.mkdir(parents=True, exist_ok=True)
         # The judge's process runs none of the op's code, and confines the one that does.
-        writable = None if task.is_judge else [str(path) for path in around.writable]
+        places = None if task.is_judge else [[*map(str, paths)] for paths in around.places]
         passed, same_python = [writing, *descriptors], around.python == sys.executable
-        forked = forks.start(around.environment, around.folder, writable, passed) if same_python else None
+        forked = forks.start(around.environment, around.folder, places, passed) if same_python else None
         process = forked or subprocess.Popen(
             # Fault handler: the log then holds the stack of a segmentation fault. -P: a perfci in the folder, as in a
             # base of perfci's own repository, must not be taken for this one.
-            command if task.is_judge else confined(command, around.writable),
+            command if places is None else confined(command, *places),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

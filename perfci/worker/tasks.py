@@ -172,6 +172,13 @@ class WorkerEnvironment:
     shown_from: Path | None = None  # folder that the log's path is shown relative to. None for the working directory
     until_s: float | None = None  # when it is ended whatever it does, seconds since the epoch
     writable: tuple[Path, ...] = ()  # folders that it may write, beside devices
+    hidden: tuple[Path, ...] = ()  # folders that it may not read
+    shown: tuple[Path, ...] = ()  # what it may read of them all the same
+
+    @property
+    def places(self) -> tuple[tuple[Path, ...], ...]:
+        """What it is confined to."""
+        return self.writable, self.hidden, self.shown
 
 
 @dataclass(frozen=True)

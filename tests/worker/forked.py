@@ -1,6 +1,6 @@
 """Workers that are forked and then run a text of Python, which they read from their standard input.
 
-As a program: `forked.py FOLDER python -c TEXT` runs a text in one that may write the folder, and ends as it does.
+As a program: `forked.py PLACES python -c TEXT` runs a text in one confined to these, in JSON, and ends as it does.
 """
 
 from __future__ import annotations
@@ -30,9 +30,12 @@ def begin(package: Path, modules: Sequence[str] = (), added: Sequence[Path] = ()
     return environment
 
 
-def start(environment: dict[str, str], text: str, folder: Path, writable: Sequence[Path] | None = ()) -> forks.Forked:
-    """A worker with a text."""
-    worker = forks.start(environment, folder, None if writable is None else [*map(str, writable)], [])
+def start(
+    environment: dict[str, str], text: str, folder: Path, writable: Sequence[Path] | None = (), *more: Sequence[str]
+) -> forks.Forked:
+    """A worker with a text. more: what is hidden of it, and shown."""
+    places = None if writable is None else [[*map(str, writable)], *more]
+    worker = forks.start(environment, folder, places, [])
     assert worker is not None, "it was not forked"
     worker.stdin.write(json.dumps(text).encode() + b"\n")
     worker.stdin.flush()
@@ -47,9 +50,9 @@ def run(*arguments: object) -> tuple[str, int]:
 
 
 if __name__ == "__main__":
-    _, own, *_, text = sys.argv
+    _, places, *_, text = sys.argv
     with tempfile.TemporaryDirectory() as made:
-        printed, status = run(begin(Path(made) / "package"), text, Path.cwd(), [Path(own)])
+        printed, status = run(begin(Path(made) / "package"), text, Path.cwd(), *json.loads(places))
         forks.end()
     print(printed, end="", flush=True, file=sys.stderr if status else sys.stdout)
     if status < 0:

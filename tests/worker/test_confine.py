@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import struct
@@ -21,15 +22,26 @@ landlocked = pytest.mark.skipif(not confine.landlock_version(), reason="this ker
 fenced = pytest.mark.skipif(not confine.can_fence(), reason="this system has no seccomp filters")
 
 
-def unisolated(command: list[str], folders: list[Path]) -> list[str]:
+def unisolated(command: list[str], *places: list[Path]) -> list[str]:
     """A program that is confined where no namespaces can be had."""
-    code = "import os, sys; from perfci.worker.confine import confine; folder, *rest = sys.argv[1:]; confine([folder])"
-    return [sys.executable, "-c", f"{code}; os.execv(rest[0], rest)", str(folders[0]), *command]
+    code = "import json, os, sys; from perfci.worker.confine import confine; places, *rest = sys.argv[1:]"
+    return [
+        sys.executable,
+        "-c",
+        f"{code}; confine(*json.loads(places)); os.execv(rest[0], rest)",
+        spell(places),
+        *command,
+    ]
 
 
-def forked_worker(command: list[str], folders: list[Path]) -> list[str]:
+def forked_worker(command: list[str], *places: list[Path]) -> list[str]:
     """A program in a worker that becomes none, but is forked from a process with more rights."""
-    return [sys.executable, "-P", forked.__file__, str(folders[0]), *command]
+    return [sys.executable, "-P", forked.__file__, spell(places), *command]
+
+
+def spell(places: tuple[list[Path], ...]) -> str:
+    """Places to be confined to, as an argument."""
+    return json.dumps([[*map(str, paths)] for paths in places])
 
 
 isolating = pytest.mark.skipif(not confine.can_isolate(), reason="no namespaces")
@@ -40,13 +52,19 @@ WAYS = [
 ]
 
 
-def attempt(own: Path, *lines: str, tries: str = "", by=confined, **variables: str) -> str:
-    """Run Python confined to a folder. `tries`: an expression whose error's name is printed, or "done"."""
+def attempt(own: Path | list[Path], *lines: str, tries: str = "", by=confined, **variables: str) -> str:
+    """Run Python confined to a folder. `tries`: an expression whose error's name is printed, or "done".
+
+    Lists of folders before the lines: what is hidden, and what of it is shown.
+    """
+    places = [own if isinstance(own, list) else [own], *(line for line in lines if isinstance(line, list))]
+    lines = [line for line in lines if isinstance(line, str)]
     script = "\n".join(["import os, pathlib, shutil, signal, subprocess, sys, threading", *lines])
     if tries:
-        script += f"\ntry:\n    {tries}\n    print('done')\nexcept OSError as error:\n    print(type(error).__name__)"
+        caught = "(OSError, subprocess.SubprocessError) as error"
+        script += f"\ntry:\n    {tries}\n    print('done')\nexcept {caught}:\n    print(type(error).__name__)"
     done = subprocess.run(
-        by([sys.executable, "-c", script], [own]),
+        by([sys.executable, "-c", script], *places),
         env=os.environ | variables,
         capture_output=True,
         text=True,
@@ -127,6 +145,67 @@ def test_its_own_folder_devices_and_whatever_can_be_read_stay_open_to_it(own, th
     )
 
     assert said == "kept b'kept'"
+
+
+@landlocked
+@pytest.mark.parametrize("by", WAYS)
+def test_what_is_hidden_cannot_be_read_or_listed_but_for_what_is_shown(own, theirs, by):
+    """Nor by a program that it starts, nor through a link."""
+    (theirs / "shown").mkdir()
+    (theirs / "shown" / "file").write_text("shown")
+    (own / "link").symlink_to(theirs)
+    places = [own], [theirs], [theirs / "shown"]
+    tries = (
+        *(f"open({str(folder / 'kept')!r})" for folder in (theirs, own / "link")),
+        f"os.listdir({str(theirs)!r})",
+        f"subprocess.run(['cat', {str(theirs / 'kept')!r}], check=True, stderr=-3)",
+        f"open({str(theirs / 'shown' / 'file')!r})",
+        f"open({sys.executable!r}); os.listdir('/usr')",
+    )
+
+    said = [attempt(*places, f"given = {text!r}", tries="eval(compile(given, '', 'exec'))", by=by) for text in tries]
+
+    assert said == ["PermissionError"] * 3 + ["CalledProcessError"] + ["done"] * 2
+
+
+@fenced
+@pytest.mark.parametrize("by", WAYS)
+def test_modes_cannot_be_changed_and_asking_for_it_fails_nothing(own, theirs, by):
+    kept = theirs / "kept"
+    before = kept.stat()
+    code = f"""
+        import ctypes, os, shutil
+        kept = {str(kept)!r}
+        os.chmod(kept, 0)
+        os.chown(kept, os.getuid(), os.getgid())
+        os.setxattr(kept, "user.x", b"1")
+        with open(kept) as file:
+            os.fchmod(file.fileno(), 0)
+        ctypes.CDLL(None).fchmodat(-100, kept.encode(), 0, 0)
+        print(ctypes.CDLL(None, use_errno=True).syscall(425, 1, 0), ctypes.get_errno(), shutil.copy(kept, {str(own)!r}))
+    """
+
+    said = attempt(own, textwrap.dedent(code), by=by)
+
+    assert said == f"-1 38 {own / 'kept'}"  # no ring of calls either
+    assert (kept.stat().st_mode, kept.stat().st_ctime_ns) == (before.st_mode, before.st_ctime_ns)
+
+
+@landlocked
+def test_no_terminal_disk_or_memory_is_open_to_it_but_the_usual_devices_are(own):
+    """A terminal obeys what is written to it, whatever perfci does to the text that it shows."""
+    master, slave = os.openpty()
+    tries = [f"open({os.ttyname(slave)!r}, {mode!r})" for mode in ("w", "r")]
+    tries += [f"open({name!r}, 'w')" for name in ("/dev/console", "/dev/kmsg", "/dev/ptmx") if os.path.exists(name)]  # noqa: PTH110
+    tries += [
+        "open('/dev/null', 'w'); open('/dev/zero').read(1); open('/dev/urandom', 'rb').read(1); os.listdir('/dev')"
+    ]
+
+    said = [attempt(own, f"given = {text!r}", tries="eval(compile(given, '', 'exec'))") for text in tries]
+
+    os.close(master)
+    os.close(slave)
+    assert said == ["PermissionError"] * (len(tries) - 1) + ["done"]
 
 
 HIDDEN = {"PermissionError", "FileNotFoundError", "ProcessLookupError"}
@@ -281,7 +360,8 @@ def rules(monkeypatch, version, folder):
     kernel = Kernel(version)
     monkeypatch.setattr(confine, "_call", kernel)
     monkeypatch.setattr(confine, "_devices", lambda: iter(["/dev/null"]))
-    confine.restrict_writing([str(folder)])
+    monkeypatch.setattr(confine, "_list_visible", lambda *_: iter(["/usr", "/etc/passwd"]))
+    confine.restrict_files([str(folder)])
     (_, (attributes, size, _)), *added, (last, _) = kernel.calls
     assert (size, last) == (24, confine.RESTRICT_SELF)
     denied, _, scopes = struct.unpack("=QQQ", attributes)
@@ -290,21 +370,22 @@ def rules(monkeypatch, version, folder):
 
 @pytest.mark.parametrize(
     ("version", "denied", "scopes"),
-    [(1, 0x1FF2, 0), (2, 0x3FF2, 0), (3, 0x7FF2, 0), (5, 0x7FF2, 0), (6, 0x7FF2, 2), (9, 0x7FF2, 2)],
+    [(1, 0x1FFE, 0), (2, 0x3FFE, 0), (3, 0x7FFE, 0), (5, 0x7FFE, 0), (6, 0x7FFE, 2), (9, 0x7FFE, 2)],
 )
 def test_a_kernel_is_asked_to_deny_what_its_version_knows(monkeypatch, own, version, denied, scopes):
-    found, scoped, (device, folder, threads) = rules(monkeypatch, version, own)
+    found, scoped, (visible, file, device, devices, folder, threads) = rules(monkeypatch, version, own)
 
     assert (found, scoped, folder) == (denied, scopes, denied)
-    assert device == denied & 0x4002  # write and truncate: what can be allowed for a file
-    assert threads == device
-    assert not found & 0x800D  # neither executing, nor reading, nor what drivers are asked for
+    assert (visible, file, devices) == (0xC, 0x4, 0x8)  # to read files and folders, one file, a folder alone
+    assert threads == denied & 0x4002  # write and truncate: what can be allowed for a file
+    assert device == threads | 0x4
+    assert not found & 0x8001  # neither executing, nor what drivers are asked for
 
 
 def test_a_kernel_without_landlock_is_asked_for_nothing(monkeypatch, own):
     kernel = Kernel(-1)
     monkeypatch.setattr(confine, "_call", kernel)
 
-    confine.restrict_writing([str(own)])
+    confine.restrict_files([str(own)])
 
     assert kernel.calls == []

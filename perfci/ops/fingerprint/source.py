@@ -154,7 +154,7 @@ def _is_below(name: str, above: Iterable[str]) -> bool:
 
 
 def _list_paths(nodes: Iterable[ast.AST]) -> Iterator[str]:
-    """`a/b` of folder / "a" / "b", of os.path.join(folder, "a", "b"), folder.joinpath("a", "b") and Path("a", "b")."""
+    """`a/b` of folder / "a" / "b" / name, of os.path.join(folder, "a", "b"), of joinpath and Path alike."""
     for node in nodes:
         parts: list[ast.expr] = []
         if isinstance(node, ast.Call):
@@ -163,10 +163,10 @@ def _list_paths(nodes: Iterable[ast.AST]) -> Iterator[str]:
         left = node
         while isinstance(left, ast.BinOp) and isinstance(left.op, ast.Div):
             parts, left = [left.right, *parts], left.left
-        trailing = itertools.takewhile(lambda text: text is not None, map(_read_text, reversed(parts)))
-        text = "/".join(reversed([str(part) for part in trailing]))
-        if _FILE_NAME.fullmatch(text):
-            yield text
+        for known, texts in itertools.groupby(map(_read_text, parts), lambda text: text is not None):
+            text = "/".join(map(str, texts)) if known else ""
+            if _FILE_NAME.fullmatch(text):
+                yield text
 
 
 def _read_text(node: ast.AST) -> str | None:

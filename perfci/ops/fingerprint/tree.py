@@ -57,14 +57,25 @@ class Tree:
         if folder is None:
             missing = Reason("op_not_in_tree", {"op": op, "folder": self._name(self._kernels)})
             return Fingerprint(_digest({}), {}, opaque=missing)
+        paths, code = self._find_needed(op, folder)
+        files = {self._name(path): self._content(path) for path in paths}
+        late = sorted(name for needs in code.values() for name in needs.late)
+        opaque = [code[path].opaque for path in sorted(code) if code[path].opaque]
+        return Fingerprint(_digest(files), files, tuple(late), opaque[0] if opaque else None)
+
+    def list_files(self, op: str) -> frozenset[str] | None:
+        """Returns the paths of the files that an op's fingerprint counts. None if there may be more."""
+        folder = self._finder.ops.get(op)
+        paths, code = self._find_needed(op, folder) if folder else (frozenset(), {})
+        return None if not folder or any(needs.opaque for needs in code.values()) else paths
+
+    def _find_needed(self, op: str, folder: str) -> tuple[frozenset[str], dict[str, _Needs]]:
+        """Returns the paths of all files that an op needs, and what each Python file among them needs."""
         # A page about the op, and the logbook of its rounds, count only if its code names them.
         own = {*self._finder.below(folder, hidden=True)} - {f"{folder}/{op}.md", f"{folder}/optimization.jsonl"}
         code = self._closure(folder, own)
         data = {path for needs in code.values() for path in needs.data}
-        files = {self._name(path): self._content(path) for path in own | code.keys() | data | {*self._shared}}
-        late = sorted(name for needs in code.values() for name in needs.late)
-        opaque = [code[path].opaque for path in sorted(code) if code[path].opaque]
-        return Fingerprint(_digest(files), files, tuple(late), opaque[0] if opaque else None)
+        return frozenset(own | code.keys() | data | {*self._shared}), code
 
     def list_code(self, op: str, file: Path) -> tuple[str, ...]:
         """Returns the Python files that one of an op's files needs, itself included, by name."""
