@@ -33,8 +33,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from plan_speed import git
-from startup import machine
+from speed import git, machine
 
 from perfci.core.errors import PerfciError
 from perfci.core.settings import Settings, load

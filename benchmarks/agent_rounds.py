@@ -17,8 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from plan_speed import git
-from startup import machine
+from speed import git, machine
 
 from perfci.cli.demo import write_project
 from perfci.core.settings import load

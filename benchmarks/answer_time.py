@@ -29,8 +29,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from plan_speed import git
-from startup import machine
+from speed import git, machine
 
 from perfci.core.settings import load
 from perfci.runs.bench import WorkerPlace, make_environment, open_bench, warm_up

@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from startup import machine
+from speed import machine
 
 from perfci import store
 from perfci.cli.demo import write_project

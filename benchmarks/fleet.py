@@ -13,7 +13,7 @@ from __future__ import annotations
 import sys
 
 import numpy as np
-from startup import machine
+from speed import machine
 
 from perfci.core.model import Device, Environment, OpRun, PerformanceCase, Plan, PlannedOp, Run
 from perfci.runs.plan import share_out

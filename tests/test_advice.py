@@ -8,7 +8,7 @@ from tests.benchmark_modules import imported
 
 def test_both_policies_get_the_same_rounds_from_the_same_start(pytestconfig):
     asked = argparse.Namespace(device="fake", key="", rounds=1, budget=0.1, seed=1)
-    with imported(pytestconfig.rootpath / "benchmarks", "plan_speed", "startup", "advice") as modules:
+    with imported(pytestconfig.rootpath / "benchmarks", "speed", "advice") as modules:
         advice = modules.advice
         advised, chance = advice.compare(advice.FAKE_SCENES[0], random.Random(1), asked)
 

@@ -335,14 +335,14 @@ def test_the_benchmark_of_rounds_runs_as_a_whole_and_its_page_holds_what_is_prom
 
 
 def test_shards_of_the_benchmark_of_merging_are_joined(pytestconfig, capsys):
-    with imported(pytestconfig.rootpath / "benchmarks", "startup", "merge_speed") as modules:
-        modules.merge_speed.main(3, 4)
+    with imported(pytestconfig.rootpath / "benchmarks", "speed") as modules:
+        modules.speed.time_merging(3, 4)
 
     assert "12 verdicts" in capsys.readouterr().out
 
 
 def test_a_plan_that_knows_an_earlier_run_keeps_the_workers_of_a_fleet_busy(pytestconfig):
-    with imported(pytestconfig.rootpath / "benchmarks", "startup", "fleet") as modules:
+    with imported(pytestconfig.rootpath / "benchmarks", "speed", "fleet") as modules:
         simulate = modules.fleet.simulate(10_000, 16, 5)
 
     assert min(use for _, use in simulate["one earlier run"]) > modules.fleet.AIM_USE - 0.02

@@ -77,4 +77,3 @@ def test_a_shared_file_belongs_to_the_ops_that_import_it():
 
     assert {"attention", "fp8_attention"} <= {*known["_attention.py"]}
     assert known["softmax/softmax_triton.py"] == ["softmax"]
-    assert "matmul/matmul_steps.py" not in known

@@ -14,7 +14,7 @@ E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
 @pytest.fixture
 def ops(monkeypatch):
     """The modules of both ops."""
-    for folder in (KERNELS / "matmul", KERNELS / "fp8_matmul", KERNELS):
+    for folder in (KERNELS / "matmul", KERNELS / "fp8_matmul", KERNELS, KERNELS.parent / "examples"):
         monkeypatch.syspath_prepend(str(folder))
     names = ("matmul_triton", "matmul_baseline", "matmul_steps", "fp8_matmul_triton", "fp8_matmul_baseline")
     return {name: importlib.import_module(name) for name in names}

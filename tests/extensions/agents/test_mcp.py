@@ -216,7 +216,7 @@ def test_a_signal_ends_the_round_under_way_and_the_server(kernel):
 
 
 def test_the_benchmark_times_each_of_an_agents_requests(pytestconfig):
-    with imported(pytestconfig.rootpath / "benchmarks", "plan_speed", "startup", "agent_rounds") as modules:
+    with imported(pytestconfig.rootpath / "benchmarks", "speed", "agent_rounds") as modules:
         text = modules.agent_rounds.main(["--device", "fake", "--rounds", "1"])
 
     assert [line.split(" | ")[0] for line in text.splitlines()[4:]] == [

@@ -11,7 +11,7 @@ from perfci.device.interpreter import correct
 from tests.kernels.interpreted.suites import OPS
 
 KERNELS = Path(__file__).resolve().parents[3] / "kernels"
-sys.path[:0] = [str(KERNELS), *(str(KERNELS / op) for op in OPS)]
+sys.path[:0] = [str(KERNELS), str(KERNELS.parent / "examples"), *(str(KERNELS / op) for op in OPS)]
 torch.set_num_threads(1)
 correct()
 

@@ -1,16 +1,15 @@
 """The steps from separate kernels to the op's own, each selectable, to measure what it gains in time and memory.
 
-`benchmarks/attention_steps.py` prints both side by side; docs/ops/attention.md explains them.
+`examples/time_attention_steps.py` prints both side by side; docs/ops/attention.md explains them.
 """
-
-import torch
-import triton
-import triton.language as tl
-from attention_triton import attention
 
 import _attention
 import _launch
+import torch
+import triton
+import triton.language as tl
 from _attention import load_rows, seen, store_rows
+from attention_triton import attention
 from softmax.softmax_triton import softmax
 
 VARIANTS = ("kernels", "fused", "flash")

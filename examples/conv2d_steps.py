@@ -1,14 +1,13 @@
 """The ways to convolve that lead to the op's own, each selectable: what every one of them gains can be timed."""
 
+import _launch
+import _tma
 import torch
 import triton
 import triton.language as tl
-from conv2d_triton import conv2d, flattened, product, thinned
-
-import _launch
-import _tma
 from conv2d.conv2d_boxes import has_box
 from conv2d.conv2d_tensors import Pair, Shape, channels_last, check, empty, packed
+from conv2d_triton import conv2d, flattened, product, thinned
 from matmul.matmul_triton import matmul
 
 VARIANTS = ("im2col", "pointers", "boxes")

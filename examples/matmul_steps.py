@@ -1,15 +1,14 @@
 """The steps from a naive product to the op's kernel, each selectable, to time what it gains.
 
-`benchmarks/matmul_steps.py` prints their times side by side; docs/ops/matmul.md explains them.
+`examples/time_matmul_steps.py` prints their times side by side; docs/ops/matmul.md explains them.
 """
 
+import _launch
 import torch
 import triton
 import triton.language as tl
 from matmul_baseline import ACTIVATIONS
 from matmul_triton import Config, check, choose_config, dense_sides, launch, matmul
-
-import _launch
 
 VARIANTS = ("naive", "tiled", "pipelined", "autotuned", "persistent", "tma", "fused")
 """In the order of development."""

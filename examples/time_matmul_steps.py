@@ -1,7 +1,7 @@
 """Times of the steps of the matmul's development side by side, with bias and gelu, on the CUDA device at hand.
 
-    python benchmarks/matmul_steps.py                      at the shapes of docs/ops/matmul.md, as its table
-    python benchmarks/matmul_steps.py --shape 4096,4096,4096
+    python examples/time_matmul_steps.py                      at the shapes of docs/ops/matmul.md, as its table
+    python examples/time_matmul_steps.py --shape 4096,4096,4096
 
 Each step's answer is compared with PyTorch's first. A round launches every step once in random order, each behind a
 flush of L2. Times are medians over rounds by CUDA events, which add about 3 us. The steps before `fused` have

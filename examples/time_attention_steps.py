@@ -1,9 +1,9 @@
 """Times and memory of the steps of attention's development side by side, on the CUDA device at hand.
 
-    python benchmarks/attention_steps.py              at 512 to 4096 queries and keys, as in docs/ops/attention.md
-    python benchmarks/attention_steps.py --causal
+    python examples/time_attention_steps.py              at 512 to 4096 queries and keys, as in docs/ops/attention.md
+    python examples/time_attention_steps.py --causal
 
-Each step's answer is compared with PyTorch's first. Times as in benchmarks/matmul_steps.py. Memory is the most that
+Each step's answer is compared with PyTorch's first. Times as in examples/time_matmul_steps.py. Memory is the most that
 PyTorch's allocator held during a call beyond q, k and v: the answer and what a step writes in between.
 """
 
@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from matmul_steps import KERNELS, compare, medians
+from time_matmul_steps import KERNELS, compare, medians
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 SIZES = (512, 1024, 2048, 4096)
