@@ -80,7 +80,7 @@ def row(python: Path, scratch: Path, op: str) -> bool:
     (project / "pyproject.toml").write_text(f"[tool.perfci]\ntime_limit_s = {STEP_S}\n", encoding="utf-8")
     check = perfci(python, project, "check", "--device", "cpu", "--suite", "accuracy", op)
     size, *told = outcomes(check)
-    compiled = perfci(python, project, "check", "--static", "--target", TARGET, op)
+    compiled = perfci(python, project, "static", "--target", TARGET, op)
     print(f"| {op} | {size} | {'; '.join(told) or 'passed'} | {made(compiled)} |", flush=True)
     return {check.returncode, compiled.returncode} <= {0, 3}
 

@@ -63,7 +63,7 @@ def list_commits(clone: Path, kernels: str) -> list[tuple[str, str]]:
 def judge(clone: Path, target: str) -> tuple[int, list[str]]:
     """How many cases of a checkout have other code than its parent's, and a line for each alarm."""
     # -P: this perfci, where the checkout has one of its own.
-    command = [sys.executable, "-P", "-m", "perfci", "check", "--static", "--changed", "--against", "HEAD^"]
+    command = [sys.executable, "-P", "-m", "perfci", "static", "--changed", "--against", "HEAD^"]
     command += ["--target", target, "--format", "json", "--project", str(clone)]
     variables = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=variables, cwd=clone)

@@ -717,9 +717,7 @@ def compiled() -> tuple[Run, Judgements]:
         tuple(_static_op(op, target) for target in targets for op in _STATIC_CASES),
         tuple(_static_op(op, target, base=True) for target in targets for op in _STATIC_CASES if op != "matmul"),
     )
-    record = run(
-        (), offline, plan=plan, static=static, command="perfci check --static --target sm_90,gfx942", wall_s=14.8
-    )
+    record = run((), offline, plan=plan, static=static, command="perfci static --target sm_90,gfx942", wall_s=14.8)
     return judged(record, thresholds=Thresholds(CaseThresholds(registers=0.1)))
 
 

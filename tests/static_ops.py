@@ -12,9 +12,10 @@ from pathlib import Path
 import yaml
 
 from perfci.device.targets import LINE_FREE
+from perfci.extensions.static.tasks import Compile
 from perfci.worker import forks
-from perfci.worker.static import HIDDEN
-from perfci.worker.tasks import Compile, OpFiles, Place, pack_task
+from perfci.worker.offline import HIDDEN
+from perfci.worker.tasks import OpFiles, Place, pack_task
 from perfci.worker.warm import IMPORTED, IMPORTED_ON_GPU, PROGRAM
 
 TEXTS = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))
@@ -72,7 +73,9 @@ def run(
     environment |= {"PYTHONPATH": os.pathsep.join([str(ROOT), *given])} | variables
     forked = None
     if not program and "TRITON_INTERPRET" not in variables:  # which a worker drops before it imports Triton
-        forks.begin(environment, Path.cwd(), PROGRAM, (*IMPORTED, *IMPORTED_ON_GPU, "perfci.worker.static"))
+        forks.begin(
+            environment, Path.cwd(), PROGRAM, (*IMPORTED, *IMPORTED_ON_GPU, "perfci.extensions.static.compiled")
+        )
         forked = forks.start(environment, Path.cwd(), None, [written])
     child = forked or subprocess.Popen(
         [sys.executable, "-P", *(["-c", program] if program else ["-m", "perfci.worker.child"])],

@@ -45,7 +45,7 @@ HOMES = {
         "extensions.agents.counters",
         "extensions.lab.soak.endurance",
     ),
-    "triton": ("device", "extensions.npu", "extensions.adopt.rehearsal"),
+    "triton": ("device", "extensions.npu", "extensions.adopt.rehearsal", "extensions.static.dry_launch"),
     "yaml": (
         "thresholds",
         "core.wording",

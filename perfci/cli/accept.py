@@ -9,6 +9,7 @@ from perfci.cli import language, options
 from perfci.cli.exits import Exit
 from perfci.cli.options import argument, flag, option
 from perfci.cli.output import STYLES, Paragraph, print_found, tell_of
+from perfci.core.errors import require
 from perfci.core.model import Gate
 from perfci.core.wording import say
 from perfci.report.data import pick
@@ -71,13 +72,13 @@ def accept(
     """Store runs as the baselines of later runs, with a line of history each; exit 2 if anything was refused."""
     json = output == "json"
     if propose:
-        propose_files = options.require_extension("propose", "history", "--propose")
+        propose_files = require("propose", "history", "--propose")
         return Exit(propose_files(artifacts, way, target, branch, against, project, dry_run=dry_run, json=json))
     where = language.load(project)
     loaded = [store.read_run(path) for path in runs or [where.reports]]
     tell_of(loaded[0], *(runs or [where.reports]))
     if environment:
-        rebaseline = options.require_extension("environment", "history", "--environment")
+        rebaseline = require("environment", "history", "--environment")
         return Exit(rebaseline(loaded, where, ops, why or "", tuple(include), write=write, dirty=dirty, json=json))
     accepted = accept_runs(loaded, where, ops, AcceptOptions(dirty, (why or "") if slower else None, case))
     print_found([pick(one, "op accepted refused said") for one in accepted], describe_acceptances(accepted), json=json)

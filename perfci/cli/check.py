@@ -29,7 +29,7 @@ from perfci.cli.output import (
 from perfci.cli.progress import Progress
 from perfci.cli.watch import check_often
 from perfci.core import deadline as deadlines
-from perfci.core.errors import UsageError
+from perfci.core.errors import UsageError, require
 from perfci.core.model import DEFAULT_BUDGET_S, DuelWhat, Gate, Reason, Suite
 from perfci.core.settings import ONE, Settings, are_devices
 from perfci.core.wording import say, sentence
@@ -55,17 +55,16 @@ SUITES = {
 
 @options.shows(
     "perfci check --op broadcast  # one op, beside the branch's base and its baselines",
-    "perfci check --static --changed  # what the changed kernels compile to, without a GPU",
+    "perfci check matmul --against v1.2  # beside another revision than the branch's base",
     "perfci check softmax --watch -q  # again after every change",
 )
 @options.takes(
-    "ops case device budget seed strict html suite timer against duel base_python target devices deadline threshold"
+    "ops case device budget seed strict html suite timer against duel base_python devices deadline threshold"
     " peers timings verbose last_failed quiet",
     {
-        "toolchain": "static ops case device budget seed suite timer target devices deadline threshold strict html"
+        "toolchain": "ops case device budget seed suite timer devices deadline threshold strict html"
         " timings verbose quiet",
         "no_judge": "ops case device budget seed suite timer peers last_failed",
-        "static": "ops case changed against base_python target strict threshold last_failed quiet watch",
         "retry": "device budget seed timer deadline out strict html timings verbose quiet",
         "against_release": "ops case against device budget seed timer deadline threshold out strict html timings"
         " verbose quiet",
@@ -80,22 +79,11 @@ SUITES = {
 def check(
     ops: options.Ops = [],  # noqa: B006 - typer reads the default, no one changes it
     case: options.Case = None,
-    last_failed: Annotated[
-        bool, flag("--lf", "Only ops that failed in the last run of reports/; all, if none did.", group=options.CHOSEN)
-    ] = False,
-    watch: Annotated[
-        bool, flag("--watch", "Check one op again whenever one of its files changes.", group=options.CHOSEN)
-    ] = False,
-    quiet: Annotated[bool, flag("--quiet", "Print what failed and the verdict alone.", "-q")] = False,
+    last_failed: options.LastFailed = False,
+    watch: options.Watch = False,
+    quiet: options.Quiet = False,
     no_judge: Annotated[
         bool, flag("--no-judge", "Write reports/run.json, and judge nothing.", group=options.OTHERWISE)
-    ] = False,
-    static: Annotated[
-        bool, flag("--static", "Compile without a device, and judge what changed.", group=options.OTHERWISE)
-    ] = False,
-    changed: Annotated[
-        bool,
-        flag("--changed", "With --static: only ops with files that differ from the base's.", group=options.OTHERWISE),
     ] = False,
     retry: Annotated[
         Path | None,
@@ -161,7 +149,6 @@ def check(
     duel: options.Duel = "changed",
     base_python: options.BasePython = None,
     toolchain: options.Toolchain = [],  # noqa: B006
-    target: options.Targets = None,
     devices: options.Devices = None,
     on: options.On = None,
     deadline: options.Deadline = None,
@@ -187,15 +174,14 @@ def check(
     if watch:
         check_often(functools.partial(check, **{**asked, "watch": False}), project, ops)
     if last_failed:
-        ops = _list_failed(where, ops, static=static, strict=strict)
+        ops = list_failed(where, ops, strict=strict)
     if toolchain:
-        options.require_extension("toolchain", "lab", "--toolchain")(toolchain, where)
+        require("toolchain", "lab", "--toolchain")(toolchain, where)
     if plan is not None:
         return _check_shard(plan, shard, confirm, device, limit, where, json=json)
     request = make_request(
         ops, case, device, suite, against, duel, threshold, peers=peers, seed=seed, timer=timer,
         budget_s=DEFAULT_BUDGET_S if budget is None else budget, base_python=base_python,
-        targets=tuple(name.strip() for name in (target or "").split(",") if name.strip()),
         devices=devices or where.devices, deadline=limit.deadline, deadline_note=limit.note,
     )  # fmt: skip
     if no_judge:
@@ -205,25 +191,19 @@ def check(
     importing = threading.Thread(target=report.import_libraries, daemon=True)
     importing.start()
     with Progress(quiet=quiet) as progress:
-        if static:
-            where = _set_reports(where, "static")
-            request = dataclasses.replace(
-                request, device="cpu", suites=(Suite.PERFORMANCE,), deadline=None, deadline_note=None, changed=changed
-            )
-            run, judgements = flow.static(where, request, get_command(), progress)
-        elif retry:
+        if retry:
             where, earlier = _set_reports(where, "again", out), store.read_run(retry)
             if (retry if retry.is_dir() else retry.parent).resolve() == where.reports:
                 raise UsageError("again_over_run", path=str(retry))
             request = dataclasses.replace(request, budget_s=budget or 0.0)  # 0: twice the earlier run's
             nothing = say("Nothing of run {run} is to be duelled again.", run=earlier.id)
-            retry_cases = options.require_extension("retry", "history", "--retry")
+            retry_cases = require("retry", "history", "--retry")
             run, judgements = retry_cases(where, earlier, request, get_command(), progress)
         elif against_release:
             where = _set_reports(where, "creep", out)
-            compare = options.require_extension("creep", "history", "--against-release")
+            compare = require("creep", "history", "--against-release")
             run, judgements = compare(where, request, get_command(), progress, against)
-        elif (on or devices is base_python is target is None) and (cluster := choose_cluster(on, where)):
+        elif (on or devices is base_python is None) and (cluster := choose_cluster(on, where)):
             run, judgements = find_kind().check(where, request, cluster, get_command(), progress)
         elif request.devices not in {None, ONE}:
             run, judgements = check_on_devices(where, request, get_command(), progress)
@@ -271,9 +251,9 @@ def _refuse_malformed(
         raise UsageError("option_needs", option=given, needed=needed)
 
 
-def _list_failed(where: Settings, names: list[str], *, static: bool, strict: bool) -> list[str]:
+def list_failed(where: Settings, names: list[str], *, strict: bool) -> list[str]:
     """The ops, of those that were named, that failed in the last run. If none did it is said, and all are taken."""
-    reports, known = where.reports / "static" if static else where.reports, [op.op for op in select(where, names)]
+    reports, known = where.reports, [op.op for op in select(where, names)]
     failed: list[str] = []
     if (reports / store.RUN_FILE).exists():
         run = store.read_run(reports)

@@ -10,6 +10,7 @@ from perfci.cli.exits import Exit
 from perfci.cli.options import flag
 from perfci.cli.output import STYLES, print_found
 from perfci.cli.progress import Progress
+from perfci.core.errors import require
 from perfci.core.model import Gate
 from perfci.core.settings import Settings
 from perfci.core.wording import say, sentence
@@ -36,7 +37,7 @@ def doctor(
     where, json = language.load(project), output == "json"
     if not selftest:
         return _examine(where, json=json)
-    try_out = options.require_extension("selftest", "lab", "--selftest")
+    try_out = require("selftest", "lab", "--selftest")
     return Exit(try_out(where, Request(tuple(ops), case, device, budget, seed, timer), json=json))
 
 

@@ -12,7 +12,7 @@ import typer
 import typer.core
 import typer.main
 
-from perfci.core import commands, extensions
+from perfci.core import commands
 from perfci.core.errors import UsageError
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 120}
@@ -154,13 +154,6 @@ def _make_parameters(function: Callable[..., None]) -> list[Any]:
     return typer.main.get_command(made).params
 
 
-def require_extension(point: str, name: str, option: str) -> Any:
-    """Returns what the extension of this name provides at a point. Raises UsageError if it was removed."""
-    for thing in extensions.provided(point):
-        return thing
-    raise UsageError("extension_missing", name=name, option=option)
-
-
 RENAMED = {
     "perfci accept --base": "--against",
     "perfci accept --from": "--artifacts",
@@ -168,14 +161,18 @@ RENAMED = {
     "perfci accept --to": "--as",
     "perfci check --calls": "perfci soak --calls",
     "perfci check --chain": "perfci chain",
+    "perfci check --changed": "perfci static --changed",
     "perfci check --decay-limit": "perfci soak --decay-limit",
     "perfci check --release": "--against",
     "perfci check --soak": "perfci soak",
+    "perfci check --static": "perfci static",
+    "perfci check --target": "perfci static --target",
     "perfci ci note --key": "--name",
     "perfci ci plan --last": "--balance",
     "perfci compare --baseline": "--against",
     "perfci history --device": "--device-key",
     "perfci history --rounds": "perfci brief --rounds",
+    "perfci list --coverage": "perfci static --coverage",
     "perfci report --baseline": "--against",
     "perfci report --release": "--against",
     "perfci thresholds relax --device": "--device-key",
@@ -424,16 +421,11 @@ Toolchain = Annotated[
         group=OTHERWISE,
     ),
 ]
-Targets = Annotated[
-    str | None,
-    option(
-        "--target",
-        "What to compile for, such as sm_80,sm_90,gfx942.",
-        "the project's, else sm_90",
-        "LIST",
-        group=OTHERWISE,
-    ),
+LastFailed = Annotated[
+    bool, flag("--lf", "Only ops that failed in the last run of reports/; all, if none did.", group=CHOSEN)
 ]
+Watch = Annotated[bool, flag("--watch", "Check one op again whenever one of its files changes.", group=CHOSEN)]
+Quiet = Annotated[bool, flag("--quiet", "Print what failed and the verdict alone.", "-q")]
 Output = Annotated[Format, option("--format", "text for people, json for programs.", metavar="FORM")]
 Peers = Annotated[
     bool,

@@ -8,16 +8,14 @@ from rich.console import Console
 from rich.text import Text
 
 from perfci.cli import language, options
-from perfci.cli.exits import Exit, exit_code
+from perfci.cli.exits import Exit
 from perfci.cli.options import flag, option
 from perfci.cli.output import STYLES, Grid, Paragraph, print_found, print_json, print_lines, print_parts
 from perfci.cli.progress import Progress
 from perfci.core import extensions
 from perfci.core.errors import UsageError
-from perfci.core.model import Coverage, Gate, PlannedOp, Reason
-from perfci.core.wording import fill, say, sentence
-from perfci.judge.notes import explain_feature, note_uncovered
-from perfci.report.data import keep_answer
+from perfci.core.model import Gate, PlannedOp
+from perfci.core.wording import fill, say
 from perfci.report.view import make_table
 from perfci.runs import flow
 from perfci.runs.plan import Request
@@ -98,12 +96,8 @@ def _show_diffs(setup: scaffold_init.Setup) -> None:
         console.print()
 
 
-@options.takes("ops case device", {"coverage": "ops"})
 def list_(
     ops: options.Ops = [],  # noqa: B006
-    coverage: Annotated[
-        bool, flag("--coverage", "Show what performance launches and accuracy never does; exit code 2 if there is any.")
-    ] = False,
     case: options.Case = None,
     device: options.DeviceOption = "auto",
     output: options.Output = "text",
@@ -111,16 +105,6 @@ def list_(
 ) -> int:
     """List the ops with their cases, those of tensors stored in low precision included."""
     where = language.load(project)
-    if coverage:
-        with Progress() as progress:
-            found = flow.cover(where, tuple(ops), progress)
-        print_found(found, show_coverage(found), json=output == "json")
-        said = [*(coverage.failure for coverage in found if coverage.failure), *note_uncovered(found)]
-        unrun = ((coverage.op, ", ".join(coverage.unrun)) for coverage in found if coverage.unrun)
-        said += [Reason("lines_unrun", {"op": name, "lines": lines}) for name, lines in unrun]
-        gate, fine = Gate.FAILS if said else Gate.OK, Reason("coverage_whole", {"count": len(found)})
-        keep_answer(where, "coverage", gate, (coverage.op for coverage in found), said or [fine], {"ops": found})
-        return exit_code(gate, strict=False)
     with Progress() as progress:
         planned = flow.describe(where, Request(tuple(ops), case, device), progress).ops
     parts = () if ops else extensions.provided("answer")
@@ -148,29 +132,6 @@ def show_ops(ops: Sequence[PlannedOp]) -> Iterator[Paragraph]:
             yield from (Paragraph(case, 2) for case in (*op.performance, *op.stored))
     if not ops:
         yield Paragraph(say("There are no ops here."))
-
-
-def show_coverage(coverages: Sequence[Coverage]) -> Iterator[Paragraph]:
-    """What each op's accuracy never exercises, with the cases to add, then the lines that no case runs."""
-    for coverage in coverages:
-        count = sum(len(gap.features) for gap in coverage.gaps)
-        clean = say("accuracy exercises what performance times on {target}", target=coverage.target)
-        gaps = say(
-            "{count:thing|things} of performance on {target} never exercised", count=count, target=coverage.target
-        )
-        title = say("cannot run") if coverage.failure else gaps if count else clean
-        yield Paragraph(f"{coverage.op}: {title}", style="bold")
-        if coverage.failure:
-            yield Paragraph(coverage.failure, 2, STYLES[Gate.FAILS])
-        for gap in coverage.gaps:
-            yield Paragraph(gap.case, 2)
-            yield from (Paragraph(sentence(explain_feature(feature)), 4) for feature in gap.features)
-            if gap.add:
-                yield Paragraph(say("add: {cases}", cases=gap.add), 4, "green", folds=False)
-        if coverage.unrun:
-            yield Paragraph(say("no case runs: {lines}", lines=", ".join(coverage.unrun)), 2, STYLES[Gate.WARNS])
-        if coverage.unseen:
-            yield Paragraph(say("could not be looked through: {cases}", cases="; ".join(coverage.unseen)), 2)
 
 
 COMMANDS = {"init": init, "list": list_}

@@ -27,9 +27,8 @@ _TAKES = {
 """What is added to each command of the gate."""
 
 _REFUSE = {
-    "device": {"--static"},
-    "suite": {"--static", "--retry", "--against-release", "--plan"},
-    "timer": {"--static", "--plan"},
+    "suite": {"--retry", "--against-release", "--plan"},
+    "timer": {"--plan"},
 }
 """Options beside which an option is not taken."""
 

@@ -92,6 +92,9 @@ def in_ci(variables: Mapping[str, str]) -> bool:
     return any(variables.get(name, "").lower() not in {"", "0", "false", "no"} for name in ("CI", "GITLAB_CI"))
 
 
+COMPILERS = ("triton", "triton-ascend", "torch")  # what decides what a kernel compiles to
+
+
 def installed_versions(names: Iterable[str]) -> dict[str, str]:
     """Returns the versions of the installed ones of these distributions, from their metadata."""
     return {name: version for name in names if (version := _version(name)) is not None}

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
+from perfci.core import extensions
 from perfci.core.model import Reason
 
 
@@ -60,3 +62,10 @@ class HandoverError(BaseException):
     def __init__(self, reason: Reason) -> None:
         super().__init__(reason.kind)
         self.reason = reason
+
+
+def require(point: str, name: str, needed_by: str) -> Any:
+    """Returns what the extension of this name provides at a point. Raises UsageError if it was removed."""
+    for thing in extensions.provided(point):
+        return thing
+    raise UsageError("extension_missing", name=name, option=needed_by)

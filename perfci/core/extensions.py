@@ -20,11 +20,12 @@ NAMES = (
     "lowprec",
     "npu",
     "ray",
+    "static",
 )  # fmt: skip
 
 POINTS = {
     "device": "a `DeviceKind` of perfci.device: hardware beside GPUs and the CPU",
-    "target": "several `Target`s of perfci.device.targets: what --static compiles for",
+    "target": "several `Target`s of perfci.device.targets: what `perfci static` compiles for",
     "report": "a `ReportFormat` of perfci.cli.results: what else `perfci report --to` writes",
     "load": "the function behind `perfci.load`",
     "sections": "a function of a run, its settings and its rules' that returns an `OpExtra` of perfci.report.sections",
@@ -36,6 +37,9 @@ POINTS = {
     "stages": "a function that returns stages of workers, and what a line of progress says of them",
     "answer": "an `AnswerKind` of perfci.report.data: what else is checked for a release",
     "task": "a class of perfci.worker.tasks: what a worker can be asked to do",
+    "compile": "a function of an experiment and its run on a CPU that returns the run with what kernels compile to",
+    "compiled": "a function of a run and its thresholds that yields Judgements of what kernels compile to",
+    "static": "the function that compiles kernels without a device, and judges them",
     "losses": "a function of an op's accepted losses that returns a `Rescaled` of perfci.runs.accept_runs",
     "retry": "the function behind `perfci check --retry`",
     "toolchain": "the function behind `perfci check --toolchain`",

@@ -53,6 +53,12 @@ class Settings:
     release_tags: Annotated[str, Meta(pattern="^[^-\0][^\0]*$")] = "*"  # tags of releases: * and ? as in a shell
     rounds: Annotated[int, Meta(ge=1, le=1000)] = 5  # how many rounds of one start `perfci try` judges
 
+    @property
+    def caches(self) -> Path:
+        """The folder of what is kept from run to run."""
+        home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        return self.cache_folder or home / "perfci"
+
 
 FOLDERS = ("kernels", "baselines", "thresholds", "reports")
 GRANTS = ("environment", "lock_folder", "cache_folder")

@@ -8,7 +8,7 @@ nvml        device state without torch
 launches capture source   what a call does: launches, torch operations, sources
 replay                 a call as data, and the same call repeated from it
 pretender targets      torch and Triton of a board that is not there
-offline dry_launch     on it kernels are compiled, and launches are looked through
+offline     on it kernels are compiled
 binaries               registers, spills, instructions and occupancy of a binary
 interpreter arithmetic   Triton's interpreter, corrected
 """

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from perfci.core.errors import require
 from perfci.core.model.baseline import Baseline
 from perfci.core.model.basics import Gate, Reason, Suite, Verdict
 from perfci.core.model.decision import Comparison, Judgement, Judgements, Need
 from perfci.core.model.measured import OpRun, PerformanceCase
-from perfci.core.model.place import UNTIMED
+from perfci.core.model.place import OFFLINE, UNTIMED
 from perfci.core.model.run import AgainCase, PlannedOp, Run
-from perfci.judge import change, compare, expected, static
+from perfci.judge import change, compare, expected
 from perfci.judge.accuracy import is_by_limit, is_complete, judge_accuracy
 from perfci.judge.cause import add_causes
 from perfci.judge.findings import Context, Key, adjust
@@ -54,7 +55,8 @@ def judge(run: Run, baselines: Mapping[str, Baseline], thresholds: Thresholds) -
     for lost in run.missing:
         # A shard of a merged run that gave no whole result fails the gate, whatever it had to measure.
         rows.append(Judgement(f"shard {lost.facts.get('shard')}", Suite.PERFORMANCE, None, Verdict.ERROR, (lost,)))
-    rows += static.judge_static(run, thresholds)
+    if run.static:
+        rows += require("compiled", "static", "perfci static")(run, thresholds)
     notes = note_run(run, tuple(compared.values()), rows, thresholds)
     unneeded = expected.find_unneeded(run, rows, thresholds)
     return Judgements(tuple(rows), tuple(need for _, need in judged if need), (*notes, *unneeded))
@@ -85,7 +87,7 @@ class _OpJudge:
 
     def rows(self) -> Iterator[Row]:
         plan, outcome = self.run.plan, self.found
-        if plan.device == static.OFFLINE:
+        if plan.device == OFFLINE:
             if self.plan.outdated:
                 yield self._row(None, Verdict.INCONCLUSIVE, self.plan.outdated)
             return

@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from enum import IntEnum
 
-from perfci.core.model import Expected, Fact, Gate, Judgement, Reason, Run, Suggestion, Suite, Verdict
-from perfci.judge import static
+from perfci.core.model import OFFLINE, Expected, Fact, Gate, Judgement, Reason, Run, Suggestion, Suite, Verdict
 from perfci.judge.findings import Context, Finding
 from perfci.ops.spec import matches
 from perfci.thresholds.limits import Thresholds
@@ -168,7 +167,7 @@ def suggest(answers: Answers, context: Context) -> Suggestion | None:
 def find_unneeded(run: Run, rows: Sequence[Judgement], thresholds: Thresholds) -> Iterator[Reason]:
     """Entries that fit no case, or without which all fitting cases are fine. Only if the whole op was looked at."""
     plan = run.plan
-    if plan.filter is not None or run.stopped or Suite.PERFORMANCE not in plan.suites or plan.device == static.OFFLINE:
+    if plan.filter is not None or run.stopped or Suite.PERFORMANCE not in plan.suites or plan.device == OFFLINE:
         return
     for op in plan.ops:
         verdicts = {row.case: row.verdict for row in rows if row.op == op.op and row.suite is Suite.PERFORMANCE}

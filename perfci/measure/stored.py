@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from perfci.core import extensions
-from perfci.core.errors import ContractError
+from perfci.core.errors import require
 
 if TYPE_CHECKING:
     from perfci.core.model import AccuracyCase, Judgement, OpRun, Run, StoredTensor
@@ -36,7 +35,6 @@ BEYOND = "stored_beyond_"  # what the kinds of reasons for figures beyond their 
 
 
 def find_checks() -> StoredChecks:
-    """Returns what checks stored tensors. Raises ContractError if the extension was removed."""
-    for checks in extensions.provided("stored"):
-        return checks  # type: ignore[no-any-return]
-    raise ContractError("extension_missing", name="lowprec", option="perfci.Quantised")
+    """Returns what checks stored tensors. Raises UsageError if the extension was removed."""
+    checks: StoredChecks = require("stored", "lowprec", "perfci.Quantised")
+    return checks

@@ -22,7 +22,7 @@ _BASE = "--against --duel --base-python"
 _AGAIN = f"check OP --case {_BASE}"
 _SAME = "check OP --case --seed"
 _ACCEPT = "accept --op"
-_COMPILE = f"check --static OP --case --target {_BASE}"
+_COMPILE = f"static OP --case --target {_BASE}"
 
 PLACES = 6  # most folders and files that a command names
 
@@ -188,7 +188,7 @@ def repeat(run: Run) -> str:
     rest = [*_BASE.split(), *rest, *(["--peers"] if run.plan.peers else [])]
     if run.static and is_only_compiled(run):
         values["--target"] = ",".join(run.static.targets)
-        return _write(["check", "--static", *ops, "--case", "--target", *rest], values, run)
+        return _write(["static", *ops, "--case", "--target", *rest], values, run)
     values["--budget"] = None if usual else units.significant(run.plan.budget_s)
     known, groups = {op.op: op.seed for op in run.ops}, dict[int | None, list[str]]()
     for op in ops:

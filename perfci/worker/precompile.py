@@ -13,8 +13,8 @@ from perfci.measure.inputs import bound_inputs
 from perfci.measure.verify import checks
 from perfci.ops.spec import LAYOUTS, Accuracy, Params, Performance, case_id
 from perfci.worker.load import choose_cases, load_op
+from perfci.worker.offline import import_path, install_target
 from perfci.worker.protocol import Doing, MessageChannel, OpDone, Prepared
-from perfci.worker.static import import_path, install_target
 from perfci.worker.tasks import Precompile
 
 

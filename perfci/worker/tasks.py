@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from perfci.core import extensions, model
 from perfci.core.codec import convert, decode, encode
-from perfci.core.model import Cache, Coverage, Device, Limits, PlannedOp, StaticOp, Suite
+from perfci.core.model import Cache, Device, Limits, PlannedOp, Suite
 from perfci.ops.identity import DuelPlan
 from perfci.thresholds.case import CaseThresholds
 from perfci.worker import protocol
@@ -275,34 +275,7 @@ class Precompile(Task):
     cases: tuple[str, ...] | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Compile(Task):
-    """Compile the performance cases of ops for one target, on a machine without a device."""
-
-    performer = "perfci.worker.static:run"
-    answers = (*Task.answers, StaticOp)
-    last = (StaticOp,)
-
-    target: str  # sm_90, gfx942
-    pattern: str | None = None
-    cases: tuple[str, ...] | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Cover(Task):
-    """Find out what an op's accuracy cases exercise of what its performance cases time, without launching any."""
-
-    performer = "perfci.worker.coverage:run"
-    answers = (*Task.answers, Coverage)
-    last = (Coverage,)
-
-    target: str
-    propose: bool = False  # cases for what accuracy never exercises, which take many calls
-
-
-PLACES = (
-    *(f"{__name__}:{name}" for name in ("Describe", "Examine", "Serve", "Measure", "Precompile", "Compile", "Cover")),
-)
+PLACES = (*(f"{__name__}:{name}" for name in ("Describe", "Examine", "Serve", "Measure", "Precompile")),)
 """Where the gate's tasks are."""
 
 

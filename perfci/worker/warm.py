@@ -32,9 +32,7 @@ IMPORTED_ON_GPU = (
 """Modules that workers need."""
 
 COMMANDS = frozenset({"check", "list"})  # which start workers
-ELSEWHERE = frozenset(
-    {"-h", "--help", "--static", "--on", "--toolchain"}
-)  # options with which they start others, or none
+ELSEWHERE = frozenset({"-h", "--help", "--on", "--toolchain"})  # options with which they start others, or none
 
 NODES = ("nvidia*", "nvhost*", "nvmap", "davinci*", "kfd", "dxg")  # device files of machines with an accelerator
 

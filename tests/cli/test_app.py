@@ -72,7 +72,7 @@ def test_examples_of_the_help_are_commands_that_are_understood():
     examples = [
         (path, example) for path, command in LEAVES.items() for example in getattr(command.callback, "examples", ())
     ]
-    assert len(examples) == 3
+    assert len(examples) == 5
 
     for path, example in examples:
         program, *words = example.split("  # ")[0].split()
@@ -131,12 +131,12 @@ def test_an_option_under_its_earlier_name_is_refused_and_the_new_one_works(befor
     assert last in COMMANDS or last in {option for where, option in options() if where == tuple(path)}
 
 
-def test_there_are_at_most_21_commands_in_five_groups_with_an_uncut_line_each(capsys, monkeypatch):
+def test_there_are_at_most_22_commands_in_five_groups_with_an_uncut_line_each(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     assert run(["--help"]) == 0
     shown = capsys.readouterr().out
 
-    assert len(COMMANDS) <= 21
+    assert len(COMMANDS) <= 22
     assert [heading for heading in GROUPS if f"\n{heading}:\n" in shown] == list(GROUPS) and len(GROUPS) == 5
     assert max(map(len, shown.splitlines())) <= 80
     for name in COMMANDS:
@@ -158,8 +158,11 @@ def test_devices_and_duels_are_those_that_there_are():
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ("check --static --device cpu", "--static does not go with --device"),
-        ("check --static --retry r", "--static does not go with --retry"),
+        ("check --static", "The option --static is now perfci static"),
+        ("check --target sm_80", "The option --target is now perfci static --target"),
+        ("list --coverage", "The option --coverage is now perfci static --coverage"),
+        ("static --coverage --case x", "--coverage does not go with --case"),
+        ("check --no-judge --retry r", "--no-judge does not go with --retry"),
         ("check --retry reports relu", "--retry does not go with OP..."),
         ("check --retry reports --op relu", "--retry does not go with OP..."),
         ("check --soak", "The option --soak is now perfci soak"),
@@ -179,7 +182,6 @@ def test_devices_and_duels_are_those_that_there_are():
         ("history --strict", "--strict goes only with --drift"),
         ("report --to csv --against b", "--to csv does not go with --against"),
         ("report r --verdicts", "--verdicts goes only with --to csv or --to parquet"),
-        ("list --coverage --case x", "--coverage does not go with --case"),
         ("doctor --seed 3", "--seed goes only with --selftest"),
         ("new x --from a:b --fake", "--from does not go with --fake"),
         ("new x --tests a.py", "--tests goes only with --from or --from-library"),

@@ -15,19 +15,23 @@ EVERYWHERE = {"--lang"}
 TABLE = {
     "init": "--owners --install --dry-run --format --project",
     "new": "OP --op --from --reference --from-library --tests --copy --fake --format --project",
-    "list": "OP... --op --coverage --case --device --format --project",
+    "list": "OP... --op --case --device --format --project",
     "demo": "--keep",
     "doctor": "OP... --op --selftest --case --device --budget --seed --timer --format --project",
     "check": (
-        "OP... --op --case --lf --watch --quiet --no-judge --static --changed --retry --against-release"
+        "OP... --op --case --lf --watch --quiet --no-judge --retry --against-release"
         " --plan --shard --confirm --device --budget --seed --suite --timer --against --duel --base-python --toolchain"
-        " --target --devices --on --deadline --threshold --peers --out --strict --html --timings --verbose --format"
+        " --devices --on --deadline --threshold --peers --out --strict --html --timings --verbose --format"
         " --project"
     ),
     "compare": "RUN --against --op --case --strict --format --project",
     "show": "RUN --op --case --format --project",
     "report": "RUN... --to --against --op --case --out --store --verdicts --project",
     "bisect": "OP --op --against --bad --case --device --budget --seed --timer --first-parent --format --project",
+    "static": (
+        "OP... --op --case --lf --changed --watch --target --coverage --against --base-python --toolchain --threshold"
+        " --strict --quiet --format --project"
+    ),
     "chain": "NAME... --case --device --seed --format --project",
     "soak": "OP... --op --case --calls --decay-limit --device --seed --timer --format --project",
     "brief": "OP --op --case --device --rounds --format --project",
@@ -89,7 +93,7 @@ def test_a_command_has_the_options_that_the_table_says(name):
 
     assert sorted([*arguments, *options]) == sorted(TABLE[name].split())
     further = {letter: one.opts[0] for one in list_options(COMMANDS[name]) for letter in one.opts[1:]}
-    assert further == ({"-q": "--quiet"} if name == "check" else {})  # one name each
+    assert further == ({"-q": "--quiet"} if name in {"check", "static"} else {})  # one name each
 
 
 def test_an_option_means_the_same_and_takes_the_same_wherever_it_is():

@@ -80,7 +80,7 @@ def misnamed_op(folder):
 
 
 @pytest.mark.parametrize("laid", [nowhere, no_folder, empty_folder, misnamed_op])
-@pytest.mark.parametrize("arguments", [["check"], ["check", "x"], ["check", "--static"], ["list"], ["ci", "plan"]])
+@pytest.mark.parametrize("arguments", [["check"], ["check", "x"], ["static"], ["list"], ["ci", "plan"]])
 def test_where_there_is_no_op_a_command_fails_and_says_how_to_begin(laid, arguments, tmp_path, capsys):
     laid(tmp_path)
 

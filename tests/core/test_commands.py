@@ -78,7 +78,7 @@ def test_what_is_added_to_a_command_is_what_it_takes():
     [
         ("check a", "check a --device fake --suite accuracy --timer event --project ../p"),
         ("check a --device cpu", "check a --device cpu --suite accuracy --timer event --project ../p"),
-        ("check --static a", "check --static a --project ../p"),
+        ("static a", "static a --project ../p"),
         ("check --retry r", "check --retry r --device fake --timer event --project ../p"),
         ("show --op a", "show 'my run' --op a --project ../p"),
         ("show old", "show old --project ../p"),

@@ -1,4 +1,4 @@
-"""`perfci list --coverage` of every op: accuracy exercises what performance times, and every line of a kernel runs."""
+"""`perfci static --coverage` of every op: accuracy exercises what performance times, and every line runs."""
 
 import json
 import os
@@ -20,7 +20,18 @@ if "CI" not in os.environ:  # in CI a missing package is a failure
 @pytest.mark.parametrize("op", OPS)
 def test_accuracy_exercises_what_performance_times_and_every_line_runs(op, tmp_path):
     (tmp_path / "pyproject.toml").write_text(f'[tool.perfci]\nkernels = "{ROOT / "kernels"}"\n')
-    command = [sys.executable, "-m", "perfci", "list", "--coverage", "--format", "json", "--project", str(tmp_path), op]
+    command = [
+        sys.executable,
+        "-m",
+        "perfci",
+        "static",
+        "--coverage",
+        "--format",
+        "json",
+        "--project",
+        str(tmp_path),
+        op,
+    ]
 
     done = subprocess.run(command, capture_output=True, text=True, check=False)
 

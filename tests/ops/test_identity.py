@@ -38,7 +38,7 @@ def test_two_calls_that_do_the_same_are_the_same_and_nothing_differs():
         ({"kernel": "_other"}, "The kernel _k is now called _other."),
         (
             {"artefact": "ab" * 9},
-            "_k compiles to other code: 01234567 became abababab; `perfci check --static` shows the figures.",
+            "_k compiles to other code: 01234567 became abababab; `perfci static` shows the figures.",
         ),
         ({"arguments": {"x": LAUNCH.arguments["x"], "BLOCK": "128"}}, "_k is given n none, was 8."),
         ({"arguments": {**LAUNCH.arguments, "m": "1"}}, "_k is given m 1, was none."),

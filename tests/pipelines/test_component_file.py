@@ -377,7 +377,7 @@ def test_targets_and_strictness_reach_static(shell):
 
     calls, _ = shell.run(script, **variables)
 
-    assert calls == [["perfci", "check", "--static", "--project", ".", "--target", "sm_80,sm_90", "--strict"]]
+    assert calls == [["perfci", "static", "--project", ".", "--target", "sm_80,sm_90", "--strict"]]
 
 
 @pytest.mark.parametrize("name", ["sh", "bash"])

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from perfci.core.model import (
+    OFFLINE,
     Identity,
     LaunchIdentity,
     Plan,
@@ -18,7 +19,6 @@ from perfci.core.model import (
     Suite,
     Verdict,
 )
-from perfci.judge.static import OFFLINE
 from tests.decision_examples import BASE, judged, run
 from tests.toolchain.regressions import KNOWN, read_figures
 

@@ -39,7 +39,7 @@ def _git(root, *words):
 
 
 def _check(root, *words, **variables):
-    command = [*COMMAND, "check", "--project", str(root), "--static", *words]
+    command = [*COMMAND, "static", "--project", str(root), *words]
     around = os.environ | {"PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(root.parent / "cache")} | variables
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=root.parent, env=around)
 

@@ -59,7 +59,7 @@ def test_with_other_variables_the_early_one_ends_and_the_right_one_begins(server
     assert len(forks._servers) == 1
 
 
-@pytest.mark.parametrize("words", ["", "show", "check --help", "check --static", "check --device npu"])
+@pytest.mark.parametrize("words", ["", "show", "check --help", "static", "check --device npu"])
 def test_commands_without_workers_of_this_machine_begin_nothing(servers, words):
     warm.begin(words.split())
     assert servers == []

@@ -6,7 +6,8 @@ from enum import StrEnum
 
 from perfci.core.model.basics import Amount, Count, Whole
 
-UNTIMED = frozenset({"cpu", "offline"})  # kinds of devices on which nothing is timed
+OFFLINE = "offline"  # kind of device of a run that compiles and does nothing else
+UNTIMED = frozenset({"cpu", OFFLINE})  # kinds of devices on which nothing is timed
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from typing import Any
 
 from perfci import store
 from perfci.core import VERSION, commands
-from perfci.core.errors import MissingPackageError, PerfciError, UsageError
+from perfci.core.errors import MissingPackageError, PerfciError, UsageError, require
 from perfci.core.model import Suite
 from perfci.core.settings import Settings
 from perfci.extensions.agents.brief import brief
@@ -26,7 +26,6 @@ from perfci.extensions.agents.logbook import read_logbook
 from perfci.extensions.agents.profiles import list_patterns, profile_op
 from perfci.ops.discover import select_one
 from perfci.report.data import to_json, write_plain
-from perfci.runs import flow
 from perfci.runs.bench import Listener
 from perfci.runs.decide import decide
 from perfci.runs.plan import Request
@@ -89,7 +88,8 @@ class Tools:
         """Compile an op's cases without a device: registers, spills, shared memory, occupancy. case: as for profile."""
         where = replace(self._settings, reports=self._settings.reports / "static")
         request = Request((op,), case, "cpu", suites=(Suite.PERFORMANCE,))
-        run, judgements = flow.static(where, request, COMMAND, self._listener)
+        compile_and_judge = require("static", "static", "perfci mcp")
+        run, judgements = compile_and_judge(where, request, COMMAND, self._listener)
         return to_json(judgements, run)
 
     def answer_compare(self, run: str = "", against: str = "") -> Answer:

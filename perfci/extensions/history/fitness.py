@@ -1,4 +1,4 @@
-"""What was checked for the next release, from what `perfci check` and `perfci list --coverage` left in `reports/`."""
+"""What was checked for the next release, from what `perfci check` and `perfci static --coverage` left in `reports/`."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace

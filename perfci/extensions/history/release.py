@@ -62,9 +62,8 @@ UNKNOWN = Fitness()
 
 
 def list_answers() -> list[AnswerKind]:
-    """Returns what else is checked for a release: what extensions check, and which cases an op's suites lack."""
-    coverage = AnswerKind("coverage", "list --coverage", lambda: say("Coverage of suites"))
-    return [*extensions.provided("answer"), coverage]
+    """Returns what else is checked for a release."""
+    return [*extensions.provided("answer")]
 
 
 def render_release(fitness: Fitness, project: str) -> str:

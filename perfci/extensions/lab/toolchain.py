@@ -11,9 +11,9 @@ import venv
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from perfci.core.environment import COMPILERS
 from perfci.core.errors import UsageError
 from perfci.core.settings import Settings
-from perfci.runs.static import COMPILERS, caches
 
 _READY = "perfci-ready"  # a file in an environment that is complete
 
@@ -39,7 +39,7 @@ def prepare(requirements: Sequence[str], settings: Settings, tell: Callable[[Pat
     folders = [os.path.realpath(entry) for entry in sys.path if Path(entry).name in _INSTALLED]
     parts = (*wanted, sys.executable, sys.version, *folders)
     key = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
-    folder = caches(settings) / "toolchains" / f"{'-'.join(wanted).replace('==', '-')}-{key}"
+    folder = settings.caches / "toolchains" / f"{'-'.join(wanted).replace('==', '-')}-{key}"
     python = folder / "bin" / "python"
     if not (folder / _READY).is_file():
         tell(folder)

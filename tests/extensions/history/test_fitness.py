@@ -79,7 +79,7 @@ def test_a_release_of_which_everything_was_looked_at_is_fit(where):
         ("Creep", "creep/run.json", "perfci check --against-release"),
         ("Soak", "soak/soak.json", "perfci soak"),
         ("Chains", "chains/chains.json", "perfci chain"),
-        ("Coverage", "coverage/coverage.json", "perfci list --coverage"),
+        ("Coverage", "coverage/coverage.json", "perfci static --coverage"),
     ],
 )
 @pytest.mark.parametrize("damage", ["missing", "torn", "of another tool", "of tomorrow"])
@@ -167,7 +167,7 @@ def test_without_any_report_nothing_is_claimed(tmp_path, where):
 
     assert read(fit).parts == ()
     assert read(fit).gate is None
-    assert "perfci list --coverage" in render_release(read(fit), "kernels")
+    assert "perfci static --coverage" in render_release(read(fit), "kernels")
 
 
 def test_an_answer_is_kept_with_its_commit_beside_its_own_numbers(where):

@@ -143,9 +143,9 @@ def test_a_cluster_that_is_not_there_or_is_none_is_named(topic: Project, monkeyp
 
 
 def test_a_cluster_goes_with_a_plain_check_alone(topic: Project):
-    answer = topic.perfci("check", "--static", "--on", "ray")
+    answer = topic.perfci("check", "--no-judge", "--on", "ray")
 
-    assert (answer.code, "--static" in answer.err, "--on" in answer.err) == (1, True, True)
+    assert (answer.code, "--no-judge" in answer.err, "--on" in answer.err) == (1, True, True)
 
 
 def test_without_ray_its_extra_is_named(project: Project, monkeypatch, capsys):

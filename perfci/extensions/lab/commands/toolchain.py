@@ -5,6 +5,8 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
+from typer.main import get_current_context
+
 from perfci import git
 from perfci.cli import options
 from perfci.core import PACKAGE
@@ -23,8 +25,9 @@ def check_in_toolchain(requirements: list[str], where: Settings) -> NoReturn:
     def tell(folder: Path) -> None:
         print(say("Installing {what} in {folder} …", what=" ".join(requirements), folder=str(folder)), file=sys.stderr)
 
+    command = str(get_current_context().info_name)  # check or static
     python = prepare(requirements, where, tell)
-    words = ["check", *options.list_typed("toolchain"), "--against", "HEAD", "--base-python", sys.executable]
+    words = [command, *options.list_typed("toolchain"), "--against", "HEAD", "--base-python", sys.executable]
     # -P: no package of the current folder, unless perfci itself is run from there.
     safe = [] if PACKAGE.parent == Path.cwd() else ["-P"]
     os.execv(python, [python, *safe, "-m", "perfci", *words, "--lang", spoken()])

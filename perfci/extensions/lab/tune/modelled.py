@@ -19,8 +19,8 @@ from perfci.extensions.lab.tune.trials import Send, TuningSearch
 from perfci.measure.inputs import bound_inputs
 from perfci.ops.spec import Params, Performance, case_id
 from perfci.worker.load import load_op
+from perfci.worker.offline import explain_failure, import_path, install_target
 from perfci.worker.protocol import Doing
-from perfci.worker.static import explain_failure, import_path, install_target
 
 AS_DEVICE = "KERNELS_AS_DEVICE"  # what the ops' `_launch` reads: the description to launch by
 

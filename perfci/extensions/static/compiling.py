@@ -15,6 +15,7 @@ from perfci.core.files import read_regular
 from perfci.core.model import PlannedBase, PlannedOp, Reason, Static, StaticOp
 from perfci.core.settings import Settings
 from perfci.device.targets import target_named
+from perfci.extensions.static.tasks import Compile
 from perfci.ops.discover import OpFolder, find_moved, select
 from perfci.ops.fingerprint.tree import Fingerprint, Tree
 from perfci.ops.spec import matches
@@ -26,10 +27,8 @@ from perfci.runs.plan import Request
 from perfci.store.files import write_atomically
 from perfci.worker.process import Running, side_by_side, working
 from perfci.worker.protocol import Message
-from perfci.worker.tasks import Compile
 
 FORMAT = 1  # Of cached files. They are made anew if it differs.
-COMPILERS = ("triton", "triton-ascend", "torch")  # what decides what a kernel compiles to
 
 MOST_WORKERS = 4
 
@@ -104,9 +103,9 @@ def _fingerprint(folders: Sequence[OpFolder], settings: Settings) -> Mapping[str
 
 def describe_toolchain(packages: Mapping[str, str] | None = None) -> str:
     """What compiles: names and versions, of these packages or of those that are installed."""
-    toolchain = environment.installed_versions(COMPILERS)
+    toolchain = environment.installed_versions(environment.COMPILERS)
     if packages is not None:
-        toolchain = {name: packages[name] for name in COMPILERS if name in packages}
+        toolchain = {name: packages[name] for name in environment.COMPILERS if name in packages}
     return ", ".join(f"{name} {version}" for name, version in toolchain.items()) or "nothing installed"
 
 
@@ -171,10 +170,4 @@ def _find_file(bench: Bench, one: _Wanted) -> Path | None:
         *variables,
     )
     key = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
-    return caches(bench.settings) / "static" / f"{one.op.op}-{one.target}-{key}.json"
-
-
-def caches(settings: Settings) -> Path:
-    """The folder of what is kept from run to run."""
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return settings.cache_folder or home / "perfci"
+    return bench.settings.caches / "static" / f"{one.op.op}-{one.target}-{key}.json"

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 from perfci.core.errors import PerfciError
 from perfci.core.model import Coverage, CoverageGap, Feature
 from perfci.device.targets import target_named
+from perfci.extensions.static.tasks import Cover
 from perfci.measure.inputs import bound_inputs
 from perfci.measure.verify import list_probes
 from perfci.ops.spec import Accuracy, Params, Performance, case_id
 from perfci.worker.load import load_op
+from perfci.worker.offline import HIDDEN, Send, import_path
 from perfci.worker.protocol import Doing, MessageChannel
-from perfci.worker.static import HIDDEN, Send, import_path
-from perfci.worker.tasks import Cover
 
 if TYPE_CHECKING:
-    from perfci.device.dry_launch import Exercise
+    from perfci.extensions.static.dry_launch import Exercise
 
 MOST_TRIES = 60  # calls that one proposed case may take to become small
 
@@ -58,7 +58,7 @@ class _Suites:
 
     def report(self, task: Cover) -> Coverage:
         from perfci.device import offline
-        from perfci.device.dry_launch import list_lines
+        from perfci.extensions.static.dry_launch import list_lines
 
         seen, lines = set[Feature](), set[tuple[str, int]]()
         # The interpreter looks through the launches, the target is a device, which gets these cases too.
@@ -101,8 +101,8 @@ class _Suites:
     ) -> Exercise:
         """Look through one call, on the target or on another device."""
         from perfci.device import offline
-        from perfci.device.dry_launch import watch_dry_launches
         from perfci.device.tensors import TorchArrays
+        from perfci.extensions.static.dry_launch import watch_dry_launches
 
         where = device or offline.DEVICE
 

@@ -5,12 +5,12 @@ from collections.abc import Iterator, Sequence
 
 from perfci.core.model import Coverage, Reason
 from perfci.device.targets import TARGETS
+from perfci.extensions.static.tasks import Cover
 from perfci.ops.discover import OpFolder
 from perfci.runs.bench import Bench, WorkerPlace, list_files, make_environment, place_ops
 from perfci.runs.describe import find_violation
 from perfci.worker.process import Running, side_by_side, working
 from perfci.worker.protocol import Message
-from perfci.worker.tasks import Cover
 
 
 def cover_ops(bench: Bench, ops: Sequence[OpFolder], *, propose: bool = False) -> tuple[Coverage, ...]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from perfci.core import units
 from perfci.core.model import (
+    OFFLINE,
     Fact,
     Judgement,
     KernelBinary,
@@ -21,9 +22,6 @@ from perfci.core.model import (
 from perfci.ops import identity
 from perfci.thresholds.case import CaseThresholds
 from perfci.thresholds.limits import Thresholds
-
-OFFLINE = "offline"  # device of a run that compiles and does nothing else
-
 
 MORE, LESS, BYTES, COUNT = "allows_more_share", "allows_less_share", "allows_more_bytes", "allows_more_count"
 """Kinds of reasons that say what is allowed."""

@@ -13,7 +13,7 @@ from tests.static_ops import HEADER, SCALE, bodies, compiled, edited, run, write
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
-KERNELS = Path(__file__).resolve().parents[2] / "kernels"
+KERNELS = Path(__file__).resolve().parents[3] / "kernels"
 OPS = ["broadcast", "softmax", "matmul"]
 TARGETS = [
     pytest.param(name, marks=() if name == "sm_80" else pytest.mark.nightly)

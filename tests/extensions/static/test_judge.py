@@ -3,6 +3,7 @@ from dataclasses import replace
 import pytest
 
 from perfci.core.model import (
+    OFFLINE,
     Identity,
     KernelBinary,
     LaunchIdentity,
@@ -17,7 +18,6 @@ from perfci.core.model import (
     Verdict,
 )
 from perfci.core.wording import sentence
-from perfci.judge.static import OFFLINE
 from tests.decision_examples import BASE, judged, run
 
 BOOM = Reason("boom", {"what": "it broke"})

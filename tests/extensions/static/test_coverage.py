@@ -86,7 +86,7 @@ def elsewhere(x):
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
-    """The op's name -> what `perfci list --coverage` found, and its exit code."""
+    """The op's name -> what `perfci static --coverage` found, and its exit code."""
     root = tmp_path_factory.mktemp("covered")
     (root / "pyproject.toml").write_text("[tool.perfci]\n")
     for op, (block, loops, accuracy, performance) in OPS.items():
@@ -109,7 +109,7 @@ def found(tmp_path_factory):
     suite.write_text(suite.read_text().replace("cases=", f"{large}cases=", 1))
 
     def run(*ops: str):
-        command = [sys.executable, "-m", "perfci", "list", "--coverage", "--format", "json", *ops]
+        command = [sys.executable, "-m", "perfci", "static", "--coverage", "--format", "json", *ops]
         done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
         assert done.returncode in {0, 2}, done.stdout + done.stderr
         return done.returncode, {load["op"]: load for load in json.loads(done.stdout)}

@@ -1,10 +1,8 @@
-"""The static task: an op's performance cases captured and compiled for one target, on a machine without a device."""
+"""The task of compiling: an op's performance cases captured and compiled for one target, without a device."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,23 +10,18 @@ from typing import TYPE_CHECKING
 
 from perfci.core.errors import DeviceError, PerfciError
 from perfci.core.model import Identity, Reason, StaticCase, StaticOp
-from perfci.device.targets import LINE_FREE, Target, explain_unknown_triton, target_named
+from perfci.device.targets import Target, target_named
+from perfci.extensions.static.tasks import Compile
 from perfci.measure.inputs import bound_inputs
 from perfci.measure.suspect import calls_reference
 from perfci.ops.spec import Params, Performance, case_id
-from perfci.worker.apart import forget_others
-from perfci.worker.load import choose_cases, describe_exception, import_from, load_op
-from perfci.worker.protocol import Doing, Message, MessageChannel
-from perfci.worker.tasks import Compile, OpFiles, Task
+from perfci.worker.load import choose_cases, load_op
+from perfci.worker.offline import Send, explain_failure, import_path, install_target
+from perfci.worker.protocol import Doing, MessageChannel
+from perfci.worker.tasks import OpFiles
 
 if TYPE_CHECKING:
     from perfci.device.launches import Launched
-    from perfci.device.offline import CallOutcome
-
-HIDDEN = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", "ROCR_VISIBLE_DEVICES": ""}
-"""A device that the machine may have is not the target's."""
-
-Send = Callable[[Message], None]
 
 
 def run(task: Compile, channel: MessageChannel) -> None:
@@ -44,33 +37,6 @@ def run(task: Compile, channel: MessageChannel) -> None:
         send(Doing("static", files.op))
         with import_path(task, files):
             send(_compile_op(task, files, target, send))
-
-
-def install_target(target: Target) -> None:
-    """Have this process compile for the target. Raises DeviceError if torch or Triton do not allow that."""
-    os.environ.update(LINE_FREE | HIDDEN)
-    os.environ.pop("TRITON_INTERPRET", None)
-    if unknown := explain_unknown_triton():
-        raise DeviceError(unknown.kind, **unknown.facts)
-    try:
-        from perfci.device import offline
-    except ImportError as error:
-        raise DeviceError("static_needs_triton", error=str(error)) from error
-    offline.install(target)
-
-
-def import_path(task: Task, files: OpFiles) -> AbstractContextManager[None]:
-    """The op's folders, for imports that its functions make when they are called."""
-    forget_others(files.folder, task.shared_folder)
-    return import_from(files.folder, task.shared_folder)
-
-
-def explain_failure(seen: CallOutcome, folder: Path, case: str, kind: str) -> Reason | None:
-    """Returns why a call was not captured: what it needed of a device, what does not compile, or what it raised."""
-    why = seen.failure or seen.capture.blind
-    if why is None and seen.raised is not None:
-        why = Reason(kind, {"case": case, **describe_exception(seen.raised, folder)})
-    return why
 
 
 def _compile_op(task: Compile, files: OpFiles, target: Target, send: Send) -> StaticOp:

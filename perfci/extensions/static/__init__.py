@@ -1,0 +1,30 @@
+"""What can be said of kernels without a device: what they compile to, and which launches accuracy never makes.
+
+compiling   ops compiled for targets, a worker for each, and the cache of what was compiled
+compiled    the worker's part
+judge       what grew, beside the base's binaries
+coverage    launches looked through, a worker for each op
+covered     the worker's part
+dry_launch  one launch looked through
+tasks       of both workers
+flow        both experiments
+"""
+
+from perfci.core.extensions import CommandLine, Extension
+
+HERE = "perfci.extensions.static"
+
+EXTENSION = Extension(
+    commands={
+        "static": CommandLine(
+            f"{HERE}.commands.static", "Every day", "Compile kernels without a device, and judge what changed."
+        ),
+    },
+    provides={
+        "answer": (f"{HERE}.commands.coverage:COVERAGE",),
+        "compile": (f"{HERE}.flow:add_compiled",),
+        "compiled": (f"{HERE}.judge:judge_static",),
+        "static": (f"{HERE}.flow:compile_and_judge",),
+        "task": (f"{HERE}.tasks:Compile", f"{HERE}.tasks:Cover"),
+    },
+)
