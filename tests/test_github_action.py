@@ -373,12 +373,12 @@ def test_perfci_and_packages_are_installed_apart_each_as_one_argument(repository
 
     done = job(repository, install="perfci @ git+https://x/$(touch pwned)", packages="nvidia-ml-py>=12 $(touch *")
     given = told.read_text()
-    own = job(repository, install="", packages="")
+    result = job(repository, install="", packages="")
 
     assert "<perfci @ git+https://x/$(touch pwned)><nvidia-ml-py>=12><$(touch><*>" in given
     assert f"<{ROOT}>" in told.read_text()
     assert (done.scratch / "path").read_text().splitlines() == [str(done.scratch / "perfci" / "bin")] * 2
-    assert not list(repository.parent.rglob("pwned")) and own.root == repository
+    assert not list(repository.parent.rglob("pwned")) and result.root == repository
 
 
 @pytest.mark.slow

@@ -192,10 +192,10 @@ def test_every_reason_has_a_sentence():
 
 def test_the_gate_has_its_sentences_without_its_extensions():
     text = (ROOT / "core/wording/en.yaml").read_text(encoding="utf-8")
-    own = {line.partition(":")[0] for line in text.splitlines()}
+    sentences = {line.partition(":")[0] for line in text.splitlines()}
     kinds = {kind for module, kind, _, _ in reasons() if not module.startswith("extensions.")}
 
-    assert sorted(kinds - own) == []
+    assert sorted(kinds - sentences) == []
 
 
 def test_every_sentence_is_given_its_facts():

@@ -623,8 +623,8 @@ def test_launches_that_are_a_link_publish_no_other_file(given):
 
 
 def test_links_in_the_places_of_reports_leave_what_they_point_at(given):
-    own = f".run.json.{os.getpid()}.tmp"
-    for name in ("report.md", "report.html", "junit.xml", "metrics.txt", "launches.jsonl.gz", own):
+    temporary = f".run.json.{os.getpid()}.tmp"
+    for name in ("report.md", "report.html", "junit.xml", "metrics.txt", "launches.jsonl.gz", temporary):
         (given.reports / name).symlink_to(given.outside)
 
     code, _, _ = merged(given, "--html")
@@ -1064,8 +1064,8 @@ def checkout(shards, tmp_path_factory):
     ids=["merge", "report", "dry note", "note"],
 )
 def test_jobs_that_judge_and_post_import_nothing_of_the_checkout(checkout, command):
-    own = {"GITHUB_STEP_SUMMARY": str(checkout.folder / "summary.md"), "PYTHONPROFILEIMPORTTIME": "1"}
-    variables = {**checkout.variables, **own, "HOME": str(checkout.root)}
+    more = {"GITHUB_STEP_SUMMARY": str(checkout.folder / "summary.md"), "PYTHONPROFILEIMPORTTIME": "1"}
+    variables = {**checkout.variables, **more, "HOME": str(checkout.root)}
     done = subprocess.run(
         [*PROGRAM, *command], cwd=checkout.root, env=variables, capture_output=True, text=True, check=False
     )

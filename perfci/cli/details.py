@@ -58,8 +58,8 @@ def _show_case(op: str, case: PerformanceCase, row: Judgement | None) -> Iterato
         (say("memory"), units.size(case.footprint_bytes)),
         (say("peak memory"), units.size(case.peak_bytes)),
     )
-    known = [f"{name} {value}" for name, value in facts if value != "-"]
-    yield Paragraph(say(", ").join(known) or say("not timed"), 2)
+    stated = [f"{name} {value}" for name, value in facts if value != "-"]
+    yield Paragraph(say(", ").join(stated) or say("not timed"), 2)
     if case.base and (case.base.duelled or not case.base.same):
         for text in against.describe_base(case.base):
             if text not in reasons:

@@ -186,12 +186,14 @@ RENAMED = {
 
 def _explain_unknown(ctx: Any, option: str) -> UsageError:
     """Returns what to say of an option that the command does not have."""
-    known = [name for param in ctx.command.get_params(ctx) if param.param_type_name == "option" for name in param.opts]
+    options = [
+        name for param in ctx.command.get_params(ctx) if param.param_type_name == "option" for name in param.opts
+    ]
     now, top = RENAMED.get(f"{ctx.command_path} {option}", ""), ctx.find_root()
     # An option may have gone to a command of an extension, which need not be there.
     if now.startswith("--") or (now and now.split()[1] in top.command.list_commands(top)):
         return UsageError("option_renamed", option=option, now=now)
-    if close := difflib.get_close_matches(option, known, n=1):
+    if close := difflib.get_close_matches(option, options, n=1):
         return UsageError("option_misspelt", option=option, guess=close[0])
     return UsageError("option_unknown", option=option, command=ctx.command_path)
 

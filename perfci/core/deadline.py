@@ -109,9 +109,9 @@ class Timetable:
     @property
     def pace(self) -> float:
         """How much longer finished ops took than expected. 1 before any has finished."""
-        known = [op for op in self.took if self.seconds.get(op)]
-        expected = sum(self.seconds[op] for op in known)
-        return sum(self.took[op] for op in known) / expected if expected else 1.0
+        estimated = [op for op in self.took if self.seconds.get(op)]
+        expected = sum(self.seconds[op] for op in estimated)
+        return sum(self.took[op] for op in estimated) / expected if expected else 1.0
 
     def expected(self, op: str) -> float:
         """Seconds that an op's first look will take."""

@@ -8,8 +8,8 @@ from perfci.core.model import Baseline, Plan, PlannedOp
 
 def with_aliases(baselines: Mapping[str, Baseline], plan: Plan) -> dict[str, Baseline]:
     """The baselines by op as the plan's ops call themselves and their cases. Those of other ops as they are."""
-    own = {op.op: baseline_of(op, baselines) for op in plan.ops}
-    return {**baselines, **{op: stored for op, stored in own.items() if stored is not None}}
+    baselines_of = {op.op: baseline_of(op, baselines) for op in plan.ops}
+    return {**baselines, **{op: stored for op, stored in baselines_of.items() if stored is not None}}
 
 
 def baseline_of(op: PlannedOp, baselines: Mapping[str, Baseline]) -> Baseline | None:

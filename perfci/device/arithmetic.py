@@ -158,12 +158,12 @@ def call_libdevice(symbol: str, args: Sequence[Array]) -> Array:
         # Without its type: tanh of tanhf, isnan of isnand, exp of fast_expf.
         bare = name.removeprefix("fast_")
         rounded = re.findall(r"^[df](add|sub|mul|div|rcp|sqrt|rsqrt)_rn$", name)
-        for known in (name, *rounded, *(bare.removesuffix(end) for end in ("f", "d", "ll") if bare.endswith(end))):
-            if known in _AS_GIVEN:
-                return np.asarray(_AS_GIVEN[known](*args))
-            if known in _IN_FLOAT64:
+        for spelling in (name, *rounded, *(bare.removesuffix(end) for end in ("f", "d", "ll") if bare.endswith(end))):
+            if spelling in _AS_GIVEN:
+                return np.asarray(_AS_GIVEN[spelling](*args))
+            if spelling in _IN_FLOAT64:
                 wide = (arg.astype(np.float64) if arg.dtype.kind == "f" else arg for arg in args)
-                return np.asarray(_IN_FLOAT64[known](*wide))
+                return np.asarray(_IN_FLOAT64[spelling](*wide))
     raise NotInterpretedError(f"libdevice.{name}")
 
 

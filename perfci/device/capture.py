@@ -220,8 +220,8 @@ def watch_calls(
         yield capture
         # Packages, and compiled modules of the project's own, that may launch anything.
         files = {name: getattr(sys.modules[name], "__file__", None) or "" for name in sys.modules.keys() - _LOADED}
-        own = [name for name, file in files.items() if file.endswith(".so") and not _is_known(name, Path(file))]
-        for package in sorted([*own, *(name for name in LAUNCHERS if name in sys.modules)])[:1]:
+        extensions = [name for name, file in files.items() if file.endswith(".so") and not _is_known(name, Path(file))]
+        for package in sorted([*extensions, *(name for name in LAUNCHERS if name in sys.modules)])[:1]:
             capture.unknown(Reason("captured_package", {"package": package}))
 
 

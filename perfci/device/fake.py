@@ -235,8 +235,8 @@ class FakeDevice(seam.Accelerator):
         if _is_gone(spec):
             raise DeviceError("fake_gone", file=spec.gone_file)
         index = os.environ.get(VISIBLE, "0").split(",")[0]
-        known = index.isdecimal() and int(index) < len(spec.models)
-        model = spec.models[int(index)] if known else spec.model
+        listed = index.isdecimal() and int(index) < len(spec.models)
+        model = spec.models[int(index)] if listed else spec.model
         self.info = Device(
             kind="fake",
             name=model,
@@ -473,8 +473,8 @@ class NumpyArrays(seam.Arrays):
         return np.ndarray(place.shape, np.dtype(place.dtype), given, place.offset, place.strides)
 
     def spell(self, value: Any) -> Any:
-        known = isinstance(value, np.dtype) or (isinstance(value, type) and issubclass(value, np.generic))
-        return {"numpy": str(np.dtype(value))} if known else None
+        spelled = isinstance(value, np.dtype) or (isinstance(value, type) and issubclass(value, np.generic))
+        return {"numpy": str(np.dtype(value))} if spelled else None
 
     def unspell(self, spelled: Mapping[str, Any]) -> Any:
         return np.dtype(spelled["numpy"])

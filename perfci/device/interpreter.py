@@ -72,11 +72,11 @@ def correct() -> None:
             setattr(module, name, function)
 
 
-def _find_dtype(kind: Any, known: dict[str, Any] = {}) -> Any:  # noqa: B006 - what was found before
+def _find_dtype(kind: Any, made: dict[str, Any] = {}) -> Any:  # noqa: B006 - what was found before
     name = kind.scalar.name
-    if name not in known:
-        known[name] = _np_dtype(kind)
-    return known[name]
+    if name not in made:
+        made[name] = _np_dtype(kind)
+    return made[name]
 
 
 def _find_block(cls: Any, element: Any = None, shape: Any = (), *_rest: Any) -> Any:
@@ -99,11 +99,11 @@ def _fill_block(block: Any, element: Any, shape: Any) -> None:
 
 def _fill_tensor(tensor: Any, handle: Any, kind: Any) -> None:
     """All of a tensor but its handle depends on its type alone."""
-    if (known := vars(kind).get("_of_tensors")) is None:
+    if (made := vars(kind).get("_of_tensors")) is None:
         _init_tensor(tensor, handle, kind)
         kind._of_tensors = {name: value for name, value in vars(tensor).items() if name != "handle"}
     else:
-        vars(tensor).update(known, handle=handle)
+        vars(tensor).update(made, handle=handle)
 
 
 def _broadcast_unlike(semantics: Any, left: Any, right: Any) -> tuple[Any, Any]:

@@ -255,7 +255,7 @@ class Properties(SimpleNamespace):
 
     def __init__(self, target: Target) -> None:
         is_cuda = target.backend == "cuda"
-        known = {
+        values = {
             "name": target.board,
             "major": target.capability[0],
             "minor": target.capability[1],
@@ -276,7 +276,7 @@ class Properties(SimpleNamespace):
             "memory_clock_rate": target.memory_clock_khz,
             "memory_bus_width": target.bus_bits,
         }
-        super().__init__(**{name: value for name, value in known.items() if value is not None})
+        super().__init__(**{name: value for name, value in values.items() if value is not None})
 
     def __getattr__(self, name: str) -> Any:
         if name in UNKNOWN_PROPERTIES:

@@ -66,7 +66,7 @@ class Target:
     @property
     def driver_facts(self) -> dict[str, int | str]:
         """What Triton's driver tells of the board, by its names."""
-        known = {
+        values = {
             "max_shared_mem": self.shared_block,
             "max_num_regs": self.registers,
             "multiprocessor_count": self.processors,
@@ -77,7 +77,7 @@ class Target:
             "mem_bus_width": self.bus_bits,
             "arch": self.name if self.backend == "hip" else None,
         }
-        return {name: value for name, value in known.items() if value is not None}
+        return {name: value for name, value in values.items() if value is not None}
 
     def prepare_compiler(self) -> None:
         """Have this process's Triton compile for it as far as that needs no device."""
@@ -124,10 +124,10 @@ TARGETS = {target.name: target for target in _ALL}
 
 def target_named(name: str) -> Target:
     """The target that users call so. Raises UsageError for one that perfci has no facts of."""
-    known = TARGETS | {target.name: target for targets in extensions.provided("target") for target in targets}
-    if name not in known:
-        raise UsageError("unknown_target", target=name, known=", ".join(known))
-    return known[name]
+    targets_known = TARGETS | {target.name: target for targets in extensions.provided("target") for target in targets}
+    if name not in targets_known:
+        raise UsageError("unknown_target", target=name, known=", ".join(targets_known))
+    return targets_known[name]
 
 
 # --- the installed Triton ---------------------------------------------------------------------------------------------

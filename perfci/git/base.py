@@ -91,8 +91,8 @@ def _find_asked(folder: Path, name: str) -> Base:
     for place, shown in {**places, "": ""}.items():
         if asked := parse_commit(folder, f"{place}{name}"):
             return Base(asked, How.ASKED, f"{shown}{name}")
-    known = not is_branch or find_object(folder, beginning) is not None
-    if is_shallow(folder) and (_DIGITS.fullmatch(name) or (known and beginning != name)):
+    is_there = not is_branch or find_object(folder, beginning) is not None
+    if is_shallow(folder) and (_DIGITS.fullmatch(name) or (is_there and beginning != name)):
         raise _cut(folder, name)
     raise GitError("revision_unknown", revision=name, command=_fetch(folder))
 

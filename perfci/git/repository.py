@@ -85,27 +85,27 @@ def find_repository(folder: Path) -> Repository | Reason:
 @contextmanager
 def open_directory(repository: Repository) -> Iterator[dict[str, str]]:
     """Makes a git directory for a repository. Yields the variables with which git uses it. Raises OSError."""
-    with temporary_folder("git") as own:
-        (own / "HEAD").write_bytes(read_regular(repository.inner / "HEAD", _MOST))
+    with temporary_folder("git") as copy:
+        (copy / "HEAD").write_bytes(read_regular(repository.inner / "HEAD", _MOST))
         if (repository.common / "info" / "attributes").exists():
-            (own / "info").mkdir()
+            (copy / "info").mkdir()
         for name in ("packed-refs", "shallow", "info/attributes"):
-            _copy(repository.common / name, own / name)
+            _copy(repository.common / name, copy / name)
         for shared in repository.inner.glob("sharedindex.*"):  # parts of a split index
-            _copy(shared, own / shared.name)
+            _copy(shared, copy / shared.name)
         for name in ("refs", "reftable"):
             theirs = repository.common / name
             for folder, _, files in os.walk(theirs) if not theirs.is_symlink() else ():  # which follows no links
                 if not files and folder != str(theirs):
                     continue  # each folder costs time at each command
-                target = own / name / Path(folder).relative_to(theirs)
+                target = copy / name / Path(folder).relative_to(theirs)
                 target.mkdir(parents=True, exist_ok=True)
                 for file in files:
                     _copy(Path(folder, file), target / file)
-        (own / "refs").mkdir(exist_ok=True)
+        (copy / "refs").mkdir(exist_ok=True)
         places = {
-            **make_variables(own),
-            "GIT_DIR": str(own),
+            **make_variables(copy),
+            "GIT_DIR": str(copy),
             "GIT_WORK_TREE": str(repository.top),
             "GIT_INDEX_FILE": str(repository.inner / "index"),
             "GIT_OBJECT_DIRECTORY": str(repository.common / "objects"),
@@ -113,7 +113,7 @@ def open_directory(repository: Repository) -> Iterator[dict[str, str]]:
         theirs = repository.common / "config"
         kept = _list_kept(read_regular(theirs, _MOST) if theirs.exists() else b"")
         settings = {"core.repositoryFormatVersion": "1", "core.bare": "false", **SETTINGS, **kept}
-        (own / "config").write_text(_write_settings(settings), encoding="utf-8", newline="\n")
+        (copy / "config").write_text(_write_settings(settings), encoding="utf-8", newline="\n")
         yield places
 
 

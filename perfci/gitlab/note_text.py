@@ -55,8 +55,8 @@ def compose(
     first, above, last = rows.split_notes(judgements, run)
     below = list(map(inline, last[:NOTES]))
     titles = say("Report of every case"), say("job"), say("pipeline")
-    known = zip(titles, (links.report, links.job, links.pipeline), strict=True)
-    linked = ", ".join(f"[{title}]({url})" for title, url in known if url and safe_url(url))
+    links_given = zip(titles, (links.report, links.job, links.pipeline), strict=True)
+    linked = ", ".join(f"[{title}]({url})" for title, url in links_given if url and safe_url(url))
     # The run's command, of the ops that were not all unchanged, so that it stays short.
     ran = {op.op for op in run.ops}
     ops = tuple(op for op in run.plan.ops if op.op in ran) or run.plan.ops

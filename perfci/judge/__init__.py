@@ -130,13 +130,13 @@ class _OpJudge:
         """Returns why what passes is not what ships, or why the base's suites did not judge a change. Else None."""
         if self.plan.outdated and not self.plan.failure:
             return self.plan.outdated
-        note, base, known = self.run.plan.base_note, self.run.plan.base, self.plan.base
+        note, base, planned_base = self.run.plan.base_note, self.run.plan.base, self.plan.base
         if note and note.kind == "merge_without_base":
             return note
-        if base is None or known is None or not base.suites or self.plan.failure:
+        if base is None or planned_base is None or not base.suites or self.plan.failure:
             return None
         own = (note for note in (self.found.notes if self.found else ()) if note.kind == "judged_by_own")
-        return known.failure or known.unjudged or next(own, None)
+        return planned_base.failure or planned_base.unjudged or next(own, None)
 
     def _unchanged_rows(self) -> Iterator[Row]:
         same = self._same_as_base()

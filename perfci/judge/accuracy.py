@@ -66,9 +66,9 @@ def _judge_cases(run: Run, op: PlannedOp, outcome: OpRun | None, limits: Thresho
         return
     wrong, device = dict.fromkeys(check.case for check in _sort_failed(outcome.accuracy)), run.environment.device.key
     for case in wrong:
-        own = [check for check in outcome.accuracy if check.case == case]
-        failed = _sort_failed(own)
-        facts = {"failed": len(failed), "checks": len(own), **_how(failed[0])}
+        checks = [check for check in outcome.accuracy if check.case == case]
+        failed = _sort_failed(checks)
+        facts = {"failed": len(failed), "checks": len(checks), **_how(failed[0])}
         worst = (failed[0].failure,) if failed[0].failure else ()
         yield _row(op, case, _verdict_of(failed), (*worst, Reason("accuracy_case_failed", facts)))
     for error in find_worst_errors(outcome.accuracy):

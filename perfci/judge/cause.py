@@ -74,20 +74,22 @@ def find_causes(concerned: Sequence[PerformanceCase], calm: Iterable[Performance
     It is what all concerned cases share. If they share nothing, those in which the same things changed are taken
     together, whatever their values are: a grid has another size in each case.
     """
-    known = {case.case: dict.fromkeys(_list_all(case)) for case in concerned if case.base and not case.base.same}
-    known = {case: changes for case, changes in known.items() if changes}
+    changes_of = {case.case: dict.fromkeys(_list_all(case)) for case in concerned if case.base and not case.base.same}
+    changes_of = {case: changes for case, changes in changes_of.items() if changes}
     shared = [
-        change for change in next(iter(known.values()), ()) if all(change in changes for changes in known.values())
+        change
+        for change in next(iter(changes_of.values()), ())
+        if all(change in changes for changes in changes_of.values())
     ]
     groups: dict[object, list[str]] = {}
-    for case, changes in known.items():
+    for case, changes in changes_of.items():
         roots = frozenset(change.name for change in changes if change.name not in COMPILED)
         alone = not any(change.name not in COMPILED for change in shared)
         groups.setdefault(roots if alone else None, []).append(case)
     quiet = [set(_list_all(case)) for case in calm if case.base and case.base.same is not None]
     causes: dict[str, Reason] = {}
     for key, names in groups.items():
-        own = {change: {change} for change in shared} if key is None else _join([known[name] for name in names])
+        own = {change: {change} for change in shared} if key is None else _join([changes_of[name] for name in names])
         if reason := _name_cause(own, quiet):
             causes |= dict.fromkeys(names, reason)
     return causes

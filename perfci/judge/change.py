@@ -82,8 +82,8 @@ def take_own(op: PlannedOp, outcome: OpRun | None) -> OpRun | None:
     kind = find_kind(op, outcome)
     if outcome is None or kind is None or kind.missing or not kind.answers:
         return outcome
-    own = tuple(check for check in outcome.accuracy if not check.of_base)
-    return replace(outcome, accuracy=own) if own else outcome
+    checks = tuple(check for check in outcome.accuracy if not check.of_base)
+    return replace(outcome, accuracy=checks) if checks else outcome
 
 
 def list_weaker(op: PlannedOp, outcome: OpRun | None) -> tuple[Reason, ...]:

@@ -58,14 +58,14 @@ def _compare_op(run: Run, op: PlannedOp, baseline: Baseline | None, thresholds: 
         return differences([run.environment for run in baseline.runs if run.id in runs], run.environment)
 
     for case in dict.fromkeys((*op.performance, *measured, *stored)):
-        timed, known = measured.get(case), stored.get(case)
+        timed, accepted = measured.get(case), stored.get(case)
         # The blocks that count are those in which both arms were timed.
         both = [block for block in timed.blocks if {KERNEL, REFERENCE} <= block.arms.keys()] if timed else []
         blocks = tuple(choose_regime(both))
         limits = thresholds.for_case(op.op, case)
-        base = _describe(op.op, case, timed, blocks, known)
-        if known and blocks:
-            base = replace(base, differs=differing(frozenset(block.run for block in known.blocks)))
+        base = _describe(op.op, case, timed, blocks, accepted)
+        if accepted and blocks:
+            base = replace(base, differs=differing(frozenset(block.run for block in accepted.blocks)))
         apart = bool(timed and timed.base and timed.base.turns)
         base = _duel(base, blocks, limits, run.environment.timer, apart=apart)
         if timed and timed.sustained:
@@ -74,12 +74,12 @@ def _compare_op(run: Run, op: PlannedOp, baseline: Baseline | None, thresholds: 
             base = _duel_host(base, timed.host, limits)
         if timed is None or baseline is None or not blocks:
             yield base
-        elif stale := _find_stale(run, op, timed, baseline, known):
+        elif stale := _find_stale(run, op, timed, baseline, accepted):
             yield replace(base, stale=stale)
-        elif known is None:
+        elif accepted is None:
             yield base
         else:
-            yield _screen_case(base, blocks, known.blocks, run.environment, baseline, limits)
+            yield _screen_case(base, blocks, accepted.blocks, run.environment, baseline, limits)
 
 
 def _describe(
@@ -263,9 +263,9 @@ def _screen_case(
     spans: tuple[Screen, ...] = ()
     arms = [block.arms[KERNEL] for block in blocks]
     spans_before = [block.span_us for block in before if block.span_us is not None]
-    known = None not in [arm.span_us for arm in arms] and len(spans_before) == len(before)
+    spans_known = None not in [arm.span_us for arm in arms] and len(spans_before) == len(before)
     # A launch of one kernel has no other span than the kernel's time.
-    if known and any(arm.activities != 1 for arm in arms):
+    if spans_known and any(arm.activities != 1 for arm in arms):
         span = _Stored.of(spans_before, before, vouches)
         screened = zip(_looks(blocks, [arm.span_us or arm.time.median_us for arm in arms]), regimes, strict=True)
         spans = tuple(_screen(look, span, limits.span_margin, *regime) for look, regime in screened)
@@ -317,8 +317,8 @@ def _allow_for_boards(
 def _looks(blocks: Sequence[Block], kernel_us: Sequence[float]) -> list[_Look]:
     times = [(kernel, block.arms[REFERENCE].time.median_us) for kernel, block in zip(kernel_us, blocks, strict=True)]
     return [
-        _Look(process, np.log([kernel for kernel, _ in own]), np.log([reference for _, reference in own]))
-        for process, own in by_process(blocks, times).items()
+        _Look(process, np.log([kernel for kernel, _ in values]), np.log([reference for _, reference in values]))
+        for process, values in by_process(blocks, times).items()
     ]
 
 

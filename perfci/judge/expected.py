@@ -171,8 +171,8 @@ def find_unneeded(run: Run, rows: Sequence[Judgement], thresholds: Thresholds) -
         return
     for op in plan.ops:
         verdicts = {row.case: row.verdict for row in rows if row.op == op.op and row.suite is Suite.PERFORMANCE}
-        own = thresholds.ops.get(op.op)
-        for entry in own.expected if own and not op.failure else ():
+        of_op = thresholds.ops.get(op.op)
+        for entry in of_op.expected if of_op and not op.failure else ():
             if entry.weaker:
                 continue
             facts: dict[str, Fact] = {"file": entry.file, "line": entry.line, "case": entry.case, "op": op.op}

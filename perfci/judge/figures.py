@@ -172,20 +172,20 @@ def errors_beyond(
 ) -> Reason | None:
     """Why errors are beyond their limits, by the figure furthest beyond. checks: how many they are the worst of."""
     own = limits.for_case(op, case)
-    known = {name: (getattr(errors, name), getattr(own, name)) for name in ERRORS}
+    pairs = {name: (getattr(errors, name), getattr(own, name)) for name in ERRORS}
     beyond = {
         name: value / limit if limit else math.inf
-        for name, (value, limit) in known.items()
+        for name, (value, limit) in pairs.items()
         if value is not None and limit is not None and value > limit
     }
     if not beyond:
         return None
     worst = max(beyond, key=lambda name: beyond[name])
-    value, limit = known[worst]
+    value, limit = pairs[worst]
     facts: dict[str, Fact] = {
         "op": op, "case": case, "figure": worst, "value": value, "limit": limit,
         "source": limits.origin(op, case, worst, device), "beyond": len(beyond),
-        "limits": sum(limit is not None for _, limit in known.values()), "checks": checks,
+        "limits": sum(limit is not None for _, limit in pairs.values()), "checks": checks,
         "max_abs": errors.max_abs, "command": show_command(op, case),
     }  # fmt: skip
     return Reason(f"{whose}_errors_{'overall' if any(name in OVERALL for name in beyond) else 'in_places'}", facts)

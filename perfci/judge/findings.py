@@ -81,7 +81,7 @@ class Finding:
 
 def medians_again(blocks: Sequence[Block], quantities: Sequence[float | None]) -> list[float]:
     """Returns the median of a quantity in each fresh process. quantities: one a block, None if it does not have it."""
-    medians = {process: find_median(own) for process, own in by_process(blocks, quantities).items()}
+    medians = {process: find_median(values) for process, values in by_process(blocks, quantities).items()}
     return [median for process, median in medians.items() if process > 0 and median is not None]
 
 

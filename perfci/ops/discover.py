@@ -80,20 +80,20 @@ def select(settings: Settings, names: Iterable[str]) -> tuple[OpFolder, ...]:
     return tuple(op for op in every if not wanted or op.op in wanted or op.places & places)
 
 
-def pick(known: Collection[str], names: Iterable[str], unknown: str) -> list[str]:
+def pick(ops_known: Collection[str], names: Iterable[str], unknown: str) -> list[str]:
     """Returns the ops that these names and globs mean, as they are ordered in `known`. All of them if no name is given.
 
     Raises UsageError of the kind `unknown` for a name that fits none.
     """
     wanted = set[str]()
     for name in names:
-        fitting = fnmatch.filter(known, name)
+        fitting = fnmatch.filter(ops_known, name)
         if not fitting:
-            close = difflib.get_close_matches(name, known, n=1)
-            listed = ", ".join([*close, *(op for op in known if op not in close)]) or "-"
+            close = difflib.get_close_matches(name, ops_known, n=1)
+            listed = ", ".join([*close, *(op for op in ops_known if op not in close)]) or "-"
             raise UsageError(unknown, op=name, known=listed)
         wanted.update(fitting)
-    return [op for op in known if not wanted or op in wanted]
+    return [op for op in ops_known if not wanted or op in wanted]
 
 
 def select_one(settings: Settings, name: str) -> OpFolder:

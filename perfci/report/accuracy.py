@@ -147,7 +147,7 @@ def _write_tolerances(group: list[AccuracyCase]) -> str:
     """Writes the tolerances in force. `atol` widens with the number of terms in a sum, so it may be a range."""
     shown = []
     for values in ([check.rtol for check in group], [check.atol for check in group]):
-        known = [value for value in values if value is not None]
-        ends = dict.fromkeys(f"{value:.3g}" for value in (min(known), max(known))) if known else ["-"]
+        present = [value for value in values if value is not None]
+        ends = dict.fromkeys(f"{value:.3g}" for value in (min(present), max(present))) if present else ["-"]
         shown.append(words.write_range(*ends) if len(ends) == 2 else "".join(ends))
     return "-" if shown == ["-", "-"] else ", ".join(shown)

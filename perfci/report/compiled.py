@@ -47,11 +47,11 @@ def tabulate_kernels(static: Static, op: StaticOp) -> Table:
     A kernel that several cases launch has one row, in the order of their first launches.
     """
     base = next((one for one in static.base_ops if (one.op, one.target) == (op.op, op.target)), None)
-    known = {case.case: {one.name: one for one in case.binaries} for case in base.cases} if base else {}
+    binaries = {case.case: {one.name: one for one in case.binaries} for case in base.cases} if base else {}
     kernels: dict[tuple[str, str, str | None], tuple[KernelBinary, KernelBinary | None, list[str]]] = {}
     for case in op.cases:
         for now in case.binaries:
-            before = known.get(case.case, {}).get(now.name)
+            before = binaries.get(case.case, {}).get(now.name)
             key = (now.name, now.artefact, before.artefact if before else None)
             kernels.setdefault(key, (now, before, []))[2].append(code(case.case))
     rows = []

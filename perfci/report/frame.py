@@ -86,15 +86,15 @@ def _pool(op: str, case: str, arm: str, times: Sequence[Summary]) -> ArmSpread:
     mean = sum(time.launches * time.mean_us for time in times) / max(launches, 1)
     squares = sum(max(time.launches - 1, 0) * (time.rsd * time.mean_us) ** 2 for time in times)
     sd = math.sqrt(squares / max(launches - len(times), 1))
-    known, p99 = all(time.slowest_us for time in times), None
-    if known and launches >= P99_LAUNCHES:
+    complete, p99 = all(time.slowest_us for time in times), None
+    if complete and launches >= P99_LAUNCHES:
         slowest = np.sort([us / time.median_us for time in times for us in time.slowest_us])
         # Counted from the greatest, since each block keeps its slowest tenth alone.
         place = len(slowest) - 1 - 0.01 * (launches - 1)
         p99 = p50 * float(np.interp(place, np.arange(len(slowest)), slowest))
     return ArmSpread(
         op, case, arm, len(times), launches, min(time.min_us for time in times), p50,
-        find_median(time.p90_us for time in times) if known else None, p99, mean, sd, sd / mean if mean else 0.0,
+        find_median(time.p90_us for time in times) if complete else None, p99, mean, sd, sd / mean if mean else 0.0,
         statistics.median(time.p75_us - time.p25_us for time in times), sum(time.outliers for time in times),
     )  # fmt: skip
 

@@ -182,7 +182,7 @@ def _write_xml(run: Run, testcases: Sequence[Testcase]) -> bytes:
         suite = ElementTree.SubElement(root, "testsuite", {"name": _fit(plain(op)), **_count(group)})
         suite.set("time", f"{took.get(op, 0.0):.3f}")
         suite.set("timestamp", _fit(run.created.removesuffix("Z")))
-        known = {
+        attributes = {
             "run": run.id,
             "version": run.perfci,
             "commit": run.environment.commit,
@@ -192,7 +192,7 @@ def _write_xml(run: Run, testcases: Sequence[Testcase]) -> bytes:
             "stopped": run.stopped,
         }
         properties = ElementTree.SubElement(suite, "properties")
-        for name, value in known.items():
+        for name, value in attributes.items():
             if value:
                 ElementTree.SubElement(properties, "property", {"name": f"perfci.{name}", "value": _fit(plain(value))})
         for test in group:

@@ -119,6 +119,6 @@ def _average_speedups(
             if case.blocks
         }
         speedups |= {case: speedup.value for case in op.performance if (speedup := measured.get((op.op, case)))}
-        known = [speedups.get(case, 0.0) for case in op.performance]
-        if known and min(known) > 0:
-            yield op.op, statistics.geometric_mean(known)
+        measured_speedups = [speedups.get(case, 0.0) for case in op.performance]
+        if measured_speedups and min(measured_speedups) > 0:
+            yield op.op, statistics.geometric_mean(measured_speedups)

@@ -67,22 +67,22 @@ def _find_ratios(comparisons: Iterable[Comparison]) -> dict[str, list[tuple[str,
 def _describe_op(op: str, comparisons: Sequence[Comparison]) -> str:
     """Returns the geometric mean over the cases, with the worst of them, beside each arm."""
     shown = []
-    for name, known in _find_ratios(comparisons).items():
-        if known:
-            mean = words.write_ratio(average_ratios([one for _, one in known]).value)
+    for name, ratios in _find_ratios(comparisons).items():
+        if ratios:
+            mean = words.write_ratio(average_ratios([one for _, one in ratios]).value)
             shown.append(say("{ratio} {name}", ratio=mean, name=name))
-        if len(known) > 1:
-            case, worst = min(known, key=lambda pair: pair[1].value)
+        if len(ratios) > 1:
+            case, worst = min(ratios, key=lambda pair: pair[1].value)
             ratio = words.write_ratio(worst.value)
             shown[-1] = say("{ratios} (worst {worst} at {case})", ratios=shown[-1], worst=ratio, case=code(case))
-        if lacking := len(comparisons) - len(known):
+        if lacking := len(comparisons) - len(ratios):
             shown.append(say("{peer} not timed in {cases}", peer=name, cases=words.count_cases(lacking)))
     return say("{op}: {figures}", op=plain(op, NAME_LIMIT), figures=", ".join(shown))
 
 
 def _tabulate(comparisons: Sequence[Comparison]) -> Table:
     """Returns a row a case, with the time and the ratio of each arm that has any."""
-    names = [name for name, known in _find_ratios(comparisons).items() if known]
+    names = [name for name, ratios in _find_ratios(comparisons).items() if ratios]
     rows = []
     for seen in comparisons:
         arms, cells = dict(_list_arms(seen)), [code(seen.case), units.time(seen.kernel_us)]

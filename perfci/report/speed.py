@@ -24,10 +24,10 @@ def make_parts(op: OpRun, spreads: Sequence[ArmSpread], limits: Limits) -> Itera
         limit=RSD_WARNS,
     )
     yield Section(say("{op}: launches of each arm", op=name), (note,), table=tabulate_launches(spreads))
-    known = [say("copy {limit:n} GB/s", limit=limits.copy_gbps)] if limits.copy_gbps else []
+    ceilings = [say("copy {limit:n} GB/s", limit=limits.copy_gbps)] if limits.copy_gbps else []
     for dtype, limit in sorted(limits.matmul_tflops.items()):
-        known.append(say("{dtype} matmul {limit:n} TFLOP/s", dtype=plain(dtype), limit=limit))
-    measured = say("Limits measured on this device in this run: {limits}.", limits=", ".join(known) or say("none"))
+        ceilings.append(say("{dtype} matmul {limit:n} TFLOP/s", dtype=plain(dtype), limit=limit))
+    measured = say("Limits measured on this device in this run: {limits}.", limits=", ".join(ceilings) or say("none"))
     yield Section(say("{op}: achieved rates", op=name), (measured,), table=_tabulate_rates(op, spreads, limits))
     note = say(
         "Device time sums a launch's kernels, copies and memsets; the span runs from its first start to its last end; "

@@ -190,9 +190,9 @@ def repeat(run: Run) -> str:
         values["--target"] = ",".join(run.static.targets)
         return _write(["static", *ops, "--case", "--target", *rest], values, run)
     values["--budget"] = None if usual else units.significant(run.plan.budget_s)
-    known, groups = {op.op: op.seed for op in run.ops}, dict[int | None, list[str]]()
+    seeds, groups = {op.op: op.seed for op in run.ops}, dict[int | None, list[str]]()
     for op in ops:
-        groups.setdefault(known.get(op) if run.seed is None else run.seed, []).append(op)
+        groups.setdefault(seeds.get(op) if run.seed is None else run.seed, []).append(op)
     lines = [
         _write(
             ["check", *named, "--case", "--seed", "--budget", *rest],

@@ -188,8 +188,8 @@ def _explain(group: Sequence[rows.VerdictRow], where: str, told: str) -> str:
         case = code(first.case)
         alone = len(group) == 1
         why = say("{op}: {told}", op=case, told=why) if alone else say("Most in {case}: {why}", case=case, why=why)
-    known = plain(sentence(cause)) if cause else ""
-    why = join([known, why] if known and known != told else [why])
+    cause_text = plain(sentence(cause)) if cause else ""
+    why = join([cause_text, why] if cause_text and cause_text != told else [why])
     return say("{verdict} {where}: {why}", verdict=first.marked, where=where, why=why)
 
 
@@ -223,9 +223,9 @@ def _describe_accuracy(run: Run) -> Iterator[str]:
     checks = say("{count:accuracy check|accuracy checks}", count=len(made))
     text = phrase("**Accuracy**: {passed} of {checks} pass.", passed=len(passed), checks=checks)
     shares = [(check.errors.of_allowed if check.errors else None, op, check) for op, check in passed]
-    known = [(share, op, check) for share, op, check in shares if share and share >= LEAST]
-    if known:
-        share, op, check = max(known, key=lambda one: one[0])
+    large = [(share, op, check) for share, op, check in shares if share and share >= LEAST]
+    if large:
+        share, op, check = max(large, key=lambda one: one[0])
         where, values = f"{code(op)} {code(check.case)}", plain(check.values)
         text += say(" Nearest to what is allowed: {share:%} at {where}, {values} values.", share=share, where=where,
                     values=values)  # fmt: skip

@@ -27,10 +27,10 @@ def list_inputs() -> Mapping[str, Mapping[str, Any]]:
 
 def fill_jobs(values: Mapping[str, Any]) -> str:
     """Returns the component's jobs with these inputs, filled in as GitLab does. Raises KeyError for unknown ones."""
-    known = {name: spec["default"] for name, spec in list_inputs().items()}
-    if unknown := values.keys() - known.keys():
+    defaults = {name: spec["default"] for name, spec in list_inputs().items()}
+    if unknown := values.keys() - defaults.keys():
         raise KeyError(*sorted(unknown))
-    every = {**known, **values}
+    every = {**defaults, **values}
 
     def put_in(match: re.Match[str]) -> str:
         value = every[match[1]]
@@ -54,16 +54,16 @@ class Pipeline:
         path = self.top / FILE
         text = read(path)
         slug = re.sub(r"[^a-z0-9]+", "-", self.folder.lower()).strip("-")
-        own = self.top / ".gitlab" / (f"perfci-{slug}.yml" if slug else "perfci.yml")
+        file = self.top / ".gitlab" / (f"perfci-{slug}.yml" if slug else "perfci.yml")
         if text is not None and self._is_checked(text):
             return
-        made = own if text is not None else path
+        made = file if text is not None else path
         if read(made) is None:
             jobs = (template("pipeline.yml") if text is None else "") + self._write_jobs(slug, text)
             yield Edit(made, None, jobs, as_fact("the jobs of a merge request"))
             if not self.install:
                 yield Note(Reason("init_install_open", {"path": made.relative_to(self.top).as_posix()}))
-        name = own.relative_to(self.top).as_posix()
+        name = file.relative_to(self.top).as_posix()
         if text is not None and name not in text:
             if after := include_file(text, name):
                 yield Edit(path, text, after, as_fact("includes these jobs"))

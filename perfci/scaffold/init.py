@@ -179,11 +179,11 @@ def _ignore_files(root: Path, reports: Path | None) -> Iterator[Edit]:
 def _add_lines(path: Path, wanted: Mapping[str, str], purpose: str) -> Iterator[Edit]:
     """Adds lines to a file of patterns, unless it has their pattern in one of the ways to write it."""
     text = read(path)
-    known = {line.split()[0] for line in (text or "").splitlines() if line.strip()}
+    present = {line.split()[0] for line in (text or "").splitlines() if line.strip()}
     lines = []
     for pattern, line in wanted.items():
         spelled = {f"{start}{pattern}{end}" for start in ("", "/", "**/") for end in ("", "/", "/*", "/**")}
-        lines += [] if known & spelled else line.split("\n")
+        lines += [] if present & spelled else line.split("\n")
     if lines:
         yield Edit(path, text, append_lines(text or "", lines), purpose)
 
@@ -193,9 +193,9 @@ def _plan_owners(top: Path, folders: Sequence[str], owners: Sequence[str], serve
     places = OWNER_FILES[server]
     path = next((top / place for place in places if (top / place).is_file()), top / places[0])
     text = read(path) or ""
-    known = {re.split(r"(?<!\\)\s", line.strip())[0] for line in text.splitlines() if line.strip()}
+    present = {re.split(r"(?<!\\)\s", line.strip())[0] for line in text.splitlines() if line.strip()}
     rules = [f"/{folder}/".replace(" ", "\\ ") for folder in folders]
-    missing = [rule for rule in rules if not known & {rule, rule.rstrip("/"), rule.lstrip("/"), f"{rule}**"}]
+    missing = [rule for rule in rules if not present & {rule, rule.rstrip("/"), rule.lstrip("/"), f"{rule}**"}]
     if missing and not owners:
         yield Note(Reason("init_owners_open", {"path": path.relative_to(top).as_posix()}))
     elif missing:

@@ -60,14 +60,14 @@ class LoadedOp:
 
         The kernel is the function that users call, unless the base's suites wrap it.
         """
-        own, timed = self.accuracy, self.performance
+        accuracy, timed = self.accuracy, self.performance
         kernels = {
             name: self.function if self.function and name not in base.wrappers else suite.kernel
-            for name, suite in (("accuracy", own), ("performance", timed))
+            for name, suite in (("accuracy", accuracy), ("performance", timed))
         }
         return dataclasses.replace(
             self,
-            accuracy=dataclasses.replace(base.accuracy, kernel=kernels["accuracy"], quantised=own.quantised),
+            accuracy=dataclasses.replace(base.accuracy, kernel=kernels["accuracy"], quantised=accuracy.quantised),
             performance=dataclasses.replace(base.performance, kernel=kernels["performance"], peers=timed.peers),
         )
 

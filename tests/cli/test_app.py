@@ -50,8 +50,8 @@ def test_help_names_arguments_and_defaults_in_words_and_no_types_of_python(path,
     for option in [
         one.opts[0] for one in LEAVES[path].params if one.opts[0][0] == "-" and one.show_default not in unsaid
     ]:
-        own = " ".join(re.split(r"\n  -", shown.partition(f" {option} ")[2])[0].split())
-        assert re.search(r"\[default: .+\]|\[required\]", own), (option, own)
+        help_text = " ".join(re.split(r"\n  -", shown.partition(f" {option} ")[2])[0].split())
+        assert re.search(r"\[default: .+\]|\[required\]", help_text), (option, help_text)
 
 
 def test_the_help_of_check_is_one_screen_with_examples_first_and_options_in_groups(capsys, monkeypatch):

@@ -137,8 +137,10 @@ class Shell:
     def __init__(self, folder: Path, site: Path) -> None:
         self._folder = folder
         self._program = site / "bin" / "perfci"
-        own = {name: value for name, value in os.environ.items() if name.startswith("GIT_") or name in {"PATH", "HOME"}}
-        self._environment = {**own, "PYTHONPATH": str(site), "OMP_NUM_THREADS": "1", "NO_COLOR": "1"}
+        variables = {
+            name: value for name, value in os.environ.items() if name.startswith("GIT_") or name in {"PATH", "HOME"}
+        }
+        self._environment = {**variables, "PYTHONPATH": str(site), "OMP_NUM_THREADS": "1", "NO_COLOR": "1"}
 
     def perfci(self, *arguments: str, code: int = 0) -> str:
         command = [sys.executable, self._program, *arguments]

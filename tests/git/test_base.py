@@ -219,9 +219,9 @@ def test_a_repository_of_another_user_is_refused_with_the_command_that_trusts_it
     reason = refused(resolve(repository, None, {}), "git_unowned")
 
     assert f"safe.directory {shlex.quote(str(repository.resolve()))}" in sentence(reason)
-    own = tmp_path / "gitconfig"
-    own.write_text(f"[safe]\n\tdirectory = {repository.resolve()}\n")
-    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(own))
+    config = tmp_path / "gitconfig"
+    config.write_text(f"[safe]\n\tdirectory = {repository.resolve()}\n")
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(config))
     assert not isinstance(resolve(repository, "HEAD", {}), Reason)
-    own.write_text(f"[safe]\n\tdirectory = {repository.resolve()}\n\tdirectory =\n")
+    config.write_text(f"[safe]\n\tdirectory = {repository.resolve()}\n\tdirectory =\n")
     refused(resolve(repository, None, {}), "git_unowned")

@@ -42,11 +42,11 @@ def test_nothing_that_a_git_directory_configures_is_run(hostile, tmp_path):
 
 def test_the_users_own_settings_are_not_run_either(repository, monkeypatch, tmp_path):
     """A kernel on a shell runner can write them too."""
-    own = tmp_path / "home"
-    own.mkdir()
-    arm(own, tmp_path / "mark")
-    shutil.copy(own / "config", own / ".gitconfig")
-    monkeypatch.setenv("HOME", str(own))
+    home = tmp_path / "home"
+    home.mkdir()
+    arm(home, tmp_path / "mark")
+    shutil.copy(home / "config", home / ".gitconfig")
+    monkeypatch.setenv("HOME", str(home))
     monkeypatch.delenv("GIT_CONFIG_GLOBAL")
     (repository / "file").write_text("changed")
 

@@ -159,12 +159,12 @@ def test_a_merge_request_is_judged_by_its_bases_entries_and_those_that_it_adds(m
 
     decide(run, asking)
 
-    own = given[0][2].ops["relu"]
-    assert [(entry.case, entry.file, entry.line) for entry in own.expected] == [
+    limits = given[0][2].ops["relu"]
+    assert [(entry.case, entry.file, entry.line) for entry in limits.expected] == [
         ("*", "thresholds/relu.yaml", 2),
         ("rows=1", "thresholds/relu.yaml", 3),
     ]
-    assert [entry.case for entry in own.dropped] == ["rows=2"]
+    assert [entry.case for entry in limits.dropped] == ["rows=2"]
 
 
 def test_an_entry_can_be_tried_on_a_stored_run_before_it_is_committed(measure, workers, asking, monkeypatch):

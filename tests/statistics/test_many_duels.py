@@ -17,7 +17,7 @@ def _by_looks(d, tau, family=FAMILY, alpha=ALPHA):
         if duel_rule.early(d[0][:blocks], tau) is Ruling.CLEARED:
             return Ruling.CLEARED, blocks
     for processes, blocks in duel_rule.FINAL.items():
-        seen = duel_rule.look([list(own) for own in d[:processes]], tau)
+        seen = duel_rule.look([list(blocks) for blocks in d[:processes]], tau)
         adjusted = [min(p * family, 1.0) for p in (seen.p_slower, seen.p_faster)]
         answer = duel_rule.answer(seen, *adjusted, alpha)
         if answer is not Ruling.OPEN:
@@ -38,7 +38,7 @@ def test_it_ends_every_duel_as_looks_does(effect, spread):
     rng = np.random.default_rng(int(effect * 1e4) % 97 + int(spread * 1e4))
     d = rng.normal(0, spread, (60, 4, 12)) + rng.normal(0, spread, (60, 4, 1)) + effect
 
-    assert _by_rule(d, 0.01) == [_by_looks(own, 0.01) for own in d]
+    assert _by_rule(d, 0.01) == [_by_looks(blocks, 0.01) for blocks in d]
 
 
 def test_all_four_ends_come_up_among_the_duels_that_are_compared():
@@ -46,7 +46,7 @@ def test_all_four_ends_come_up_among_the_duels_that_are_compared():
     d = rng.normal(0, 0.004, (300, 4, 12)) + rng.normal(0, 0.008, (300, 1, 1)) + rng.normal(0, 0.006, (300, 4, 1))
     rule = _by_rule(d, 0.005)
 
-    assert rule == [_by_looks(own, 0.005) for own in d]
+    assert rule == [_by_looks(blocks, 0.005) for blocks in d]
     assert {answer for answer, _ in rule} == {Ruling.CLEARED, Ruling.SLOWER, Ruling.FASTER, Ruling.UNDECIDED}
     assert {blocks for _, blocks in rule} == {4, 12, 24, 48}
 

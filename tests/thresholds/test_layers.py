@@ -16,8 +16,8 @@ CASE = "rows=7,dtype=float16"
 
 
 def limits(earned=None, entries=(), commanded=None, **written):
-    own = OpThresholds(CaseThresholds(**written))
-    thresholds = Thresholds(ops={"softmax": own}, commanded=commanded or {})
+    thresholds_of_op = OpThresholds(CaseThresholds(**written))
+    thresholds = Thresholds(ops={"softmax": thresholds_of_op}, commanded=commanded or {})
     return replace(thresholds, earned={"softmax": {CASE: earned or {}}}, loosened={"softmax": tuple(entries)})
 
 
@@ -69,8 +69,8 @@ def test_the_command_line_holds_above_all():
 def test_an_expected_slow_down_widens_what_was_earned_too():
     written = limits({"tau": 0.005, "speedup": 1.5})
     entry = Expected("softmax", CASE, 0.06, "agreed", "2027-01-31")
-    own = replace(written.ops.get("softmax", OpThresholds(written.default)), expected=(entry,))
-    limit = replace(written, ops={"softmax": own}, excusing=0).for_case("softmax", CASE)
+    thresholds_of_op = replace(written.ops.get("softmax", OpThresholds(written.default)), expected=(entry,))
+    limit = replace(written, ops={"softmax": thresholds_of_op}, excusing=0).for_case("softmax", CASE)
 
     assert limit.tau_at(100.0) == 0.06
     assert limit.speedup == pytest.approx(1.5 / 1.06)

@@ -186,7 +186,7 @@ def worst(error_stats: Sequence[ErrorStats]) -> ErrorStats:
     """Errors of several outputs, one at least: each figure at its worst. The place is that of the greatest error."""
     figures = {}
     for name in (entry.name for entry in fields(ErrorStats) if entry.name not in {"count", "worst_index"}):
-        known = [value for stat in error_stats if (value := getattr(stat, name)) is not None and math.isfinite(value)]
-        figures[name] = max(known, default=None)
+        finite = [value for stat in error_stats if (value := getattr(stat, name)) is not None and math.isfinite(value)]
+        figures[name] = max(finite, default=None)
     greatest = max(error_stats, key=lambda stat: stat.max_abs if stat.max_abs is not None else -1.0)
     return ErrorStats(sum(stat.count for stat in error_stats), worst_index=greatest.worst_index, **figures)

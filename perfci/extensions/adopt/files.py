@@ -119,17 +119,17 @@ def _choose_function(path: Path, name: str) -> str:
     except (SyntaxError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise UsageError("source_unreadable", file=str(path), why=why) from error
-    known = [
+    functions = [
         node.name
         for node in body
         if isinstance(node, ast.FunctionDef | ast.ClassDef)
         and not any("jit" in ast.unparse(mark) for mark in node.decorator_list)
     ]
     names = (path.stem, f"{path.stem}_Tensor", path.stem.removesuffix("_triton"), name)
-    alone = [name for name in known if not name.startswith(("_", "get_"))]
-    function = next((name for name in names if name in known), alone[0] if len(alone) == 1 else None)
+    alone = [name for name in functions if not name.startswith(("_", "get_"))]
+    function = next((name for name in names if name in functions), alone[0] if len(alone) == 1 else None)
     if function is None:
-        raise UsageError("from_unknown", file=path.name, function=name, known=", ".join(known) or "-")
+        raise UsageError("from_unknown", file=path.name, function=name, known=", ".join(functions) or "-")
     return function
 
 
@@ -224,5 +224,5 @@ def _is_mapped(folder: Path, name: str, roots: Sequence[str]) -> bool:
         return False
     finally:
         sys.path[:] = before
-    own = {folder / f"{name}.py", folder / name / "__init__.py"}
-    return bool(is_mapped and is_mapped.origin and Path(is_mapped.origin).resolve() in own)
+    modules = {folder / f"{name}.py", folder / name / "__init__.py"}
+    return bool(is_mapped and is_mapped.origin and Path(is_mapped.origin).resolve() in modules)

@@ -37,7 +37,7 @@ class Draft:
     """files beside the ops that they share. One that is there stays as it is"""
 
 
-def place_op(name: str, kernels: Path, known: Mapping[str, Path]) -> OpPlace:
+def place_op(name: str, kernels: Path, folders: Mapping[str, Path]) -> OpPlace:
     """Returns the place of a new op: `flash` gives kernels/flash, `attention/flash` gives kernels/attention/flash.
 
     Raises UsageError for a bad name, for what is there already, or if one op would hide another from discovery.
@@ -52,9 +52,9 @@ def place_op(name: str, kernels: Path, known: Mapping[str, Path]) -> OpPlace:
     taken = next((place.file(part) for part in PARTS if place.file(part).exists()), None)
     if taken:
         raise UsageError("new_file_exists", file=str(taken))
-    if op in known and known[op] != place.folder:
-        raise UsageError("new_op_exists", op=op, folder=str(known[op]))
-    for other, folder in known.items():
+    if op in folders and folders[op] != place.folder:
+        raise UsageError("new_op_exists", op=op, folder=str(folders[op]))
+    for other, folder in folders.items():
         if folder in place.folder.parents or place.folder in folder.parents:
             raise UsageError("new_op_nested", op=op, other=other, folder=str(folder))
     return place

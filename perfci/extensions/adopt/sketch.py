@@ -76,9 +76,9 @@ def draft(op: str, sketch: Sketch, copies: Sequence[Copy]) -> Draft:
     """Returns the op's files. `copies` are those of the functions' files that it does not import."""
     suites = sketch.suites
     # A case of the tests that is an edge stands among these.
-    known = {point for grid in suites.edges for point in itertools.product(*grid.values())}
+    points = {point for grid in suites.edges for point in itertools.product(*grid.values())}
     others = [
-        case for case in suites.cases if (*case.values(),)[:-1] not in known or suites.dtypes[0] not in case["dtype"]
+        case for case in suites.cases if (*case.values(),)[:-1] not in points or suites.dtypes[0] not in case["dtype"]
     ]
     # Where a block ends hardly depends on the dtype, and each case takes the interpreter several calls.
     edges = [_write_grid(grid, "dtype=DTYPES[:1]") for grid in suites.edges]

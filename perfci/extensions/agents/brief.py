@@ -50,8 +50,8 @@ def brief(settings: Settings, op: str, device: str, listener: Listener, pattern:
     fitting = [case for case in planned.performance if matches(case, pattern)]
     if pattern is not None and not fitting:
         raise UsageError("no_case_fits", ops=folder.op, pattern=pattern)
-    known = (declared.get(case) or PerformanceCase(case) for case in fitting)
-    source, cases = _place_cases(settings, folder.op, known)
+    timed = (declared.get(case) or PerformanceCase(case) for case in fitting)
+    source, cases = _place_cases(settings, folder.op, timed)
     logbook = read_logbook(folder.folder)
     judged = len(logbook.list_of(logbook.rounds[-1].start)) if logbook.rounds else 0
     wordless = Reason("brief_wordless", {"op": folder.op, "file": page.name})
@@ -83,14 +83,14 @@ def check_words(words: str, op: PlannedOp) -> Iterator[Reason]:
     names, values = {name for name, _, _ in parts}, {value for _, _, value in parts}
     for span in dict.fromkeys(" ".join(span_text.split()) for span_text in _SPAN.findall(words)):
         if span.startswith(f"{op.op}(") and span.endswith(")"):
-            known = span == _write_call(op)
+            real = span == _write_call(op)
         elif _DTYPE.fullmatch(span):
-            known = span in values
+            real = span in values
         elif " " not in span and names.intersection(re.findall(r"(\w+)=", span)):
-            known = any(matches(case, span) for case in cases)
+            real = any(matches(case, span) for case in cases)
         else:
-            known = True
-        if not known:
+            real = True
+        if not real:
             yield Reason("brief_unknown", {"file": f"{op.op}.md", "text": span, "call": _write_call(op)})
 
 

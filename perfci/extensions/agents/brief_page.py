@@ -51,8 +51,8 @@ class Brief:
 def write_markdown(brief: Brief) -> Iterator[str]:
     """Yields the page, part by part."""
     # Its title is the page's, whatever the file says.
-    own = [line for line in block(brief.words).split("\n") if not line.startswith("# ")]
-    yield from (f"# {write(plain(brief.op))}", "", "\n".join(own).strip(), "")
+    lines = [line for line in block(brief.words).split("\n") if not line.startswith("# ")]
+    yield from (f"# {write(plain(brief.op))}", "", "\n".join(lines).strip(), "")
     yield from (f"> **{write(sentence(warning))}**\n" for warning in brief.warnings)
     cases = say("{count:performance case|performance cases}", count=len(brief.cases))
     checks = say("{count:accuracy case|accuracy cases}", count=brief.checks)

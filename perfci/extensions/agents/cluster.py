@@ -56,5 +56,5 @@ def _measure(cluster: Cluster, settings: Settings, request: Request, round_: Rou
     if not tried or tried[0].digest != round_.digest:
         reason = faults[-1] if faults else Reason("round_edited", {"op": op.op})
         raise PerfciError(reason.kind, **reason.facts)
-    own = {name: getattr(round_, name) for name in ("number", "time", "commit", "expected", "advice")}
-    return replace(tried[0], **own, counters={})
+    kept = {name: getattr(round_, name) for name in ("number", "time", "commit", "expected", "advice")}
+    return replace(tried[0], **kept, counters={})

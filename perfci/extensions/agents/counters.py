@@ -116,9 +116,11 @@ def read_counters(text: str, cases: Sequence[str]) -> dict[str, dict[str, float]
 
 def _sum_up(kernels: Iterable[Mapping[str, float]]) -> Iterator[tuple[str, float]]:
     """Counters of a call from its kernels' metrics."""
-    known = list(kernels)
-    averages = average_counters((metrics, metrics.get(_TIME, 1.0)) for metrics in known)
-    averages |= {name: sum(counters.get(name, 0.0) for counters in known) for name in averages if name.endswith(".sum")}
+    launches = list(kernels)
+    averages = average_counters((metrics, metrics.get(_TIME, 1.0)) for metrics in launches)
+    averages |= {
+        name: sum(counters.get(name, 0.0) for counters in launches) for name in averages if name.endswith(".sum")
+    }
     for name, metric in NAMES.items():
         unit = averages.get(_LATENCY) if name.startswith("stall_") else 100.0 if "pct" in metric else 1.0
         if metric in averages and unit:

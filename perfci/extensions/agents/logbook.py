@@ -69,9 +69,9 @@ def _number(rounds: Sequence[Round]) -> tuple[Round, ...]:
     for round_ in sorted(rounds, key=lambda one: (one.time, one.number)):
         number = round_.number if round_.number not in taken else max(*taken, *(one.number for one in rounds)) + 1
         taken[number] = replace(round_, number=number)
-    known = {one.commit: number for number, one in taken.items()}
+    numbers = {one.commit: number for number, one in taken.items()}
     ordered = (taken[number] for number in sorted(taken))
-    return tuple(replace(round_, best=round_.best and known.get(round_.against, round_.best)) for round_ in ordered)
+    return tuple(replace(round_, best=round_.best and numbers.get(round_.against, round_.best)) for round_ in ordered)
 
 
 def keep_files(folder: Path, parent: str, files: Sequence[str], message: str, ref: str) -> str:

@@ -35,19 +35,19 @@ def profile_op(settings: Settings, request: Request, listener: Listener, command
 
     Raises UsageError if no case fits, PerfciError if the op breaks, or the device cannot be opened or times nothing.
     """
-    chosen, own = select_one(settings, *request.ops), dataclasses.replace(settings, reports=settings.reports / FOLDER)
+    chosen, moved = select_one(settings, *request.ops), dataclasses.replace(settings, reports=settings.reports / FOLDER)
     budget_s = min(request.budget_s, BUDGET_S)
     request = dataclasses.replace(request, suites=(Suite.PERFORMANCE,), duel=DuelWhat.NONE, budget_s=budget_s)
     digest = Tree(settings.root, settings.kernels).fingerprint(chosen.op).digest
-    with claim_bench(own, listener) as bench:
+    with claim_bench(moved, listener) as bench:
         run = Experiment.find(bench, request, command).measure()
         (op,), device = run.ops, run.environment.device
         if failure := op.failure or op.unmeasured:
             raise PerfciError(failure.kind, **failure.facts)
         seen = [case.case for case in op.performance if case.blocks and not case.failure]
         heard = [Looked()]
-        opening = plan_opening(own, device.kind, run.plan.seed, request.timer)
-        task = ProfileOp(place=place_ops(own, list_files([chosen])), opening=opening, cases=tuple(seen))
+        opening = plan_opening(moved, device.kind, run.plan.seed, request.timer)
+        task = ProfileOp(place=place_ops(moved, list_files([chosen])), opening=opening, cases=tuple(seen))
         around = make_environment(bench, WorkerPlace(f"profile-{op.op}", device.kind))
         # A process of the profiler's makes the calls, in which CUDA names its threads.
         around = dataclasses.replace(around, writable=(*around.writable, Path("/proc")))

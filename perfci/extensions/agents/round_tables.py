@@ -115,7 +115,7 @@ def _draw(op: str, drawn: Sequence[Round]) -> bytes:
     # Over the reference, if its time is known for all cases of the start.
     pairs = [(case.reference_us, case.best_us) for case in drawn[0].cases]
     logs = [math.log(reference / us) for reference, us in pairs if reference and us]
-    known = bool(logs) and len(logs) == len(pairs)
-    unit = caption("times as fast as the reference") if known else caption("times as fast as the start")
-    level = math.exp(sum(logs) / len(logs)) if known else 1.0
+    complete = bool(logs) and len(logs) == len(pairs)
+    unit = caption("times as fast as the reference") if complete else caption("times as fast as the start")
+    level = math.exp(sum(logs) / len(logs)) if complete else 1.0
     return save_png(draw_rounds(drawn, level, caption("{op}: speed by round", op=fit(op, 40)), unit))

@@ -47,10 +47,10 @@ def judge_round(blank: Round, run: Run, judgements: Judgements) -> Round:
     )
     changed = list_changes(outcome.performance)
     tuned = any(change.name not in COMPILED for change in changed)
-    known = planned.base.signature if planned.base else ()
+    signature = planned.base.signature if planned.base else ()
     has = {
         "tuning": tuned,
-        "interface": bool(known) and not have_one_interface(known, planned.signature),
+        "interface": bool(signature) and not have_one_interface(signature, planned.signature),
         "logic": False,
     }
     kinds = tuple(kind for kind in has if has[kind] or kind in blank.kinds) or ("tuning",)

@@ -114,8 +114,8 @@ def _measure(
     shown = {read_kind(base.settings.root / file, tree.settings.root / file) for file in round_.files}
     round_ = replace(round_, commit=commit, kinds=tuple(kind for kind in shown if kind))
     # Stored baselines have no say: the base is at hand.
-    own = replace(tree.settings, baselines=bench.folder / "no-baselines")
-    inner = replace(bench, settings=own, home=settings.root, sealed={})
+    moved = replace(tree.settings, baselines=bench.folder / "no-baselines")
+    inner = replace(bench, settings=moved, home=settings.root, sealed={})
     request = replace(request, duel=DuelWhat.CHANGED, weight=weigh_round(round_.place))
     try:
         if elsewhere:
@@ -133,13 +133,13 @@ def _measure(
 
 def _compare_with_start(bench: Bench, request: Request, run: Run, start: base_stage.BaseTree, round_: Round) -> Round:
     """The round with its gain over the start, by one process: it decides nothing."""
-    own = replace(bench.settings, reports=bench.settings.reports / "start")
-    bench, request = replace(bench, settings=own, sealed={}), replace(request, suites=(Suite.PERFORMANCE,))
+    moved = replace(bench.settings, reports=bench.settings.reports / "start")
+    bench, request = replace(bench, settings=moved, sealed={}), replace(request, suites=(Suite.PERFORMANCE,))
     experiment = Experiment.beside(bench, request, run.command, start)
     # Suites and signatures are the same in all rounds, so that nothing has to be described again.
     device, described = run.environment.device, [Described(run.environment.device, run.plan.ops)]
-    prints = fingerprint_both(start, own, [round_.op])
-    planned = plan_beside(start, run.plan.ops, prints, described, own.root)
+    prints = fingerprint_both(start, moved, [round_.op])
+    planned = plan_beside(start, run.plan.ops, prints, described, moved.root)
     plan = experiment.plan(Described(device, planned, run.plan.devices))
     beside = experiment.record(experiment.begin(plan, device))
     confidence = find_confidence(round_.place)

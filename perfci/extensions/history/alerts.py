@@ -74,9 +74,9 @@ def sort_alerts(alerts: Sequence[Alert], steps: Sequence[Alert]) -> list[Alert]:
 
     A step of a case that has a verdict too adds its sentences to that.
     """
-    more, known = {step.key: step.why for step in steps}, {alert.key for alert in alerts}
+    more, keys = {step.key: step.why for step in steps}, {alert.key for alert in alerts}
     every = [replace(alert, why=join_sentences([alert.why, more.get(alert.key, "")])) for alert in alerts]
-    every += [step for step in steps if step.key not in known]
+    every += [step for step in steps if step.key not in keys]
     alike: dict[tuple[str, ...], list[Alert]] = {}
     for one in sorted(every, key=lambda one: (one.gate != Gate.FAILS, -(one.change or 0.0), one.key)):
         alike.setdefault((one.device, one.op, one.state, one.gate, one.kind, one.commits), []).append(one)

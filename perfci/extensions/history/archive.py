@@ -55,11 +55,11 @@ def _add_history(store: HistoryStore, history: History, done: Imported) -> None:
     written: list[dict[str, Any]] = []
     figures: list[Mapping[str, Any]] = []
     with store.take_turn() as turn:
-        known = store.read_known(device, op)
-        newest = max((at for at, _ in known.values()), default=-1)
+        stored = store.read_known(device, op)
+        newest = max((at for at, _ in stored.values()), default=-1)
         for run in history.runs:
             digest = hashlib.sha256(codec.encode(run)).hexdigest()[:32]
-            at, before = known.get(run.run, (0, None))
+            at, before = stored.get(run.run, (0, None))
             if before == digest:
                 continue
             if before is None:  # the place of a run is that of its acceptance
@@ -93,12 +93,12 @@ def _add_run(store: HistoryStore, stored_run: StoredRun, kept: int, done: Import
         blocks.setdefault(str(block["op"]), []).append({name: block[name] for name in _BLOCK.split()} | names)
     for op in verdicts.keys() | blocks.keys():
         with store.take_turn() as turn:
-            known = {name: at for name, (at, _) in store.read_known(device, op).items()}
-            if run.id not in known:
-                known[run.id] = max(known.values(), default=-1) + 1
-                new = _write_run(op, run.id, run, position=known[run.id], accepted=False, digest=None, line=None)
+            stored_at = {name: at for name, (at, _) in store.read_known(device, op).items()}
+            if run.id not in stored_at:
+                stored_at[run.id] = max(stored_at.values(), default=-1) + 1
+                new = _write_run(op, run.id, run, position=stored_at[run.id], accepted=False, digest=None, line=None)
                 store.replace(turn, "runs", device, op, (), [new])
-            old = sorted(known, key=lambda digest: known[digest])[: max(len(known) - kept, 0)]
+            old = sorted(stored_at, key=stored_at.__getitem__)[: max(len(stored_at) - kept, 0)]
             store.replace(turn, "verdicts", device, op, {run.id}, verdicts.get(op, {}).values())
             store.replace(turn, "blocks", device, op, {run.id, *old}, () if run.id in old else blocks.get(op, ()))
         done.verdicts += len(verdicts.get(op, ()))

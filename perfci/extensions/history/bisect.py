@@ -69,8 +69,8 @@ def bisect_op(
 ) -> Bisection:
     """Find what made an op slower, or wrong. Refs and work tree stay. Raises UsageError for nothing to search."""
     ends = commits.find_ends(settings.root, options.good, options.bad)
-    own = dataclasses.replace(settings, reports=settings.reports / FOLDER)
-    with claim_bench(own, listener) as bench:
+    moved = dataclasses.replace(settings, reports=settings.reports / FOLDER)
+    with claim_bench(moved, listener) as bench:
         revisions = Revisions(bench, settings, options, command, ends)
         revisions.check_ends()
         first = revisions.try_commit(revisions.bad, revisions.good)
@@ -95,16 +95,16 @@ def _search_loss(whole: Bisection, first: TriedRevision, revisions: Revisions, a
     for processes in FIRST:
         first = revisions.try_commit(revisions.bad, revisions.good, tuple(leading), processes)
         duels = first.duels
-        known = estimate_noise(duels.values())
-        case = min(leading, key=lambda name: known.chance(duels[name].shift, duels[name]))
-        if known.chance(bisection.HALF * abs(duels[case].shift), duels[case], duels[case]) <= bisection.STEP:
+        noise = estimate_noise(duels.values())
+        case = min(leading, key=lambda name: noise.chance(duels[name].shift, duels[name]))
+        if noise.chance(bisection.HALF * abs(duels[case].shift), duels[case], duels[case]) <= bisection.STEP:
             break
         leading = [case]
-    seen, change = duels[case], to_ratio(known.interval(duels[case]))
+    seen, change = duels[case], to_ratio(noise.interval(duels[case]))
     whole = dataclasses.replace(whole, case=case, first=change, base_us=first.base_us[case])
     floor = load(revisions.settings.thresholds).for_case(whole.op, case).floor(first.timer)
     least = floor / first.base_us[case]  # the smallest change that the timer can show
-    if len(duels) * known.chance(seen.shift, seen) > bisection.DOUBT or change.value < least:
+    if len(duels) * noise.chance(seen.shift, seen) > bisection.DOUBT or change.value < least:
         facts: dict[str, Fact] = {"case": case, "change": change.value, "low": change.low, "high": change.high}
         facts |= {"least": least, "blocks": seen.blocks, "processes": len(seen.processes), "cases": len(duels)}
         return dataclasses.replace(whole, nothing=Reason("bisect_not_slower", facts))
@@ -132,11 +132,11 @@ def _confirm(place: Loss, search: BisectionSearch, revisions: Revisions) -> Culp
         seen = revisions.try_commit(commit, parents[0], (revisions.case,), processes).see(revisions.case)
         if isinstance(seen, Reason):
             return dataclasses.replace(culprit, said=(because("bisect_parent_untried", seen, commit=parents[0][:10]),))
-        own, known = seen, estimate_noise([*search.duels, seen])
-        agrees, chance = confirm(own, place.gap, known)
+        own, noise = seen, estimate_noise([*search.duels, seen])
+        agrees, chance = confirm(own, place.gap, noise)
         if agrees and chance <= bisection.CONFIRM:
             break
-    change = to_ratio(known.interval(own))
+    change = to_ratio(noise.interval(own))
     facts: dict[str, Fact] = {"change": change.value, "searched": culprit.change, "commit": commit[:10]}
     sure = find_certainty(place.error, chance) if agrees else None
     said = () if agrees else (Reason("bisect_unconfirmed", facts),)

@@ -103,8 +103,8 @@ class _Unit:
 
     def find_signs(self) -> list[str]:
         """In what it looks like a run on a sick board. Several of them show that."""
-        known = {name: values for name in ENDS if (values := getattr(self, name))}
-        signs = [name for name, values in known.items() if statistics.median(values) > math.log(ENDS[name])]
+        values_of = {name: values for name in ENDS if (values := getattr(self, name))}
+        signs = [name for name, values in values_of.items() if statistics.median(values) > math.log(ENDS[name])]
         return [*signs, *["ecc"] * (self.ecc_errors > 0)]
 
 
@@ -145,8 +145,8 @@ def compare_boards(histories: Mapping[str, Sequence[HistoryRun]]) -> tuple[Board
             outside += tuple(own[-1].find_signs())
         else:
             since = []
-        known = {name: [value for unit in since for value in getattr(unit, name)] for name in ENDS}
-        changes = {name: math.expm1(statistics.median(values)) for name, values in known.items() if values}
+        values_of = {name: [value for unit in since for value in getattr(unit, name)] for name in ENDS}
+        changes = {name: math.expm1(statistics.median(values)) for name, values in values_of.items() if values}
         shown = Board(board, len(own), inconclusive, overturned, spreads[board], nulls, slow[board], clock[board])
         shown = replace(shown, ecc_errors=own[-1].ecc_errors, outside=outside, changes=changes)
         began = since[0].created if since else None

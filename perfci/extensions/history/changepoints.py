@@ -211,22 +211,22 @@ def index_cases(history: Sequence[HistoryRun]) -> dict[str, Known]:
     return {case: series[case][::-1] for case in (history[-1].known if history else ()) if case in series}
 
 
-def find_changes(known: Known) -> tuple[ChangePoint, ...]:
+def find_changes(points: Known) -> tuple[ChangePoint, ...]:
     """Returns the steps of a case, oldest first: none in fewer than 20 runs, and none below 0.25 %."""
-    return tuple(change for change in _Series(known).list_changes() if abs(change.size.value) >= LEAST)
+    return tuple(change for change in _Series(points).list_changes() if abs(change.size.value) >= LEAST)
 
 
 def find_stored_changes(history: Sequence[HistoryRun], case: str) -> tuple[ChangePoint, ...]:
     """Returns a stored tensor's lasting steps for the worse, over all environments, as its seed is fixed."""
-    known = [(run, tensor) for run in history for tensor in run.stored if tensor.case == case]
+    points = [(run, tensor) for run in history for tensor in run.stored if tensor.case == case]
     stored_changes = []
     for figure, least in STORED_ZEROS.items():
-        values = [case.errors.p99_abs if figure == "stored_p99" else getattr(case, figure) for _, case in known]
+        values = [case.errors.p99_abs if figure == "stored_p99" else getattr(case, figure) for _, case in points]
         series = np.log([max(value or 0.0, least) for value in values])
-        for low, at, high in _list_levels(find_cuts(series), len(known)):
+        for low, at, high in _list_levels(find_cuts(series), len(points)):
             size = exact.to_ratio(_measure_shift(series, low, at, high))
             if size.value >= STORED_LEAST and _lasts(series, low, at, high):
-                runs = (known[at - 1][0], known[at][0])
+                runs = (points[at - 1][0], points[at][0])
                 stored_changes.append(ChangePoint(case, figure, *runs, size, (at - low, high - at), Cause.KERNEL))
     return tuple(stored_changes)
 
@@ -242,8 +242,8 @@ def describe_change(change: ChangePoint, op: str) -> Reason:
     if change.figure in STORED_ZEROS:
         return Reason("stored_stepped", {**facts, "command": commands.write("history", *what)})
     if change.unexplained:
-        known = before.commit and after.commit and before.commit != after.commit and not before.dirty | after.dirty
-        words = ("bisect", *what, "--against", commits[0], "--bad", commits[1]) if known else ("history", *what)
+        bisectable = before.commit and after.commit and before.commit != after.commit and not before.dirty | after.dirty
+        words = ("bisect", *what, "--against", commits[0], "--bad", commits[1]) if bisectable else ("history", *what)
         return Reason("step_slower", {**facts, "command": commands.write(*words)})
     if change.why is not None:
         return Reason("step_accepted", {**facts, "why": change.why})
@@ -259,11 +259,11 @@ def describe_change(change: ChangePoint, op: str) -> Reason:
 class _Series:
     """A case over the runs that can be compared with each other."""
 
-    def __init__(self, known: Known) -> None:
-        self.case = known[0][1].case
-        self.runs = [run for run, _ in known]
-        self.boards = [case.board or run.environment.device.uuid for run, case in known]
-        cases = [case for _, case in known]
+    def __init__(self, points: Known) -> None:
+        self.case = points[0][1].case
+        self.runs = [run for run, _ in points]
+        self.boards = [case.board or run.environment.device.uuid for run, case in points]
+        cases = [case for _, case in points]
         # Log scale, more is slower.
         self.figures = {KERNEL: np.log([case.kernel_us.median_us for case in cases])}
         shifts = [case.shift for case in cases if case.shift is not None]

@@ -105,13 +105,13 @@ def _choose_commits(
         if began and began.epoch:
             commit = began.environment.commit
             lossy = AgainCase(op.op, case, commit, since=began.epoch.why)
-            known = None
+            ancestor = None
             with suppress(GitError):
                 commit = find_commit(settings.root, commit) if commit and not began.environment.dirty else None
-                known = commit if commit and is_ancestor(settings.root, commit, "HEAD") else None
-            if known is None:
+                ancestor = commit if commit and is_ancestor(settings.root, commit, "HEAD") else None
+            if ancestor is None:
                 epoch = _lose_epoch(lossy)
-            elif not is_ancestor(settings.root, known, release.commit):
+            elif not is_ancestor(settings.root, ancestor, release.commit):
                 epoch = lossy
         yield epoch
 

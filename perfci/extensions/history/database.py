@@ -135,8 +135,8 @@ class HistoryStore:
             if choose is not None:
                 mine["chosen"], among = [run.run for run in choose(runs)], "AND run IN :chosen"
             if pattern is not None:
-                known = [row.case_id for row in self.ask(f"SELECT DISTINCT case_id FROM cases {_MINE}", **mine)]
-                mine["wanted"] = [case for case in known if case in former or matches(case, pattern)]
+                kept = [row.case_id for row in self.ask(f"SELECT DISTINCT case_id FROM cases {_MINE}", **mine)]
+                mine["wanted"] = [case for case in kept if case in former or matches(case, pattern)]
                 among += " AND case_id IN :wanted"
             # A copy that broke off between two files left cases with a run that comes with the next one.
             lists: dict[str, dict[str, list[Any]]] = {run.run: {} for run in runs}
@@ -145,7 +145,9 @@ class HistoryStore:
                 lists.setdefault(row.run, {}).setdefault(field, []).append(codec.decode(row.figures, record))
             full = [{field: tuple(items) for field, items in lists[run.run].items()} for run in runs]
             return History(
-                name, device, tuple(replace(run, **cast(Any, own)) for run, own in zip(runs, full, strict=True))
+                name,
+                device,
+                tuple(replace(run, **cast(Any, fields_of)) for run, fields_of in zip(runs, full, strict=True)),
             )
 
         return follow_names(read, op)
@@ -184,12 +186,14 @@ def open_store(url: str) -> Iterator[HistoryStore]:
 def _migrate(engine: sa.Engine) -> None:
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
-    known = [revision.revision for revision in ScriptDirectory.from_config(config).walk_revisions()]  # the newest first
+    revisions = [
+        revision.revision for revision in ScriptDirectory.from_config(config).walk_revisions()
+    ]  # the newest first
     with engine.begin() as connection:
         current_revision = MigrationContext.configure(connection).get_current_revision()
-        if current_revision is not None and current_revision not in known:
-            raise StoredFileError("store_too_new", found=current_revision, supported=known[0])
-        if current_revision != known[0]:
+        if current_revision is not None and current_revision not in revisions:
+            raise StoredFileError("store_too_new", found=current_revision, supported=revisions[0])
+        if current_revision != revisions[0]:
             config.attributes["connection"] = connection
             command.upgrade(config, "head")
 

@@ -60,8 +60,8 @@ def find_ends(runs: Sequence[HistoryRun], release: Release | None) -> tuple[Sequ
         ends = min(ENDS, len(kept) // 2)
         return kept[:ends], kept[len(kept) - ends :]
     # Runs stand in the order of acceptance, so one with a commit that is unknown here lies where its neighbours do.
-    known = [at for at, run in enumerate(runs, 1) if run.environment.commit in release.commits]
-    place = known[-1] if known else 0
+    places = [at for at, run in enumerate(runs, 1) if run.environment.commit in release.commits]
+    place = places[-1] if places else 0
     return runs[max(place - ENDS, 0) : place], runs[place:][-ENDS:]
 
 
@@ -77,9 +77,9 @@ def measure_heat(runs: Sequence[HistoryRun], release: Release | None) -> Heat:
     if not before or not after:
         return Heat()
     old, changes = {run.run for run in before}, {}
-    for case, known in changepoints.index_cases((*before, *after)).items():
+    for case, points in changepoints.index_cases((*before, *after)).items():
         sides: tuple[list[float], list[float]] = ([], [])
-        for run, each in known:
+        for run, each in points:
             sides[run.run not in old].append(each.kernel_us.median_us)
         then, now = (statistics.median(side) if side else 0.0 for side in sides)
         if then and now and math.isfinite(100 * now / then):

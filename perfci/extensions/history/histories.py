@@ -44,8 +44,8 @@ def _read_past(op: OpRun, planned: PlannedOp, run: Run, rules: Settings) -> Past
     past = next((place for place, earlier in enumerate(runs) if earlier.run == run.id), None)
     if not runs[:past]:
         return None
-    wanted, known = {case.case for case in op.performance}, changepoints.index_cases(runs[:past])
-    changes = {case: changepoints.find_changes(points) for case, points in known.items() if case in wanted}
+    wanted, indexed = {case.case for case in op.performance}, changepoints.index_cases(runs[:past])
+    changes = {case: changepoints.find_changes(points) for case, points in indexed.items() if case in wanted}
     steps = read_steps(rules.baselines, device, op.op)
     return Past(runs[:past], changes, steps, accepted=past is not None)
 

@@ -206,8 +206,8 @@ def _list_values(
     mine = in_force.earned[op].values if op in in_force.earned else ()
     records = {record.key: record for record in mine if record.case == case}
     # The time of the kernel in the newest accepted run that has the case.
-    lengths = (known.kernel_us.median_us for run in reversed(history) for known in run.cases if known.case == case)
-    length = next(lengths, None)
+    cases = (timed for run in reversed(history) for timed in run.cases if timed.case == case)
+    length = next((timed.kernel_us.median_us for timed in cases), None)
     for key in keys:
         line, record = _find_origin(origins, case, key), records.get(key)
         stored = is_stored(case) if case is not None else line.file is not None

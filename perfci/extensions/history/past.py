@@ -91,10 +91,10 @@ class Trail:
 
 def list_trails(op: OpRun, run: Run, past: Past) -> tuple[Trail, ...]:
     """Every case of the run that the history knows, in the run's order."""
-    known = [{case.case: case for case in run.cases} for run in past.runs]
+    cases_of_runs = [{case.case: case for case in run.cases} for run in past.runs]
     trails = []
     for case in op.performance:
-        seen = tuple(cases.get(case.case) for cases in known)
+        seen = tuple(cases.get(case.case) for cases in cases_of_runs)
         place = next((place for place, case in reversed(list(enumerate(seen))) if case), None)
         if place is None or (last := seen[place]) is None:
             continue

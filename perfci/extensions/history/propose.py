@@ -142,9 +142,17 @@ def propose(
             return Proposed(Fate.NOTHING)
         proposal = describe_changes(changed)
         looser = tuple(
-            Reason("propose_looser", {"op": own.op, "key": own.key, "case": own.case, "folder": folders["thresholds"]})
-            for own in proposal.thresholds
-            if own.looser
+            Reason(
+                "propose_looser",
+                {
+                    "op": value_changed.op,
+                    "key": value_changed.key,
+                    "case": value_changed.case,
+                    "folder": folders["thresholds"],
+                },
+            )
+            for value_changed in proposal.thresholds
+            if value_changed.looser
         )
         if looser:  # only people loosen
             return Proposed(Fate.CONFLICTS, problems=looser)
@@ -167,8 +175,8 @@ def find_remote(environ: Mapping[str, str]) -> Remote:
 
 def find_prefix(root: Path, environ: Mapping[str, str], repository: Path | None) -> str:
     """The project's path in its repository, with a slash at the end. Empty for the repository's root."""
-    known = environ.get("CI_PROJECT_DIR")
-    for folder in (Path(known) if known else None, repository):
+    checkout = environ.get("CI_PROJECT_DIR")
+    for folder in (Path(checkout) if checkout else None, repository):
         if folder and root.is_relative_to(folder.resolve()):
             inner = root.relative_to(folder.resolve()).as_posix()
             return "" if inner == "." else f"{inner}/"
@@ -214,15 +222,17 @@ class _TemporaryClone:
     def prepare(self, base: str, folders: Sequence[str]) -> None:
         """Check out these folders of the base."""
         self.run("init", "--quiet", "--template=", f"--object-format={'sha256' if len(base) == 64 else 'sha1'}")
-        own = self.folder / ".git"
+        git_folder = self.folder / ".git"
         if self.remote.here:
-            (own / "objects" / "info" / "alternates").write_bytes(os.fsencode(self.remote.here / "objects") + b"\n")
+            (git_folder / "objects" / "info" / "alternates").write_bytes(
+                os.fsencode(self.remote.here / "objects") + b"\n"
+            )
             if (shallow := self.remote.here / "shallow").exists():
-                (own / "shallow").write_bytes(read_regular(shallow))
+                (git_folder / "shallow").write_bytes(read_regular(shallow))
         self.run("remote", "add", "origin", self.remote.url)
         self.run("sparse-checkout", "set", "--no-cone", *folders)
-        (own / "info").mkdir(exist_ok=True)
-        (own / "info" / "attributes").write_text(_ATTRIBUTES, encoding="utf-8", newline="\n")
+        (git_folder / "info").mkdir(exist_ok=True)
+        (git_folder / "info" / "attributes").write_text(_ATTRIBUTES, encoding="utf-8", newline="\n")
         self.fetch(base)
         self.check_out(base)
 

@@ -127,10 +127,10 @@ def _measure_move(
     kernel = compare(*kernels)
     reference = compare(*([block.reference_us for block in case.blocks] for case in (new, old)))
     after_us, before_us = map(statistics.median, kernels)
-    own = limits(new.case)
-    moved_, other, allowed = math.log1p(kernel.value), math.log1p(reference.value), math.log1p(own.margin)
+    limit = limits(new.case)
+    moved_, other, allowed = math.log1p(kernel.value), math.log1p(reference.value), math.log1p(limit.margin)
     packages = {f"packages.{name}" for name in REFERENCE_PACKAGES}
-    if abs(before_us * kernel.value) <= own.floor(timer):
+    if abs(before_us * kernel.value) <= limit.floor(timer):
         explained = True
     elif any(differ.field in packages for differ in differs):
         # A reference of another version explains less: only a kernel that moved as far as it did.
@@ -257,10 +257,10 @@ def _weigh(
 
 def _list_changed_files(kernels: Path, op: str, *commits: str | None) -> list[str]:
     """Returns the files of an op's folder that differ between two commits. Empty also if git does not know them."""
-    known = [commit for name in commits if name and (commit := parse_commit(kernels, name))]
-    if len(known) < len(commits):
+    present = [commit for name in commits if name and (commit := parse_commit(kernels, name))]
+    if len(present) < len(commits):
         return []
-    changed_files = git(kernels, "diff", "--name-only", *known, "--", f":(glob)**/{op}/**")
+    changed_files = git(kernels, "diff", "--name-only", *present, "--", f":(glob)**/{op}/**")
     return changed_files.splitlines() if isinstance(changed_files, str) else []
 
 

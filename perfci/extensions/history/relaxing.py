@@ -40,9 +40,9 @@ def relax(
     """
     today = day or datetime.now(UTC).date()
     written = load(settings.thresholds, list_known_ops(settings), settings.root)
-    known = [key for key in NUMBERS if key != ALPHA]
-    if key not in known:
-        raise UsageError("relax_key", key=key, keys=list_nearest_first(key, known))
+    keys = [key for key in NUMBERS if key != ALPHA]
+    if key not in keys:
+        raise UsageError("relax_key", key=key, keys=list_nearest_first(key, keys))
     fitting = pick_ops(settings, [op], written)
     if len(fitting) > 1:
         raise UsageError("several_ops", name=op, ops=", ".join(fitting))
@@ -100,8 +100,10 @@ def write_relaxed(path: Path, content: bytes | None, entry: Relaxed) -> bytes:
     lines = text.splitlines(keepends=True)
     if lines and not lines[-1].endswith("\n"):
         lines[-1] += end
-    known = parse_yaml(path, text) if text.strip() else None
-    place = next((entry_item for entry_item in known.items() if entry_item.key == "relaxed"), None) if known else None
+    mapping = parse_yaml(path, text) if text.strip() else None
+    place = (
+        next((entry_item for entry_item in mapping.items() if entry_item.key == "relaxed"), None) if mapping else None
+    )
     before = read_relaxed(place) if place else ()
     # The entry as it stands in a file, without its dash.
     named = (("case", entry.case), ("device", entry.device))

@@ -111,8 +111,8 @@ class Revisions:
 
     def list_changes(self, commit: str) -> tuple[str, ...]:
         """Returns the op's files that a commit changed."""
-        known = self._list_files()
-        return tuple(name for name in commits.list_changes(self.settings.root, commit) if name in known)
+        files = self._list_files()
+        return tuple(name for name in commits.list_changes(self.settings.root, commit) if name in files)
 
     def check_ends(self) -> None:
         """Raises UsageError if one of the ends lacks the op, or if both have the same files of it."""
@@ -170,9 +170,9 @@ class Revisions:
         """Returns what a revision shows beside another one, measured unless it is known."""
         try:
             for _ in range(2):  # the second time its files are known
-                known = self._find_known(commit, against, cases or ())
-                if known and known.has(cases or (), processes):
-                    return known
+                earlier = self._find_known(commit, against, cases or ())
+                if earlier and earlier.has(cases or (), processes):
+                    return earlier
                 tree = self._write_out(commit).settings
             why = self._find_lack(tree)
             revision = TriedRevision(commit, against, why)
@@ -198,7 +198,9 @@ class Revisions:
     def _find_first_alike(self, commit: str) -> str:
         """The first revision with the same files of the op, the ends before all others. Else the revision itself."""
         mine = self._prints.get(commit)
-        return next((fingerprint for fingerprint, own in self._prints.items() if mine and mine.same_as(own)), commit)
+        return next(
+            (fingerprint for fingerprint, print_of in self._prints.items() if mine and mine.same_as(print_of)), commit
+        )
 
     def _measure(
         self, commit: str, tree: Settings, against: str | None, cases: tuple[str, ...] | None, processes: int

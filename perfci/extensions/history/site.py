@@ -197,17 +197,17 @@ def read_kept(
             steps = store.read_baseline(path).steps if path.is_file() else ()
         except StoredFileError as error:
             problems.append(error.reason)
-    changes = {case: changepoints.find_changes(known) for case, known in changepoints.index_cases(runs).items()}
+    changes = {case: changepoints.find_changes(points) for case, points in changepoints.index_cases(runs).items()}
     return Kept(place, Past(runs, changes, steps), tuple(problem.seen_from(root) for problem in problems), heat)
 
 
 def list_trails(past: Past) -> list[Trail]:
     """Every case over the runs, without a run beside them. The cases of the newest run come first."""
     names = dict.fromkeys(case.case for run in reversed(past.runs) for case in run.cases)
-    known = [{case.case: case for case in run.cases} for run in past.runs]
+    cases_of_runs = [{case.case: case for case in run.cases} for run in past.runs]
     trails = []
     for name in names:
-        seen = tuple(cases.get(name) for cases in known)
+        seen = tuple(cases.get(name) for cases in cases_of_runs)
         medians = [case.kernel_us.median_us for case in seen if case]
         trails.append(Trail(name, seen, medians[-1], None, find_move(medians), past.changes.get(name, ())))
     return trails
@@ -290,10 +290,10 @@ def _make_row(trail: Trail, kept: Kept, marks: Sequence[Mark], alert: Alert | No
         (words.write_ratio(speedup), speedup),
         (str(trail.runs), trail.runs),
     )
-    known = [us for us in trail.kernel if us is not None]
+    present = [us for us in trail.kernel if us is not None]
     places = [(mark.at, mark.name) for mark in marks if mark.about(trail.case)]
     lines = tuple((round(LINE[0] * (at - 0.5) / max(len(runs) - 1, 1), 1), name) for at, name in places)
-    ends = words.write_range(units.time(min(known)), units.time(max(known)))
+    ends = words.write_range(units.time(min(present)), units.time(max(present)))
     text = join(map(plain, why))
     return CaseRow(state, plain(trail.case, 160), cells, text, draw_trend(trail.kernel), ends, lines)
 
@@ -317,9 +317,9 @@ def find_speedup(trail: Trail) -> float | None:
 def draw_trend(values: Sequence[float | None]) -> str:
     """Path of a line through the values, one a run, over at least 2 % beside the median: small noise looks small."""
     width, height = LINE
-    known = [value for value in values if value is not None]
-    middle = statistics.median(known)
-    low, high = min(*known, 0.98 * middle), max(*known, 1.02 * middle)
+    present = [value for value in values if value is not None]
+    middle = statistics.median(present)
+    low, high = min(*present, 0.98 * middle), max(*present, 1.02 * middle)
     scale = high - low or 1.0
     parts, gap = list[str](), True
     for place, value in enumerate(values):
@@ -338,16 +338,16 @@ def _show_change(ratio: float | None) -> Cell:
 def _list_errors(runs: Sequence[HistoryRun]) -> Iterator[CaseRow]:
     """A row an accuracy case with its greatest error, and a tensor that is stored with the 99th percentile."""
     errors = [{one.case: one.errors.max_abs for one in run.accuracy} for run in runs]
-    for run, own in zip(runs, errors, strict=True):
-        own |= {one.case: one.errors.p99_abs for one in run.stored}
+    for run, run_errors in zip(runs, errors, strict=True):
+        run_errors |= {one.case: one.errors.p99_abs for one in run.stored}
     for case in dict.fromkeys(case for run in reversed(errors) for case in run):
         values = [run.get(case) for run in errors]
-        known = [value for value in values if value is not None]
+        present = [value for value in values if value is not None]
         dash = ("-", None)
-        cells = (dash, _show_change(find_move(known)), dash, (str(len(known)), len(known)))
-        if known:
-            why = say("Its error in the last kept run: {error}.", error=units.significant(known[-1]))
-            ends = words.write_range(units.significant(min(known)), units.significant(max(known)))
+        cells = (dash, _show_change(find_move(present)), dash, (str(len(present)), len(present)))
+        if present:
+            why = say("Its error in the last kept run: {error}.", error=units.significant(present[-1]))
+            ends = words.write_range(units.significant(min(present)), units.significant(max(present)))
             ends = say("error {ends}", ends=ends)
             yield CaseRow(Trend.ACCURACY, plain(case, 160), cells, why, draw_trend(values), ends)
 
@@ -389,9 +389,9 @@ def render_index(
     alerts: Sequence[Alert] = (), fitness: Fitness = UNKNOWN,
 ) -> str:  # fmt: skip
     """The index: a heat map of ops and devices, and their table, the gravest first."""
-    known = {(one.place.device, one.place.op): one for one in entries}
-    devices, worst = sorted({device for device, _ in known}), dict[str, float]()
-    for (_, op), one in known.items():
+    by_place = {(one.place.device, one.place.op): one for one in entries}
+    devices, worst = sorted({device for device, _ in by_place}), dict[str, float]()
+    for (_, op), one in by_place.items():
         worst[op] = min(worst.get(op, math.inf), -(one.heat.most if one.heat.most is not None else -1.0))
     return render_page(
         "site_index.html.j2",
@@ -401,7 +401,7 @@ def render_index(
         project=plain(project, NAME_LIMIT),
         plain=plain,
         release=plain(release.name, 80) if release else "",
-        map=[(op, [known.get((device, op)) for device in devices]) for op in sorted(worst, key=worst.__getitem__)],
+        map=[(op, [by_place.get((device, op)) for device in devices]) for op in sorted(worst, key=worst.__getitem__)],
         write_change=words.write_change,
         counts=Counter((alert.device, alert.op) for alert in alerts),
         alerts=Counter(str(alert.gate) for alert in alerts),
@@ -418,7 +418,7 @@ def render_index(
 
 def render_alerts(alerts: Sequence[Alert], entries: Sequence[Entry], project: str) -> str:
     """The page of alerts, each with its cause and a link to its case."""
-    known = {(one.place.device, one.place.op): one for one in entries}
+    by_place = {(one.place.device, one.place.op): one for one in entries}
     states = Counter(alert.state for alert in alerts)
     return render_page(
         "site_alerts.html.j2",
@@ -428,7 +428,7 @@ def render_alerts(alerts: Sequence[Alert], entries: Sequence[Entry], project: st
         project=plain(project, NAME_LIMIT),
         index=INDEX,
         plain=plain,
-        rows=[(alert, known.get((alert.device, alert.op)), _show_change(alert.change)) for alert in alerts],
+        rows=[(alert, by_place.get((alert.device, alert.op)), _show_change(alert.change)) for alert in alerts],
         ranks=[*states],
         devices=[plain(device, NAME_LIMIT) for device in sorted({alert.device for alert in alerts})],
         chips=states.items(),
@@ -462,8 +462,8 @@ def claim_folder(folder: Path) -> None:
     """Raises UsageError for a file, and for a folder with anything in it but no page of perfci's site."""
     if folder.exists() and not folder.is_dir():
         raise UsageError("site_folder_file", path=str(folder))
-    own = map(is_own, (folder / INDEX, *folder.glob("*/*.html")))
-    if folder.exists() and any(folder.iterdir()) and not any(own):
+    is_ours = map(is_own, (folder / INDEX, *folder.glob("*/*.html")))
+    if folder.exists() and any(folder.iterdir()) and not any(is_ours):
         raise UsageError("site_folder_taken", folder=str(folder))
 
 

@@ -146,17 +146,17 @@ def list_blocks(run: Run, judgements: Judgements | None = None) -> Iterator[dict
     judged = {(row.op, row.case): row for row in timed}
     for op, case in ((run_of_op.op, case) for run_of_op in run.ops for case in run_of_op.performance):
         parts = (part.partition("=") for part in case.case.split(","))
-        own = about | {PARAMETER + name: value for name, equals, value in parts if equals}
-        own |= {"op": op, "case": case.case, "dtype": case.dtype, "cache": case.cache}
+        row_about = about | {PARAMETER + name: value for name, equals, value in parts if equals}
+        row_about |= {"op": op, "case": case.case, "dtype": case.dtype, "cache": case.cache}
         if row := judged.get((op, case.case)):
             change, why = rows.find_change(row), next((reason.kind for reason in row.reasons), None)
-            own |= {"verdict": str(row.verdict), "reason": why, "change": change and change.value}
+            row_about |= {"verdict": str(row.verdict), "reason": why, "change": change and change.value}
         # Of calls in a row, if they were made.
         hosts = {arm: [block.arms[arm] for block in case.host if arm in block.arms] for arm in ("kernel", "base")}
-        host_us = {arm: find_median(block_arm.host_us for block_arm in known) for arm, known in hosts.items()}
+        host_us = {arm: find_median(block_arm.host_us for block_arm in timings) for arm, timings in hosts.items()}
         for block in case.blocks:
-            own |= {**vars(block.state), "throttle": ";".join(block.state.throttle) or None}
-            own |= pick(block, "process started_s", block=block.index, board=block.board or where.device.uuid)
+            row_about |= {**vars(block.state), "throttle": ";".join(block.state.throttle) or None}
+            row_about |= pick(block, "process started_s", block=block.index, board=block.board or where.device.uuid)
             for arm, each in block.arms.items():
                 found = {"arm": arm, **vars(each.time), **pick(each, "span_us activities"), "p90_us": each.time.p90_us}
                 found |= {"host_us": host_us.get(arm) or each.host_us, "p99_us": p99s[op, case.case, arm]}
@@ -164,7 +164,7 @@ def list_blocks(run: Run, judgements: Judgements | None = None) -> Iterator[dict
                     found |= {"change_base": math.expm1(block.shifts["kernel/base"])}
                 elif is_peer(arm) and f"kernel/{arm}" in block.shifts:
                     found |= {"peer_ratio": math.exp(-block.shifts[f"kernel/{arm}"])}
-                yield own | found
+                yield row_about | found
 
 
 def tabulate_launches(launch_rows: Iterable[LaunchRow]) -> pd.DataFrame:

@@ -83,13 +83,13 @@ def _has_case(settings: Settings, device: str, op: str, pattern: str) -> bool:
     return any(matches(case, pattern) for run in newest for suite in Suite for case in figures.list_cases(run, suite))
 
 
-def refuse_in_pipeline(known: Mapping[str, str]) -> None:
+def refuse_in_pipeline(variables: Mapping[str, str]) -> None:
     """Raises UsageError in pipelines of merge requests, and of other branches than the default one."""
-    if known.get("CI_MERGE_REQUEST_IID") or known.get("CI_PIPELINE_SOURCE") == "merge_request_event":
+    if variables.get("CI_MERGE_REQUEST_IID") or variables.get("CI_PIPELINE_SOURCE") == "merge_request_event":
         raise UsageError("tighten_in_merge_request")
-    branch, default = known.get("CI_COMMIT_BRANCH"), known.get("CI_DEFAULT_BRANCH")
+    branch, default = variables.get("CI_COMMIT_BRANCH"), variables.get("CI_DEFAULT_BRANCH")
     if default and branch != default:
-        raise UsageError("tighten_off_default", default=default, branch=branch or known.get("CI_COMMIT_TAG") or "-")
+        raise UsageError("tighten_off_default", default=default, branch=branch or variables.get("CI_COMMIT_TAG") or "-")
 
 
 def _tighten_op(
@@ -127,7 +127,7 @@ def _work_out(
     apart = unmixable(file.environment, where) if file.environment and named else ()
     anew, kept = (named, ()) if apart else ((), named)
     earned = dataclasses.replace(file, values=kept).by_case()
-    known = {(one.case, one.key): one for one in kept}
+    earlier = {(one.case, one.key): one for one in kept}
     limits = dataclasses.replace(written, earned={file.op: earned})
     # A change to a kernel duels all cases of its op at the same time.
     family = len(figures.list_cases(history[-1], Suite.PERFORMANCE))
@@ -135,7 +135,7 @@ def _work_out(
     for change in _list_agreed(propose(history, limits, file.op, family=family), history):
         if not matches(change.case, pattern):
             continue
-        before = known.get((change.case, change.key))
+        before = earlier.get((change.case, change.key))
         # One night's runs make one step, however often it is asked.
         if before is None or before.edited or before.last != change.runs[-1]:
             with speaking(ENGLISH):

@@ -83,8 +83,8 @@ def read_copies(text: str) -> list[NpuRecord]:
         for number, cells in enumerate(csv.DictReader(text.removeprefix("\ufeff").splitlines()), 2):
             kind = (cells.get("kernel_type") or "").strip()
             if _COPIES.search(kind):
-                known = {ours: (cells.get(theirs) or "").strip() for ours, theirs in _TASK_COLUMNS.items()}
-                copies.append(replace(_parse_row(known, number), name=kind, core=""))
+                task_cells = {ours: (cells.get(theirs) or "").strip() for ours, theirs in _TASK_COLUMNS.items()}
+                copies.append(replace(_parse_row(task_cells, number), name=kind, core=""))
     except (ValueError, csv.Error):
         return []
     return copies

@@ -65,17 +65,17 @@ class _TooLongError(Exception):
 @contextmanager
 def watch_dry_launches() -> Iterator[Exercise]:
     """Look through every launch inside. The process has to run with TRITON_INTERPRET=1."""
-    exercise, known = Exercise(), dict[str, Exercise]()
+    exercise, exercises = Exercise(), dict[str, Exercise]()
 
     def launch(executor: Any, *args: Any, **kwargs: Any) -> None:
         given, sides = bind_launch(inspect.signature(executor.fn), args, kwargs, executor.grid)
         if 0 in sides:
             return
         key = f"{executor.fn.__module__}.{executor.fn.__qualname__} {sides} {stable(given, _describe)}"
-        if key not in known:
-            known[key] = _look_through(executor, given, sides)
-        exercise.features |= known[key].features
-        exercise.lines |= known[key].lines
+        if key not in exercises:
+            exercises[key] = _look_through(executor, given, sides)
+        exercise.features |= exercises[key].features
+        exercise.lines |= exercises[key].lines
 
     with mock.patch.object(GridExecutor, "__call__", launch):
         yield exercise

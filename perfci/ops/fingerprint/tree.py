@@ -82,7 +82,7 @@ class Tree:
         code = self._closure(self._finder.ops[op], [posixpath.abspath(file)])
         return tuple(sorted(map(self._name, code)))
 
-    def _closure(self, folder: str, own: Iterable[str]) -> dict[str, _Needs]:
+    def _closure(self, folder: str, files: Iterable[str]) -> dict[str, _Needs]:
         """Returns what each Python file of the op needs, and each that it imports."""
         roots = []
         while folder.startswith(f"{self._kernels}/"):
@@ -90,7 +90,7 @@ class Tree:
             folder = posixpath.dirname(folder)
         roots += [self._kernels, *(posixpath.normpath(f"{self._root}/{import_root}") for import_root in IMPORT_ROOTS)]
         closure: dict[str, _Needs] = {}
-        todo = [path for path in own if path.endswith(".py") or is_compiled(path)]
+        todo = [path for path in files if path.endswith(".py") or is_compiled(path)]
         while todo:
             path = todo.pop()
             if path not in closure:

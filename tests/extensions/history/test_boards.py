@@ -97,10 +97,10 @@ def test_one_bad_night_names_no_board():
 
 
 def test_a_case_counts_for_the_board_that_it_names():
-    own = night(1, "GPU-1", counts=(1, 0))
+    night_run = night(1, "GPU-1", counts=(1, 0))
     moved = replace(
-        own,
-        cases=(replace(own.cases[0], board="GPU-2"),),
+        night_run,
+        cases=(replace(night_run.cases[0], board="GPU-2"),),
         boards=(BoardCounts("GPU-1", 1), BoardCounts("GPU-2", 1)),
     )
     compared = by_name([moved, *(night(number, f"GPU-{number % 2 + 1}", counts=(1, 0)) for number in range(2, 20))])

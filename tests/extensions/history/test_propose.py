@@ -110,8 +110,8 @@ def send(job, environ):
 
     def send(prefix="", **options):
         wanted = ProposalOptions(**{"base": job.base} | options)
-        own = settings.at(job.root / prefix)
-        return propose(job.root / prefix, own, wanted, environ, prefix)
+        inner = settings.at(job.root / prefix)
+        return propose(job.root / prefix, inner, wanted, environ, prefix)
 
     return send
 

@@ -28,10 +28,10 @@ def test_a_row_is_a_block_and_arm_with_every_column_in_order_and_of_its_type(exa
 
     blocks = [block for op in run.ops for case in op.performance for block in case.blocks]
     assert len(table) == sum(len(block.arms) for block in blocks)
-    own = [name for name in table.columns if name.startswith(tables.PARAMETER)]
-    assert [name for name in table.columns if name not in own] == list(tables.COLUMNS)
+    parameters = [name for name in table.columns if name.startswith(tables.PARAMETER)]
+    assert [name for name in table.columns if name not in parameters] == list(tables.COLUMNS)
     place = list(table.columns).index("case") + 1
-    assert list(table.columns)[place : place + len(own)] == own
+    assert list(table.columns)[place : place + len(parameters)] == parameters
     assert {name: str(table[name].dtype) for name in tables.COLUMNS} == {
         name: column.type for name, column in tables.COLUMNS.items()
     }

@@ -81,8 +81,8 @@ def find(suite, device):
 def test_a_gradient_that_loses_its_true_class_is_found_by_what_perfci_new_writes(tmp_path):
     suite, device = load(tmp_path, "losing", LOSING), open_device("cpu", seed=1)
 
-    own = checks(suite, SEED, "dtype=bfloat16")
-    assert {verify(suite, device, each, describe).failure for each in own} == {None}
+    planned = checks(suite, SEED, "dtype=bfloat16")
+    assert {verify(suite, device, each, describe).failure for each in planned} == {None}
     failures = find(suite, device)
     assert {("confident", f"rows=33,cols=100,dtype={dtype}") for dtype in ("bfloat16", "float16")} <= set(failures)
 

@@ -58,12 +58,12 @@ def new_op(
 ) -> int:
     """Write a new op's four files and its page: ready to run, or around your function and its tests."""
     where = language.load(project)
-    known = {op.op: op.folder for op in discover.ops(where)} if where.kernels.is_dir() else {}
+    folders = {op.op: op.folder for op in discover.ops(where)} if where.kernels.is_dir() else {}
     if library is not None:
-        return _add_library(library, where, known, tests, copy=copy, json=output == "json")
+        return _add_library(library, where, folders, tests, copy=copy, json=output == "json")
     if source is not None:
         ops = ops or [name_op(source)]
-    place = place_op(options.take_one(ops), where.kernels, known)
+    place = place_op(options.take_one(ops), where.kernels, folders)
     if source is not None:
         draft = draft_from_function(place.op, source, reference, where, tests, copy=copy)
     else:
@@ -97,12 +97,12 @@ def new_op(
 
 
 def _add_library(
-    folder: Path, where: Settings, known: Mapping[str, Path], tests: Sequence[Path], *, copy: bool, json: bool
+    folder: Path, where: Settings, folders: Mapping[str, Path], tests: Sequence[Path], *, copy: bool, json: bool
 ) -> int:
     """Write an op for each file of a library, and show what is left to do in one table."""
     if not folder.is_dir():
         raise UsageError("init_folder_missing", folder=str(folder))
-    made, rows, told = dict(known), list[Paragraph](), list[Mapping[str, Any]]()
+    made, rows, told = dict(folders), list[Paragraph](), list[Mapping[str, Any]]()
     for op, problem in draft_from_library(folder, where, tests, copy=copy):
         try:
             if isinstance(problem, Reason):
@@ -116,11 +116,11 @@ def _add_library(
         else:
             left = [sentence(reason) for reason in problem.look]
             rows.append(Paragraph(f"{op}: {' '.join(left) or say('ready')}", 2))
-    code = Exit.OK if len(made) > len(known) else Exit.PERFCI_FAILED
+    code = Exit.OK if len(made) > len(folders) else Exit.PERFCI_FAILED
     if json:
         print_json(told)
         return code
-    counts = {"made": len(made) - len(known), "files": len(rows)}
+    counts = {"made": len(made) - len(folders), "files": len(rows)}
     print_lines(say("Ops written: {made} of {files}.", **counts), "")
     print_parts(rows)
     if code is Exit.OK:

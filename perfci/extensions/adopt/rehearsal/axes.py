@@ -138,7 +138,7 @@ def find_form(start: Form, calls: Sequence[Call]) -> tuple[Form, list[Call], boo
     places: list[Place] = [(name, axis) for name, spec in first.tensors.items() for axis in range(-len(spec.shape), 0)]
     places += [(name, None) for name, value in first.given.items() if type(value) is int and value > 16]
     sizes = {place: tuple(call.size(place) for call in alike) for place in places}
-    groups = [[place for place in places if sizes[place] == own] for own in dict.fromkeys(sizes.values())]
+    groups = [[place for place in places if sizes[place] == size] for size in dict.fromkeys(sizes.values())]
     right = _fill(start, groups, alike).agrees()
     return _fill(start, _take_apart(start, groups, alike) if right else groups, alike), alike, right
 
@@ -149,7 +149,7 @@ def _find_shapes(start: Form, calls: Sequence[Call]) -> dict[str, str] | None:
     for name in calls[0].tensors:
         pairs = [(next(iter(call.tensors.values())).shape, call.tensors[name].shape) for call in calls]
         texts = ("shape", "shape[-1:]", "shape[:-1]", "shape[-2:]", "shape[:1]")
-        fits = (text for text in texts if all(evaluate(text, {"shape": one}) == own for one, own in pairs))
+        fits = (text for text in texts if all(evaluate(text, {"shape": one}) == value for one, value in pairs))
         answers[name] = next(fits, "")
     return answers if all(answers.values()) else None
 
@@ -184,9 +184,9 @@ def _fill(start: Form, groups: Groups, calls: Sequence[Call]) -> Form:
     """The form in which each group that has a side is an axis."""
     ranks = {name: len(tensor.shape) for name, tensor in calls[0].tensors.items()}
     sides: list[Place] = [(name, axis) for name, rank in ranks.items() for axis in range(-rank, 0)]
-    own = sorted((group for group in groups if group[0] in sides), key=lambda group: sides.index(group[0]))
-    names = _name_axes([group[0] for group in own], calls)
-    axis_of = {place: axis for axis, group in zip(names, own, strict=True) for place in group}
+    sides_shown = sorted((group for group in groups if group[0] in sides), key=lambda group: sides.index(group[0]))
+    names = _name_axes([group[0] for group in sides_shown], calls)
+    axis_of = {place: axis for axis, group in zip(names, sides_shown, strict=True) for place in group}
     shapes = {name: write_tuple([axis_of[name, axis] for axis in range(-rank, 0)]) for name, rank in ranks.items()}
     numbers = {name: axis for (name, at), axis in axis_of.items() if at is None}
     return _write_inputs(start, tuple(names), shapes, numbers, calls)
@@ -198,14 +198,14 @@ def _write_inputs(
     """The form with what makes its inputs: a tensor as the first call's test did, a number that is an axis by that."""
     inputs = {name: numbers.get(name, repr(value)) for name, value in calls[0].given.items()}
     for name, tensor in calls[0].tensors.items():
-        own = all(call.tensors[name].dtype == call.dtype for call in calls)
+        follows = all(call.tensors[name].dtype == call.dtype for call in calls)
         most = "2" if tensor.dtype == "bool" else "1 << 4"
         text = f"torch.randint(0, {most}, {{shape}}, generator=generator, dtype={{dtype}}, device=device)"
         if tensor.dtype.startswith("float8"):
             text = "torch.randn({shape}, generator=generator, device=device).to({dtype})"
         elif "float" in tensor.dtype:
             text = "torch.randn({shape}, generator=generator, dtype={dtype}, device=device)"
-        dtype = "dtype" if own else f"torch.{tensor.dtype}"
+        dtype = "dtype" if follows else f"torch.{tensor.dtype}"
         inputs[name] = (tensor.text or text).format(shape=shapes[name], dtype=dtype)
     return replace(start, axes=axes, shapes=shapes, inputs=inputs, dtype=calls[0].dtype)
 
@@ -213,8 +213,8 @@ def _write_inputs(
 def _name_axes(sides: Sequence[Place], calls: Sequence[Call]) -> list[str]:
     """Names of the axes that begin with these sides: the test's name if it has exactly one, else a usual one."""
     chosen = [call for call in calls if call.part == "accuracy"] or calls
-    known = set.intersection(*({*call.names} for call in chosen)) - TAKEN
-    own = {name: [call.names[name] for call in chosen] for name in sorted(known)}
+    shared = set.intersection(*({*call.names} for call in chosen)) - TAKEN
+    own = {name: [call.names[name] for call in chosen] for name in sorted(shared)}
     sizes = [[call.size(side) for call in chosen] for side in sides]
     axes = list[str]()
     for (tensor, axis), size in zip(sides, sizes, strict=True):

@@ -153,7 +153,7 @@ def _list_points(grids: Sequence[Mapping[str, tuple[str, ...]]]) -> list[dict[st
 
 
 def _find_timed(
-    form: Form, timed: Sequence[Call], known: Sequence[Mapping[str, Any]]
+    form: Form, timed: Sequence[Call], earlier: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, tuple[str, ...]]]:
     """Small cases that launch what the timed ones launch and the known ones do not: kernels by their constants."""
 
@@ -161,7 +161,7 @@ def _find_timed(
         done = form.try_case(params)
         return {repr((launch.source, launch.constants)) for launch in done.launches} if done else set()
 
-    seen = set[str]().union(*map(list_variants, known))
+    seen = set[str]().union(*map(list_variants, earlier))
     groups = list[dict[str, tuple[str, ...]]]()
     for case in _list_cases(form, (), timed):
         params = {axis: ast.literal_eval(case[axis]) for axis in form.axes}

@@ -82,8 +82,10 @@ class Makers:
 
     def __getattr__(self, name: str) -> Any:
         attribute = getattr(torch, name, None)
-        known = isinstance(attribute, torch.dtype) or (callable(attribute) and name in dir(torch._C._VariableFunctions))
-        return attribute if known and name != "from_file" else self._rehearsal.stand_in(f"torch.{name}")
+        harmless = isinstance(attribute, torch.dtype) or (
+            callable(attribute) and name in dir(torch._C._VariableFunctions)
+        )
+        return attribute if harmless and name != "from_file" else self._rehearsal.stand_in(f"torch.{name}")
 
 
 @dataclass

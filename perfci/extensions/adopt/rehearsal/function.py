@@ -209,11 +209,14 @@ def _fit_operator(
         if argument.kwarg_only and (any_keyword or argument.name in keywords)
     ]
     needed = [parameter for parameter in plain if not parameter.has_default_value()]
-    for own, given in itertools.product(samples, dict.fromkeys((tuple(plain), tuple(needed)))):
+    for call_sample, given in itertools.product(samples, dict.fromkeys((tuple(plain), tuple(needed)))):
         if len(given) > room:
             continue
         used = {parameter.name for parameter in (*given, *named)}
-        calls = [replace(call, given={key: value for key, value in call.given.items() if key in used}) for call in own]
+        calls = [
+            replace(call, given={key: value for key, value in call.given.items() if key in used})
+            for call in call_sample
+        ]
         handed = [one.name for one in given] + [f"{one.name}={one.name}" for one in named]
         shown = [
             parameter.name + (": torch.Tensor" if "Tensor" in str(parameter.type) else "")

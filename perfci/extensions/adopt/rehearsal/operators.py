@@ -140,7 +140,12 @@ def find_operator(name: str) -> Operator | None:
     }
     # Some, such as add, have a default for numbers alone.
     first = next(
-        (overload_name for overload_name, own in takes.items() if any("Tensor" in str(one.type) for one in own)), None
+        (
+            overload_name
+            for overload_name, arguments in takes.items()
+            if any("Tensor" in str(one.type) for one in arguments)
+        ),
+        None,
     )
     if first is None:
         return None

@@ -68,8 +68,8 @@ class TestReader:
         for node in ast.walk(tree):
             if isinstance(node, ast.ImportFrom):
                 beside = path.parent / f"{(node.module or '').replace('.', '/')}.py"
-                known = self._carry_out(beside, depth + 1) if depth < 2 and beside.is_file() else {}
-                scope |= {key: value for key, value in known.items() if key.isupper()}
+                carried = self._carry_out(beside, depth + 1) if depth < 2 and beside.is_file() else {}
+                scope |= {key: value for key, value in carried.items() if key.isupper()}
                 scope |= {name.asname: self._going.stand_in(name.name) for name in node.names if name.asname}
         tree = ast.fix_missing_locations(_Cut().visit(tree))
         exec(compile(tree, str(path), "exec", dont_inherit=True), scope)

@@ -128,21 +128,23 @@ def _head(op: str, device: str | None) -> Paragraph:
 def _describe_record(each: Value) -> Iterator[str]:
     if each.relaxed:
         yield sentence(relaxed_note(each.relaxed, None))
-    own = each.earned
-    if own is None:
+    earned = each.earned
+    if earned is None:
         return
-    value, before, began, after = (show_number(own.key, n) for n in (own.value, own.before, own.began, own.after))
+    value, before, began, after = (
+        show_number(earned.key, n) for n in (earned.value, earned.before, earned.began, earned.after)
+    )
     text = say(
         "earned {value} on {date}: from {before}, began at {began}, runs {runs}: {first} .. {last}",
-        **{"value": value, "before": before, "began": began, "date": own.date, "runs": own.runs},
-        first=own.first or "-",
-        last=own.last or "-",
+        **{"value": value, "before": before, "began": began, "date": earned.date, "runs": earned.runs},
+        first=earned.first or "-",
+        last=earned.last or "-",
     )
     yield text if each.layer is Layer.EARNED else f"{text}; {say('it has no effect now')}"
-    if own.edited:
+    if earned.edited:
         yield say("edited by hand since: perfci wrote {after}", after=after)
-    if own.why:
-        yield own.why
+    if earned.why:
+        yield earned.why
 
 
 def _show_earned(tighteneds: Sequence[Tightened], *, wrote: bool) -> Iterator[RenderableType]:

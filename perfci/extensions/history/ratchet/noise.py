@@ -151,9 +151,9 @@ def simulate_duels(ratio: float, family: int, alpha: float) -> many_duels.Duels:
 def draw_duels(rng: np.random.Generator, count: int, ratio: float) -> Floats:
     """So many duels' d, shaped (count, processes, blocks), if a block's scale is 1."""
     e = rng.standard_t(DOF, (count, duel_rule.PROCESSES, duel_rule.BLOCKS))
-    own = math.sqrt(1 - SHARED) * rng.standard_t(PROCESS_DOF, (count, duel_rule.PROCESSES, 1))
+    apart = math.sqrt(1 - SHARED) * rng.standard_t(PROCESS_DOF, (count, duel_rule.PROCESSES, 1))
     shared = math.sqrt(SHARED) * rng.standard_t(PROCESS_DOF, (count, 1, 1))
-    both: Floats = e + ratio * (own + shared)
+    both: Floats = e + ratio * (apart + shared)
     return both
 
 

@@ -55,7 +55,7 @@ class Prediction:
 def predict_by_moments(values: Sequence[float], boards: Sequence[str | None], board: float = 0.0) -> Prediction:
     """values, boards: of the runs in their order, 2 at least. board: prior standard deviation between boards."""
     groups = [
-        [value for value, own in zip(values, boards, strict=True) if own == name] for name in dict.fromkeys(boards)
+        [value for value, board in zip(values, boards, strict=True) if board == name] for name in dict.fromkeys(boards)
     ]
     count, many = len(values), len(groups)
     means = [statistics.fmean(group) for group in groups]
@@ -69,14 +69,16 @@ def predict_by_moments(values: Sequence[float], boards: Sequence[str | None], bo
         sizes = [len(group) for group in groups]
         overall = math.fsum(size * mean for size, mean in zip(sizes, means, strict=True)) / count
         apart = math.fsum(size * (mean - overall) ** 2 for size, mean in zip(sizes, means, strict=True))
-        size = (count - sum(own * own for own in sizes) / count) / (many - 1)
+        size = (count - sum(size * size for size in sizes) / count) / (many - 1)
         seen = max((apart / (many - 1) - within) / size, 0.0)
     between = (PRIOR_BOARDS * board**2 + (many - 1) * seen) / (PRIOR_BOARDS + many - 1)
     parts = (within * (1 + 1 / worth), dof), (between * (1 + 1 / many), PRIOR_BOARDS + many - 1)
     variance = sum(part for part, _ in parts)
     if variance == 0:
         return Prediction(values[0], 0.0, count - 1.0)
-    return Prediction(statistics.fmean(values), math.sqrt(variance), variance**2 / sum(v**2 / own for v, own in parts))
+    return Prediction(
+        statistics.fmean(values), math.sqrt(variance), variance**2 / sum(v**2 / size for v, size in parts)
+    )
 
 
 def predict_robustly(values: Sequence[float], dof: int) -> Prediction:

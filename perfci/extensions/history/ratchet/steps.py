@@ -75,20 +75,20 @@ def _tighten_tau(history: Sequence[HistoryRun], limits: Thresholds, op: str, cas
         for run in select_environment(history)
         if (performance := _find_performance(run, case))
     ]
-    nulls = [(run, null) for run, own in duels for null in noise.select_usable([own])]
+    nulls = [(run, null) for run, duel in duels for null in noise.select_usable([duel])]
     if len(nulls) < NULLS:
         return None
     scales = noise.bound_scales([null for _, null in nulls])
-    own, timer = limits.for_case(op, case), history[-1].environment.timer
+    limit, timer = limits.for_case(op, case), history[-1].environment.timer
     # Of the kernel now: the median of the last runs.
     lengths = [performance.kernel_us.median_us for run in history if (performance := _find_performance(run, case))]
     length = statistics.median(lengths[-5:])
-    before = own.tau_at(length)
-    floor = max(FLOOR, own.floor(timer) / length)
-    bound = noise.find_least_tau(scales, family, own.alpha, floor, min(before, CaseThresholds().tau_at(length)))
+    before = limit.tau_at(length)
+    floor = max(FLOOR, limit.floor(timer) / length)
+    bound = noise.find_least_tau(scales, family, limit.alpha, floor, min(before, CaseThresholds().tau_at(length)))
     if bound is None or (after := step(before, bound)) is None:
         return None
-    rates = noise.predict_rates(after, scales, family, own.alpha)
+    rates = noise.predict_rates(after, scales, family, limit.alpha)
     if rates.alarms > RATE:
         return None
     facts: dict[str, Fact] = {

@@ -48,10 +48,10 @@ def soak_ops(
 
     Raises UsageError if there is no such op or case, PerfciError if the device cannot be opened or times nothing.
     """
-    own = dataclasses.replace(settings, reports=settings.reports / FOLDER)
+    moved = dataclasses.replace(settings, reports=settings.reports / FOLDER)
     seed = draw_seed() if request.seed is None else request.seed
     request = dataclasses.replace(request, seed=seed)
-    with claim_bench(own, listener) as bench:
+    with claim_bench(moved, listener) as bench:
         described = describe_ops(bench, request)
         if described.device.kind in UNTIMED:
             raise DeviceError("soak_not_timed")

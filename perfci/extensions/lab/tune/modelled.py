@@ -164,8 +164,8 @@ class _ModelledSearch(TuningSearch):
         suite, dtype, loads = self.suite, params.get("dtype"), None
         if self.space.loads and names:
             plain = {name: value for name, value in params.items() if isinstance(value, int | float | str)}
-            known = {**device.numbers, **plain, "itemsize": getattr(dtype, "itemsize", 4), **names}
-            loads = float(self.space.loads(known))
+            values = {**device.numbers, **plain, "itemsize": getattr(dtype, "itemsize", 4), **names}
+            loads = float(self.space.loads(values))
         return Work(
             suite.bytes_moved(**params) if suite.bytes_moved else None,
             suite.flops(**params) if suite.flops else None,

@@ -89,17 +89,19 @@ class TuningSearch:
         if not grid.coarse:
             raise UsageError("tune_space_empty", path=str(self.space.path), entry=regime.label)
         while self.task.until_s is None or time.time() < self.task.until_s:
-            known = self.list_known(regime)
-            done = {stage: {attempt.key for attempt in known if attempt.stage == stage} for stage in (FINAL, SUITE)}
-            if not any(attempt.config is None for attempt in known):
+            attempts = self.list_known(regime)
+            done = {stage: {attempt.key for attempt in attempts if attempt.stage == stage} for stage in (FINAL, SUITE)}
+            if not any(attempt.config is None for attempt in attempts):
                 self.time_batch(regime, [None], SEARCH)
-            elif batch := find_next(grid, known):
+            elif batch := find_next(grid, attempts):
                 self.time_batch(regime, batch[: 1 if self.task.alone else BATCH], SEARCH)
-            elif left := [finalist for finalist in choose_finalists(grid, known) if key(finalist) not in done[FINAL]]:
+            elif left := [
+                finalist for finalist in choose_finalists(grid, attempts) if key(finalist) not in done[FINAL]
+            ]:
                 self.time_batch(regime, left, FINAL)
             else:
                 # The finalists were timed beside today's choice. One of them, or none, is right everywhere.
-                choice = decide(grid, regime, known, needed=True)
+                choice = decide(grid, regime, attempts, needed=True)
                 if not choice.changed or self.task.spec or key(choice.config) in done[SUITE]:
                     return True
                 fault = self.find_fault(regime, choice.config)
@@ -121,11 +123,11 @@ class TuningSearch:
         """All entries, one of them with this configuration. Those without one get the simplest that is valid."""
         entries = []
         for other in self.regimes:
-            own = config if other is regime and config else other.current
-            if own is None:
+            current = config if other is regime and config else other.current
+            if current is None:
                 simplest = {name: values[0] for name, values in other.lists.items()}
-                own = next(iter(self.grid(other).coarse), simplest)
-            entries.append({**other.when, "config": nest(own)})
+                current = next(iter(self.grid(other).coarse), simplest)
+            entries.append({**other.when, "config": nest(current)})
         return tuple(entries)
 
     def grid(self, regime: Regime) -> Choices:
