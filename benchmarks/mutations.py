@@ -575,20 +575,23 @@ def plan(op: str, profiles: Sequence[Profile], wanted: Callable[[Profile, int], 
 # --- tables -----------------------------------------------------------------------------------------------------------
 
 
-def planted_tables(rows: Sequence[tuple[Fault, Caught]], device: str) -> str:
+def planted_tables(rows: Sequence[tuple[Fault, Caught]], device: str, *, listed: bool = True) -> str:
+    """listed: with a row for each fault, as it is printed. A page has the kinds alone."""
     missed = sum(not found.anything for _, found in rows)
     where = "in Triton's interpreter" if device == "cpu" else f"compiled, device {device}"
     head = f"{len(rows) - missed} of {len(rows)} faults caught, {where}, up to the first check that finds each."
     kinds, caught = Counter(fault.kind for fault, _ in rows), Counter(fault.kind for fault, found in rows if found.kind)
     by_kind = table(("kind", "planted", "caught"), [(kind, many, caught[kind]) for kind, many in sorted(kinds.items())])
-    each = table(
+    if not listed:
+        return f"{head}\n\n{by_kind}"
+    by_fault = table(
         ("op", "fault", "checks", "how", "first"),
         [
             (f"`{fault.op}`", fault.name, found.checks, _how(found), f"`{found.first}`" if found.first else "-")
             for fault, found in sorted(rows, key=lambda row: row[1].anything)
         ],
     )
-    return f"{head}\n\n{by_kind}\n\n{each}"
+    return f"{head}\n\n{by_kind}\n\n{by_fault}"
 
 
 def _how(caught: Caught) -> str:
@@ -705,13 +708,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.random:
             drawn = [each for each in drawn if not failing.keys() & {*used(each)}]
             rows = judge_random(drawn, caught, used, options.jobs)
-            text, missed = random_tables(rows, options.seed, options.device), any(row[2] == "survived" for row in rows)
+            text = page = random_tables(rows, options.seed, options.device)
+            missed = any(row[2] == "survived" for row in rows)
         else:
-            text = planted_tables([(fault, caught[fault]) for fault in planted if fault in caught], options.device)
+            outcomes = [(fault, caught[fault]) for fault in planted if fault in caught]
+            text, page = (planted_tables(outcomes, options.device, listed=listed) for listed in (True, False))
             missed = not all(found.anything for found in caught.values())
     if options.out:
         marks = Marks("benchmarks/mutations.py --random" if options.random else "benchmarks/mutations.py")
-        marks.written(options.out, text)
+        marks.written(options.out, page)
     print(text)
     return 1 if missed or failing else 0
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,6 +39,11 @@ class Marks:
         if not begin or not end:
             raise ValueError(f"{page} lacks the lines {self.begin} and {self.end}")
         page.write_text(f"{before}{begin}\n\n{text}\n\n{end}{after}", encoding="utf-8")
+
+
+def sections_text(sections: Mapping[str, str], but: Collection[str] = ()) -> str:
+    """Headings and their tables. but: headings that are left out, as on a page."""
+    return "\n\n".join(f"### {title}\n\n{text}" for title, text in sections.items() if title not in but)
 
 
 def table(head: Sequence[object], rows: Iterable[Sequence[object]]) -> str:

@@ -26,7 +26,22 @@ import simulation
 from cells import EFFECTS, PROMISES, VARIANTS, Cell, Played, all_played, length_class, promised, recordings, variant
 from duels import FAMILY, LIMITS, NOTHING, Tally, play, tally
 from screen_on_traces import upper_bound
-from tables import HEAD, Marks, alarms, by_length, costs, disjoint, effects, percent, planted, row, sights, table, total
+from tables import (
+    HEAD,
+    Marks,
+    alarms,
+    by_length,
+    costs,
+    disjoint,
+    effects,
+    percent,
+    planted,
+    row,
+    sections_text,
+    sights,
+    table,
+    total,
+)
 
 from perfci.statistics import duel_rule
 
@@ -127,8 +142,7 @@ def simulated_text(played: Played, cells: Sequence[Cell]) -> str:
         same = total(played[cell] for cell in own if not cell.effect)
         seen = [sights(played[cell]) for cell in own if cell.effect == promised(cell.base_us)]
         rows.append([trouble, *alarms(same)[:2], costs(same)[0], *(f"{count} of {many}" for many, count, *_ in seen)])
-    by_trouble = table(("trouble", "unchanged: checks", "alarms", "blocks", *lengths), rows)
-    return f"{by_trouble}\n\nAll troubles together:\n\n{effects(by_length(played, cells))}"
+    return table(("trouble", "unchanged: checks", "alarms", "blocks", *lengths), rows)
 
 
 # --- live -------------------------------------------------------------------------------------------------------------
@@ -274,7 +288,16 @@ def _headline(name: str, tally: Tally, effect: float, cells: Sequence[Cell]) -> 
     return [name, *checked[:4], disjoint(tally, blocks, effect) if blocks else checked[3], *checked[4:]]
 
 
-def run(size: Size, folder: Path | None, picture: Path | None, workers: int) -> str:
+DETAILS = (
+    "Resampled from recorded launches",
+    "The same with half of tau",
+    "How small tau could be",
+    "Simulated, all troubles together",
+)
+"""Tables that are printed, and not put on the page: "In short" has their ends."""
+
+
+def run(size: Size, folder: Path | None, picture: Path | None, workers: int) -> dict[str, str]:
     """Makes all tables. folder: of other tools' environments; picture: path of the plot."""
     plain, halved = resampled(size, EFFECTS), resampled(size, HALF_EFFECTS, 0.5)
     troubled, tight, varied = simulated(size), tightenings(size), neighbours(size)
@@ -287,17 +310,17 @@ def run(size: Size, folder: Path | None, picture: Path | None, workers: int) -> 
     sources = {f"{name} buffers": [cell for cell in plain if cell.source == name] for name in BUFFERS}
     sources["simulated"] = troubled
     sources |= {f"{name} buffers, half of tau": [cell for cell in halved if cell.source == name] for name in BUFFERS}
-    sections = {
+    return {
         "In short": headline(found, sources, live),
         "Resampled from recorded launches": resampled_text(found, plain),
         "The same with half of tau": resampled_text(found, halved),
         "How small tau could be": tightenings_text(found, tight),
         "Simulated": simulated_text(found, troubled),
+        "Simulated, all troubles together": effects(by_length(found, troubled)),
         "Live on a device": live_text(live),
         "Other tools on the same launches": side_by_side.text(beside, tools, missing),
         "The rule and its neighbours": neighbours_text(found, varied),
     }
-    return "\n\n".join(f"### {title}\n\n{text}" for title, text in sections.items())
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -309,10 +332,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     started = time.perf_counter()
     size, picture = QUICK if options.quick else FULL, options.out and options.out.with_suffix(".png")
-    text = run(size, options.peers, picture, options.workers)
+    sections = run(size, options.peers, picture, options.workers)
     if options.out:
-        MARKS.written(options.out, text)
-    print(text)
+        MARKS.written(options.out, sections_text(sections, DETAILS))
+    print(sections_text(sections))
     print(f"\n{time.perf_counter() - started:.0f} s on {options.workers} processes", file=sys.stderr)
 
 
