@@ -3,8 +3,6 @@
 The project is the demo's on the fake device. Between two requests the kernel's file is edited, as an agent would.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """The published schemas, closed: what perfci itself writes has no field that they do not name."""
 
-from __future__ import annotations
-
 import json
 from importlib import resources
 from typing import Any

@@ -1,7 +1,5 @@
 """What the markers promise: a machine with the device never passes by skipping."""
 
-from __future__ import annotations
-
 import compileall
 import functools
 import gc

@@ -1,7 +1,5 @@
 """The tables of docs/stored-files.md: fields from the published schemas, columns from `perfci report --to csv`."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from importlib import resources

@@ -1,7 +1,5 @@
 """Accepted runs as in histories, for tests."""
 
-from __future__ import annotations
-
 from perfci.core.model import Device, Environment, Epoch, HistoryCase, HistoryRun, Spread
 
 CASE, OTHER = "rows=1", "rows=2"

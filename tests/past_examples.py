@@ -1,7 +1,5 @@
 """Runs with what was accepted before them: a new driver, an accepted loss, a step, a creep; for tests of reports."""
 
-from __future__ import annotations
-
 import dataclasses
 import random
 from pathlib import Path

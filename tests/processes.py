@@ -1,7 +1,5 @@
 """Whether processes that a test started still run."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 NAME = "(__import__('os').readlink('/proc/self/ns/pid') + '/' + open('/proc/self/stat').read().replace(' ', '/'))"

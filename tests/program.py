@@ -1,7 +1,5 @@
 """perfci as a program for tests that start it often: its reports have no pictures."""
 
-from __future__ import annotations
-
 import contextlib
 import signal
 import sys

@@ -4,8 +4,6 @@ Commands and options are those of `--help`. Settings, thresholds and fields have
 `python -m tests.reference_pages commands.md` prints a page with its tables.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import re
 import sys

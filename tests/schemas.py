@@ -8,8 +8,6 @@ check what perfci writes against the same schemas closed. answer.schema.json is 
 Those of what people write, for editors, are closed: the settings in pyproject.toml and the thresholds.
 """
 
-from __future__ import annotations
-
 import ast
 import inspect
 import itertools

@@ -1,7 +1,5 @@
 """Ops to be captured without a device: one kernel in many revisions, wrappers as people write them, and broken ones."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

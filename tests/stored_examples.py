@@ -1,7 +1,5 @@
 """Baselines and lines of histories, put where perfci reads them."""
 
-from __future__ import annotations
-
 from perfci import store
 from perfci.store.files import write_atomically, write_together
 from perfci.store.history import extend_history, held, history_path

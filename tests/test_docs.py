@@ -1,7 +1,5 @@
 """The pages in docs/ are true: links lead somewhere, commands exist with these options, messages are perfci's own."""
 
-from __future__ import annotations
-
 import re
 import runpy
 import shlex

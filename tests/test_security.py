@@ -3,8 +3,6 @@
 One run of a hostile project on the fake device is shared by all tests that look at what it left.
 """
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import gzip

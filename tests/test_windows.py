@@ -1,7 +1,5 @@
 """What needs no device works on Windows: it imports, judges stored runs, and writes files that either system reads."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

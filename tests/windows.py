@@ -3,8 +3,6 @@
 `python windows.py CODE` takes away what Windows lacks, and then runs the code.
 """
 
-from __future__ import annotations
-
 import importlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """Every command is in the help with its defaults, and options that make no sense together are refused."""
 
-from __future__ import annotations
-
 import re
 from typing import get_args
 

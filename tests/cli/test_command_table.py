@@ -1,7 +1,5 @@
 """The table of commands and their options: one that is added or taken away is a decision, and is made here too."""
 
-from __future__ import annotations
-
 import re
 import typing
 

@@ -1,7 +1,5 @@
 """Signals end perfci with one sentence and the shell's exit code, whatever moment they come at: real processes."""
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """A machine with neither torch nor Triton: a real interpreter that has everything else."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import sysconfig

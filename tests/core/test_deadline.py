@@ -1,7 +1,5 @@
 """Until when measuring may go on, by the option or the job's variables, and what of it each op may have."""
 
-from __future__ import annotations
-
 import pytest
 
 from perfci.core import deadline

@@ -1,7 +1,5 @@
 """Baselines follow their cases and ops under the names of now."""
 
-from __future__ import annotations
-
 from perfci.core.model import Baseline, BaselineBlock, BaselineCase, Plan, PlannedOp
 from perfci.core.renames import baseline_of, with_aliases
 

@@ -1,7 +1,5 @@
 """Figures of compiled kernels, compared with those of the assembler, the disassembler and LLVM."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import tempfile

@@ -1,7 +1,5 @@
 """Which edits of an op change its identity, and which do not: every revision is a separate op, compiled offline."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

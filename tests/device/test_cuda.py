@@ -1,7 +1,5 @@
 """Both timers and the device itself, on a real GPU."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import statistics

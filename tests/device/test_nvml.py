@@ -1,7 +1,5 @@
 """The management library is scripted: what perfci makes of its answers is the same everywhere."""
 
-from __future__ import annotations
-
 import os
 import sys
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Wrappers as people write them, captured without a device. What cannot be captured is reported, never guessed."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Calls recorded and repeated: here of torch's operations alone, on a GPU of compiled kernels too."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Texts of values and functions: equal if only lines, comments and addresses differ."""
 
-from __future__ import annotations
-
 import functools
 import importlib.util
 import sys

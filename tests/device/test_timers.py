@@ -1,7 +1,5 @@
 """How records and events become launches; no device is needed for that."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """What CUDA GPUs and NPUs have in common."""
 
-from __future__ import annotations
-
 import itertools
 import os
 

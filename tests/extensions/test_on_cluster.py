@@ -1,7 +1,5 @@
 """Extensions whose commands go to a cluster: a search, and a round."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 from collections import Counter

@@ -1,7 +1,5 @@
 """An extension is removed by deleting its folder and its line, and the gate works without it."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """A throw-away project on the fake device, and perfci run on it."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """A nightly run's INCONCLUSIVE cases, duelled again on the fake device in a real git repository."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Changes in real git repositories, checked against their base on the fake device."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,7 +1,5 @@
 """Merge requests that bring other suites, references and settings: what their base has judges them."""
 
-from __future__ import annotations
-
 import json
 import shutil
 

@@ -1,7 +1,5 @@
 """Timing with a warm cache, on the fake device: what it changes, and what it is never compared with."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

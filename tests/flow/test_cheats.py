@@ -1,7 +1,5 @@
 """Kernels that cheat: each trick is planted in a sound op, and has to be WRONG or SUSPECT."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The whole flow on the fake device: from files to verdicts, exit codes and what is left on disk."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import shlex

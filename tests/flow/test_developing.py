@@ -1,7 +1,5 @@
 """What a person who works on a kernel uses: what failed last, few words, and a check after every change."""
 
-from __future__ import annotations
-
 import json
 import queue
 import re

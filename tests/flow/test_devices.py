@@ -1,7 +1,5 @@
 """Several devices of a host side by side, on the fake device: the same verdicts, in less time."""
 
-from __future__ import annotations
-
 import json
 import signal
 import time

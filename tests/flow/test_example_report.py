@@ -1,7 +1,5 @@
 """The examples in docs/ are what perfci makes of their runs today."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import shutil

@@ -1,7 +1,5 @@
 """An intended slow-down on its way through a merge request: red, agreed on, too little, too late."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from datetime import date, timedelta

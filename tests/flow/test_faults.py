@@ -1,7 +1,5 @@
 """Any fault of an op costs only that op, is one sentence, and leaves nothing half-written."""
 
-from __future__ import annotations
-
 import json
 import signal
 import time

@@ -1,7 +1,5 @@
 """Any fault of disk, device or another run is one sentence, and existing files stay whole."""
 
-from __future__ import annotations
-
 import errno
 import gzip
 import itertools

@@ -1,7 +1,5 @@
 """perfci in a repository that is not its own, installed from a wheel, as its users have it."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import re

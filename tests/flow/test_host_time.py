@@ -1,7 +1,5 @@
 """Changes that keep the host longer, on the fake device, whose calls claim how long they do: no clock decides."""
 
-from __future__ import annotations
-
 import pytest
 
 from perfci.core.wording import sentence

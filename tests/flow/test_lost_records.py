@@ -1,7 +1,5 @@
 """Records that the device loses: their blocks are measured again, and missing ones are neither wrong nor an error."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.flow.test_against import SPEED, case_of, commit_all, on_main, repository, topic, verdict

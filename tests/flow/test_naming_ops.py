@@ -1,7 +1,5 @@
 """An op is named as OP or by --op, with globs in both, by every command; cases of a stored run are chosen alike."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os

@@ -1,7 +1,5 @@
 """Ops in folders of folders, with modules that each level's ops share."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

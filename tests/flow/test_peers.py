@@ -1,7 +1,5 @@
 """Peers, end to end on the fake device: timed with --peers, reported everywhere, judged nowhere."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

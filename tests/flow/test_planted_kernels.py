@@ -1,7 +1,5 @@
 """Kernels of this repository with a mistake planted: each must be WRONG, and the untouched ones right."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

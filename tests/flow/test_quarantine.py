@@ -1,7 +1,5 @@
 """A quarantined board in real repositories: its times advise, and no merge request takes its runner out."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.git_repositories import alone, begin_topic, commit_all, git

@@ -1,7 +1,5 @@
 """What the README promises is what happens."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A runner gets another driver: from the first stale check to the step in the baselines."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import re

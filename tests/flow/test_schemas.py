@@ -1,7 +1,5 @@
 """What the commands really write fits what is published about it."""
 
-from __future__ import annotations
-
 import gzip
 import json
 

@@ -1,7 +1,5 @@
 """One check over several runners, on the fake device: plan, shards, merge."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import time

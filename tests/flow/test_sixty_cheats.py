@@ -1,7 +1,5 @@
 """Kernels that cheat, written with perfci's source open: none gets a better verdict than an honest one."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

@@ -1,7 +1,5 @@
 """docs/stored-files.md describes what is in the files, and its commands run."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

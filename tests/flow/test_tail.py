@@ -1,7 +1,5 @@
 """A kernel that sometimes takes three times as long, checked against its base, and what every format says of it."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

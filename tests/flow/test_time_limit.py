@@ -1,7 +1,5 @@
 """A check that has to end before its job: it reports what it left undone, and nothing undone passes."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime, timedelta
 

@@ -1,7 +1,5 @@
 """How exact the timed outputs are is recorded, kept and learnt from, and limits on it gate."""
 
-from __future__ import annotations
-
 import json
 
 from perfci.extensions.history.ratchet.figures import KEYS

@@ -1,7 +1,5 @@
 """docs/try.md, in both languages: anyone who types its commands and does its edits sees what it promises."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """A Triton that is newer than perfci: kernels are checked all the same, without what needs Triton's internals."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

@@ -1,7 +1,5 @@
 """An op checks the function that ships, whose file it imports. A check says so if a copy's original has changed."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

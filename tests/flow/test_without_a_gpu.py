@@ -1,7 +1,5 @@
 """Every command of docs/without-a-gpu.md, unchanged, in a clone of this repository."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

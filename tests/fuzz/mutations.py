@@ -1,7 +1,5 @@
 """Files spoilt in the ways in which files are spoilt: cut, flipped, retyped, merged, nested without end."""
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Iterator

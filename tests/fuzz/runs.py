@@ -1,7 +1,5 @@
 """Runs whose parts fit together, as perfci writes them, and whose names and numbers do not make sense."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Every readable file is compared, judged and shown: in words only, without escapes, markup or reordering."""
 
-from __future__ import annotations
-
 import io
 import json
 import re

@@ -1,7 +1,5 @@
 """What fuzzing found once, each as small as it gets."""
 
-from __future__ import annotations
-
 import dataclasses
 import typing
 from collections.abc import Iterator

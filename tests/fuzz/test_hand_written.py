@@ -1,7 +1,5 @@
 """What people write: thresholds, pyproject.toml, ops, requirements. It reads, or a sentence names the place."""
 
-from __future__ import annotations
-
 import dataclasses
 import tempfile
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Messages of other programs: a worker on its pipe, git on its standard output."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 from unittest import mock

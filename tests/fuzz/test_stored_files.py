@@ -1,7 +1,5 @@
 """Runs, baselines and launches: any content is read or is one clear sentence, and the file stays as it was."""
 
-from __future__ import annotations
-
 import dataclasses
 import gzip
 import json

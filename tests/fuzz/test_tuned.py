@@ -1,7 +1,5 @@
 """Tuned files of ops: configs, or an error that names the file."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import sys

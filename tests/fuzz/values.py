@@ -1,7 +1,5 @@
 """Arbitrary values of perfci's records, within what a stored file may hold: sound by type, absurd otherwise."""
 
-from __future__ import annotations
-
 import collections.abc
 import dataclasses
 import enum

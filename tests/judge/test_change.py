@@ -1,7 +1,5 @@
 """What a change did to an op's suites and files, from its record alone."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

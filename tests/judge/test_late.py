@@ -1,7 +1,5 @@
 """What the time limit left undone never passes, is never missing, and names what to do."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

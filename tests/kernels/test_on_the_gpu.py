@@ -1,7 +1,5 @@
 """The steps that are run by hand on a GPU: they name ops and cases that there are, and keep what a step wrote."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import sys

@@ -1,7 +1,5 @@
 """The pages beside the kernels are true: suites have what they say, and their formulas give the suites' numbers."""
 
-from __future__ import annotations
-
 import importlib.util
 import math
 import re

@@ -1,7 +1,5 @@
 """`perfci soak` over ops: one in Triton's interpreter, planted faults and huge shapes on a GPU."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

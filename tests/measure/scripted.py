@@ -1,7 +1,5 @@
 """A device with launches that take scripted times, and a record of all its calls."""
 
-from __future__ import annotations
-
 from collections import Counter
 from contextlib import contextmanager
 from pathlib import Path

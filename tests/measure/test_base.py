@@ -1,7 +1,5 @@
 """The base as an opponent: what is duelled, and how the two revisions are distinguished."""
 
-from __future__ import annotations
-
 import ast
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Blocks, rounds and their order, on a session that takes times from a script."""
 
-from __future__ import annotations
-
 import itertools
 import random
 from collections import Counter, defaultdict

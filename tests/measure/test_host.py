@@ -1,7 +1,5 @@
 """Host time: which cases have it, what a block of it holds, and who is to blame if a call of it raises."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 

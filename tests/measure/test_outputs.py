@@ -1,7 +1,5 @@
 """Timed outputs are compared with the float64 reference, with the reference's error as the measure."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

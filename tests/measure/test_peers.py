@@ -1,7 +1,5 @@
 """Peers in the kernel's blocks: warmed up once, timed beside it, and left out without harm to it if they fail."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

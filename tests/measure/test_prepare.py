@@ -1,7 +1,5 @@
 """First calls of a case: what is verified, captured and refused before anything is timed."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """Suites of a base and of a change compared as data."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What looks like cheating, by what a case moved and did, with the capture's texts."""
 
-from __future__ import annotations
-
 import dataclasses
 import sys
 

@@ -1,7 +1,5 @@
 """Blocks that two processes take together, handing the device to each other."""
 
-from __future__ import annotations
-
 import socket
 import threading
 

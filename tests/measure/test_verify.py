@@ -1,7 +1,5 @@
 """Every way to be wrong, found on numpy arrays with suites of a few lines."""
 
-from __future__ import annotations
-
 import math
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A large output that is right is compared where it is, with the host's answer; any other one by the host."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
 from types import SimpleNamespace

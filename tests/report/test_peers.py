@@ -1,7 +1,5 @@
 """Peers in the report: geometric means with the worst case, tables by what ops have in common, hostile names."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from perfci.core.model import Comparison, Interval, Judgement, Judgements, PeerFigure, Reason, Suite, Verdict

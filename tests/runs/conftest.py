@@ -1,7 +1,5 @@
 """The flow around the workers, with workers that are functions."""
 
-from __future__ import annotations
-
 import importlib
 from collections import deque
 

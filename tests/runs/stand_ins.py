@@ -1,7 +1,5 @@
 """Workers that are functions, and a project whose files they never read."""
 
-from __future__ import annotations
-
 import dataclasses
 
 from perfci.core.model import (

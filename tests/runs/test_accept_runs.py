@@ -1,7 +1,5 @@
 """What becomes a baseline over many nights, and what never does without a person's word."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """The base of a run: found in git, compared with each op's files, and the interpreter that it may run in."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """What a worker runs in: its device, its folder, its modules."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import sys

@@ -1,7 +1,5 @@
 """The first lines by which files of two revisions differ."""
 
-from __future__ import annotations
-
 import pytest
 
 from perfci.runs.changed_lines import LARGE, MOST, WIDTH, list_lines

@@ -1,7 +1,5 @@
 """Verdicts of a stored run: by whose rules, and what they leave alone."""
 
-from __future__ import annotations
-
 import dataclasses
 import importlib
 

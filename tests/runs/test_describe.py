@@ -1,7 +1,5 @@
 """Ops are imported once each, and a killed importing worker costs one op."""
 
-from __future__ import annotations
-
 import importlib
 
 import pytest

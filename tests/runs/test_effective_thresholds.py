@@ -1,7 +1,5 @@
 """The thresholds in force for a run, --threshold among them, from the plan to the report's first lines."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

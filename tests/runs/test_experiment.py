@@ -1,7 +1,5 @@
 """Measuring and deciding by turns: what comes first if time is short."""
 
-from __future__ import annotations
-
 import ast
 
 import pytest

@@ -1,7 +1,5 @@
 """A loss that no one agreed on is seen against the stored baseline and against the history's first runs."""
 
-from __future__ import annotations
-
 from perfci.core.model import Baseline, BaselineBlock, BaselineCase, BaselineRun
 from perfci.core.wording import sentence
 from perfci.runs.accept import find_losses

@@ -1,7 +1,5 @@
 """Shards of one plan joined into one run: what is refused, and what is missing."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """How far a run is, how long it still takes, and where its seconds went, by a clock that the tests set."""
 
-from __future__ import annotations
-
 import pytest
 
 from perfci.core.model import AccuracyCase, Need, PerformanceCase

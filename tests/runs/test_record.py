@@ -1,7 +1,5 @@
 """Jobs, what becomes of their answers, and what is on disk whenever it ends."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 

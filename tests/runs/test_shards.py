@@ -1,7 +1,5 @@
 """Plans for several runners and their shards, with workers that are functions."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

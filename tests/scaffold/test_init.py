@@ -1,7 +1,5 @@
 """A set-up adds what is missing and nothing else, whatever is there."""
 
-from __future__ import annotations
-
 import dataclasses
 import importlib.metadata
 import json

@@ -1,7 +1,5 @@
 """Files are written whole, several of them all or none, and what killed writers leave goes with the next one."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Histories on disk: what can be read is read, what cannot is not lost, and each fault is one sentence."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

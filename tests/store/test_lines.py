@@ -1,7 +1,5 @@
 """What is kept of an accepted run: the first look's figures, the worst errors, and the noise of controls."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

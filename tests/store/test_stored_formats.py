@@ -1,7 +1,5 @@
 """The promise about stored files: schemas that hold, files of every format since the first that are still read."""
 
-from __future__ import annotations
-
 import dataclasses
 import enum
 import gzip

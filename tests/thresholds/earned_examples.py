@@ -1,7 +1,5 @@
 """Earned values, made to order."""
 
-from __future__ import annotations
-
 import dataclasses
 
 from perfci.core.model import Device, Environment

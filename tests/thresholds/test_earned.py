@@ -1,7 +1,5 @@
 """Files of earned values: what is wrong in one is named with its place, and none is half read."""
 
-from __future__ import annotations
-
 import difflib
 import random
 

@@ -1,7 +1,5 @@
 """Layers above the values that people wrote."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import date
 

@@ -1,7 +1,5 @@
 """The entries of `relaxed` in an op's file."""
 
-from __future__ import annotations
-
 import pytest
 
 from perfci.core.errors import StoredFileError

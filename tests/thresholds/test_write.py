@@ -1,7 +1,5 @@
 """Values as text."""
 
-from __future__ import annotations
-
 import pytest
 
 from perfci.thresholds.read import NUMBERS

@@ -3,8 +3,6 @@
 python -m tests.toolchain.recordings      # make recordings.json anew; installs a release that is missing
 """
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

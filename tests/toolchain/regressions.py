@@ -6,8 +6,6 @@ python -m tests.toolchain.regressions delta_rule   # only this one
 A toolchain that is missing is installed in the cache, 200 to 700 MB each. Takes minutes.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import tempfile

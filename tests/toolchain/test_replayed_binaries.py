@@ -1,7 +1,5 @@
 """Binaries of one release of Triton, launched by another from the same process."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

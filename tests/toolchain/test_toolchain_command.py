@@ -1,7 +1,5 @@
 """`perfci check --toolchain`: two toolchains on one commit, as a user types it."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -3,8 +3,6 @@
 As a program: `forked.py PLACES python -c TEXT` runs a text in one confined to these, in JSON, and ends as it does.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """One op as of two revisions, in two project folders: same names of files and modules, other values in them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 FILES = {

@@ -1,7 +1,5 @@
 """Tasks as tests give them to workers."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Two revisions of one op in one process: each runs its code, and nothing else notices."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import itertools

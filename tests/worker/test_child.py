@@ -1,7 +1,5 @@
 """The worker's program on the fake device: its answer to each job."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

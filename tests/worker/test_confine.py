@@ -1,7 +1,5 @@
 """A program that is confined writes to its folders, reaches no other process, and leaves none behind."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Workers that are forked start as those do that are not, and fall back to that if they cannot."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Arrays handed over through memory that two processes map."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

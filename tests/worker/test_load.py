@@ -1,7 +1,5 @@
 """Every way in which an op's suites can break the contract once they are imported."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

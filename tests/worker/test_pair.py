@@ -1,7 +1,5 @@
 """Two workers that take turns: the referee's rules with sides that are scripts, then real processes that go wrong."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Kernels that are compiled without the device that they are for: what its workers would compile is in their cache."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

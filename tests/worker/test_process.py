@@ -1,7 +1,5 @@
 """A worker may do anything: the parent listens, waits, and reports how it ended."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """An op of another process, where its calls are repeated from recordings."""
 
-from __future__ import annotations
-
 import os
 from contextlib import nullcontext
 from pathlib import Path

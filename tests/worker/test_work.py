@@ -1,7 +1,5 @@
 """One op on one device, in this process: its messages, and when two revisions cannot be separated."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

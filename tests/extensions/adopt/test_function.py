@@ -1,7 +1,5 @@
 """A user's function becomes an op: shapes are found by trying, and guesses are marked in the files."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

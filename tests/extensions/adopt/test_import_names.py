@@ -1,7 +1,5 @@
 """A function's file is imported by the name by which the op's worker gets this very file, or it is said why not."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A folder of other people's operators becomes ops by one command, without an edit."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

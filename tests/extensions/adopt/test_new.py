@@ -1,7 +1,5 @@
 """A new op is four files that pass at once; nothing is overwritten, and nothing is left behind half."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Sizes, dtypes and values of somebody's tests become cases, and a baseline beside a kernel its reference."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from pathlib import Path

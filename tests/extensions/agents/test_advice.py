@@ -1,7 +1,5 @@
 """The advice of a profile in the report of a check."""
 
-from __future__ import annotations
-
 import pytest
 
 WORK = "fake.work(2.0 + US_PER_MEGABYTE * x.nbytes / 1e6)"

@@ -1,7 +1,5 @@
 """`perfci brief` on the fake device: what an op is, where it stands, and what its page says that its suites lack."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

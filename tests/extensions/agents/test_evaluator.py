@@ -1,7 +1,5 @@
 """`perfci.extensions.agents.evaluator.evaluate` as the evaluator of a search over kernels, on the fake device."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

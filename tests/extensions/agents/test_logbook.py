@@ -1,7 +1,5 @@
 """The logbook of an op: appended to, merged by git line by line, and read whatever became of a line."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

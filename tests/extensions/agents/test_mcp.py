@@ -1,7 +1,5 @@
 """`perfci mcp` and a real client of the protocol, on the fake device: over pipes in the session of the guide alone."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

@@ -1,7 +1,5 @@
 """`perfci profile` from the command to its answer, on the fake device."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The verdict of a round, and what it changed, from records alone."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Rounds of optimising an op in real repositories, on the fake device: judged, refused, stored and shown."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

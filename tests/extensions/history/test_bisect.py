@@ -1,7 +1,5 @@
 """From two revisions to the culprit between them, with workers that are functions and a real repository."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import random

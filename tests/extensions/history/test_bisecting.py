@@ -1,7 +1,5 @@
 """A culprit found on the fake device, with real workers, as the guide shows it."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

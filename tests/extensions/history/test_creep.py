@@ -1,7 +1,5 @@
 """Cases against the last release, on the fake device in a real git repository: creep that no single check sees."""
 
-from __future__ import annotations
-
 import json
 import shutil
 

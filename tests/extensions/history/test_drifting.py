@@ -1,7 +1,5 @@
 """`perfci history --drift` and `--boards`: sentences for people, JSON for programs, exit codes for jobs."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """docs/grafana.json: a dashboard that Grafana reads, whose queries answer over a store's tables."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`perfci history`: tables for people, JSON for programs, and a picture."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 

@@ -1,7 +1,5 @@
 """Accepting leaves a history, takes over no loss that no one agreed on, and follows what was renamed."""
 
-from __future__ import annotations
-
 import json
 import re
 

@@ -1,7 +1,5 @@
 """Where every threshold comes from."""
 
-from __future__ import annotations
-
 from datetime import date
 
 import pytest

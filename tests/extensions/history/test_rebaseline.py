@@ -1,7 +1,5 @@
 """Baselines across a change of the environment: what is refused, what is written, and whether the code changed too."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

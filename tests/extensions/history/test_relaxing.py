@@ -1,7 +1,5 @@
 """A threshold loosened for a time: what is written, and what is refused with nothing written."""
 
-from __future__ import annotations
-
 import difflib
 from datetime import date
 

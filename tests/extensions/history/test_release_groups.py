@@ -1,7 +1,5 @@
 """Every case against the last release or its epoch since, with workers that are functions."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """An earlier run's open cases, each duelled against its commit, with workers that are functions."""
 
-from __future__ import annotations
-
 import importlib
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Each case over the accepted runs."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """`perfci history --store`: copied to a real PostgreSQL or to Parquet files, and asked there."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import json

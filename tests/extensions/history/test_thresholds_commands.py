@@ -1,7 +1,5 @@
 """`perfci thresholds show|tighten|relax`: tables for people within 100 columns, JSON for programs, exit codes."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime, timedelta
 

@@ -1,7 +1,5 @@
 """What accepted runs have earned, from histories to files, and back when the environment or the kernel changes."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from datetime import date

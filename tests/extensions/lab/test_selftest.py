@@ -1,7 +1,5 @@
 """What a self-check asks for, and what it makes of the answers."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

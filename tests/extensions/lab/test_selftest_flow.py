@@ -1,7 +1,5 @@
 """perfci's self-test on a sound fake device, on a bad one, and without one."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """What `perfci doctor --selftest` reports about its three tries."""
 
-from __future__ import annotations
-
 from perfci.extensions.lab.commands.selftest import show_trials
 from perfci.extensions.lab.selftest import CaseNoise, SelfTest, Trial
 from perfci.statistics.many_duels import Noise

@@ -1,7 +1,5 @@
 """The NPU device on a replaced torch_npu; its tensors are on the CPU."""
 
-from __future__ import annotations
-
 import doctest
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """What stands in an NPU's way, among the findings of `perfci doctor`."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 

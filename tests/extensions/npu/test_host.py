@@ -1,7 +1,5 @@
 """Traps on a machine with Ascend devices, laid out below a folder or planted as facts."""
 
-from __future__ import annotations
-
 import dataclasses
 import sys
 from pathlib import Path

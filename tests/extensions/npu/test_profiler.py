@@ -1,7 +1,5 @@
 """The profiler's files, of the documented columns: what becomes of them, and that nothing is made up."""
 
-from __future__ import annotations
-
 import csv
 import io
 import os

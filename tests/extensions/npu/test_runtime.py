@@ -1,7 +1,5 @@
 """Loading torch_npu and triton-ascend: every way in which that fails, by modules put in their place."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

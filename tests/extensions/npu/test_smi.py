@@ -1,7 +1,5 @@
 """What npu-smi prints, in the layouts of several releases; see npu_smi_samples/README.txt for where they come from."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

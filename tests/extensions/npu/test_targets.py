@@ -1,7 +1,5 @@
 """TTIR for NPUs without CANN: the usable part of triton-ascend's compiler, and the message if there is none."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -4,8 +4,6 @@ It prints the address for drivers and the port for clients as one line of JSON. 
 that nothing of Ray's is left in the process of the tests.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

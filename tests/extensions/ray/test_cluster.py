@@ -1,7 +1,5 @@
 """A check on a Ray cluster of two nodes, on the fake device: nothing is lost, and nothing counts twice."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import importlib.util

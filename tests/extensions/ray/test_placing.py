@@ -1,7 +1,5 @@
 """How shards are placed on the nodes of a cluster, and which nodes are refused, without a cluster."""
 
-from __future__ import annotations
-
 import functools
 import io
 import random

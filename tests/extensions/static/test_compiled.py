@@ -1,7 +1,5 @@
 """The static task from outside: a worker's messages about ops that it compiles for a target."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Kernels compiled without a device: what is taken from the cache, and what is not."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

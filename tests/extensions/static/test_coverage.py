@@ -1,7 +1,5 @@
 """What accuracy exercises of what performance times, of small ops that differ in one thing each."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

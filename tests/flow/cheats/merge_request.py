@@ -1,7 +1,5 @@
 """A merge request in which each op but one begins to cheat, and all were honest before."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -4,8 +4,6 @@ It compares three calls with the reference, then times many more. Each op has a 
 through a pipe. With `judge,use` another process calls the kernel on fresh inputs of the accuracy suite's shapes.
 """
 
-from __future__ import annotations
-
 import gc
 import importlib
 import importlib.util

@@ -1,7 +1,5 @@
 """`perfci chain` from the command to the answer, on the fake device."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What `perfci chain` shows, and how it exits."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

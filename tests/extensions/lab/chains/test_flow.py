@@ -1,7 +1,5 @@
 """The flow of `perfci chain` around its workers, with workers that are functions."""
 
-from __future__ import annotations
-
 import pytest
 
 from perfci.core.errors import PerfciError, UsageError

@@ -1,7 +1,5 @@
 """Which chains a project has."""
 
-from __future__ import annotations
-
 import pytest
 
 from perfci.core.errors import UsageError

@@ -1,7 +1,5 @@
 """Cases of chains on numpy arrays, with planted faults."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """A chain's state: what stages take and return by name."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

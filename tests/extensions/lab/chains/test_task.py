@@ -1,7 +1,5 @@
 """The rules of a chain's file, and a worker that checks one."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

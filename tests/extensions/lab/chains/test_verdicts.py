@@ -1,7 +1,5 @@
 """NaN and blame, on numbers that are known."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Subjects: a function as an op's kernel, on its device."""
 
-from __future__ import annotations
-
 import pytest
 
 from perfci.device import open_device

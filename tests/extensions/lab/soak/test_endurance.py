@@ -1,7 +1,5 @@
 """What soaking needs of each device: the fake one, the CPU, and a GPU."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 

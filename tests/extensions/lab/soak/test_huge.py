@@ -1,7 +1,5 @@
 """Slices of arrays that count as huge, on numpy and on torch: the limit is lowered instead of filling the memory."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The same call many times: whether the answers are equal, and which readings count as a leak or a decay."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections import Counter

@@ -1,7 +1,5 @@
 """`perfci soak` from the command to its answer, on the fake device, over kernels with planted faults."""
 
-from __future__ import annotations
-
 import json
 import textwrap
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a declaration of large cases has to be."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

@@ -1,7 +1,5 @@
 """Threads over kernels of numpy and of torch on the host, with planted faults."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import threading

@@ -1,7 +1,5 @@
 """`perfci tune --device-spec`: real kernels compiled for a device that is not here, with estimated times."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

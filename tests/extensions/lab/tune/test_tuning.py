@@ -1,7 +1,5 @@
 """`perfci tune` from the command to the file, on the fake device, over a kernel whose best configuration is planted."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import textwrap

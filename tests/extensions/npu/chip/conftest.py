@@ -1,7 +1,5 @@
 """The test device: built once, kept in the user's cache. Without a compiler its tests skip."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Mapping

@@ -7,8 +7,6 @@ torch_npu and for triton-ascend's backend, `device/bin` what stands in for npu-s
 By hand, from the repository: eval "$(python tests/extensions/npu/chip/stand_in.py)", then perfci check --device npu
 """
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import os

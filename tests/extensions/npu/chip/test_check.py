@@ -1,7 +1,5 @@
 """`perfci check --device npu`, whole, on the test device: a project of two ops, kept in git, and branches of it."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import shutil

@@ -1,7 +1,5 @@
 """The real wheels of torch_npu and triton-ascend have the names that perfci uses, by their text, without import."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re

@@ -1,7 +1,5 @@
 """The test device itself: what the tests of perfci on it take for granted."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`perfci profile --device npu`, whole, on the test device."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path
