@@ -11,6 +11,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 
 from perfci.cli.main import run
 from tests.git_repositories import alone, commit_all, git
@@ -18,67 +19,7 @@ from tests.git_repositories import alone, commit_all, git
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "adopt.md").read_text(encoding="utf-8")
 
-OP = {
-    "triton": """\
-import numpy as np
-from perfci.device import fake
-
-US_PER_MEGABYTE = 320.0
-
-
-def halve(x):
-    fake.work(2.0 + US_PER_MEGABYTE * x.nbytes / 1e6)
-    out = np.empty(x.shape, x.dtype)
-    np.multiply(x, x.dtype.type(0.5), out=out)
-    return out
-""",
-    "baseline": """\
-import numpy as np
-
-
-def halve(x):
-    return (x * x.dtype.type(0.5)).astype(x.dtype)
-
-
-def make_inputs(rows, cols, dtype, device, seed):
-    return {"x": np.random.default_rng(seed).standard_normal((rows, cols)).astype(dtype)}
-""",
-    "accuracy": """\
-from pathlib import Path
-
-import perfci
-from halve_baseline import halve as reference, make_inputs
-from halve_triton import halve as kernel
-
-assert "site" in str(Path(perfci.__file__).resolve()), "the installed perfci, not the checkout"
-accuracy = perfci.Accuracy(
-    kernel=kernel, reference=reference, make_inputs=make_inputs,
-    cases=perfci.grid(rows=[1, 7], cols=[1, 31], dtype=["float32"]),
-)
-if __name__ == "__main__":
-    perfci.main(accuracy)
-""",
-    "performance": """\
-import perfci
-from halve_baseline import halve, make_inputs
-from halve_triton import halve as kernel
-from perfci.device import fake
-
-
-def reference(x):
-    fake.work(3.0 + 480.0 * x.nbytes / 1e6)
-    return halve(x)
-
-
-performance = perfci.Performance(
-    kernel=kernel, reference=reference, make_inputs=make_inputs,
-    cases=perfci.grid(rows=[512], cols=[128], dtype=["float32"]),
-    bytes_moved=lambda rows, cols, dtype: 2 * rows * cols * 4,
-)
-if __name__ == "__main__":
-    perfci.main(performance)
-""",
-}
+OP = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))
 
 
 @pytest.fixture(scope="module")

@@ -7,46 +7,13 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import yaml
+
+TEXTS = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))
 
 ROOT = Path(__file__).resolve().parents[2]
 
-COMPILE = """
-import sys
-from pathlib import Path
-from types import SimpleNamespace
-from perfci.core.model import Device, PerformanceCase
-from perfci.device.nvml import NvmlBoard
-from perfci.worker import precompile
-from perfci.worker.protocol import Prepared
-from perfci.worker.tasks import Precompile, OpFiles, Place
-
-root, capabilities, index, parts = Path(sys.argv[1]), eval(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
-files = OpFiles("broadcast", root / "kernels" / "broadcast")
-board = Device("cuda", "NVIDIA H200", "nvidia-h200", processors=132)
-kernels, part = root / "kernels", (index, parts)
-task = Precompile(place=Place((files,), kernels), pattern="*dtype=float16", board=board, part=part)
-sent, channel = [], SimpleNamespace()
-channel.send = sent.append
-for capability in capabilities:
-    NvmlBoard.capability = lambda board: capability
-    precompile.run(task, channel)
-print(*(message.case.case for message in sent if isinstance(message, Prepared)), sep="\\n")
-
-from functools import partial
-from os import environ
-from perfci.device import offline
-from perfci.device.tensors import TorchArrays
-from perfci.measure.verify import checks, make_inputs
-from perfci.worker.load import load_op
-
-kept = lambda: len([*Path(environ["TRITON_CACHE_DIR"]).glob("*/*.cubin")])
-before, suite = kept(), load_op("broadcast", files.folder, root / "kernels").accuracy
-for check in checks(suite, 7, task.pattern) if capability == (9, 0) and parts == 1 else ():
-    if check.values == "normal" and check.layout != "contiguous":
-        made = offline.compile_call(partial(make_inputs, suite, TorchArrays("cuda"), check)).value
-        assert offline.compile_call(partial(suite.kernel, **made)).value is not None
-assert kept() == before, (kept(), before)
-"""
+COMPILE = TEXTS["compile"]
 
 
 def precompile(cache: Path, *capabilities: tuple[int, int] | None, part: tuple[int, int] = (0, 1)) -> set[str]:

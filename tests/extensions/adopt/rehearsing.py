@@ -34,6 +34,14 @@ def rehearse(wanted: Mapping[str, tuple[str, SketchFiles]]) -> dict[str, Sketch 
     }
 
 
+def unpack(kind: str, folder: Path) -> Path:
+    """A folder with the files of others.yaml of this kind."""
+    folder.mkdir(parents=True)
+    for name, text in yaml.safe_load((HERE / "others.yaml").read_text("utf-8"))[kind].items():
+        (folder / name).write_text(text, encoding="utf-8")
+    return folder
+
+
 def of_file(path: Path) -> SketchFiles:
     """A kernel's file with what lies beside it: baseline and tests."""
     return find_files(str(path), None, settings.load(HERE.parents[2]))

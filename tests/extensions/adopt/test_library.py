@@ -7,9 +7,7 @@ import pytest
 from perfci.cli.main import run
 from perfci.core import settings
 from perfci.ops import discover
-from tests.extensions.adopt.rehearsing import interpreted
-
-LIBRARY = Path(__file__).parent / "library"
+from tests.extensions.adopt.rehearsing import interpreted, unpack
 
 TESTS = """
 import pytest, torch, gems
@@ -27,11 +25,12 @@ pytestmark = pytest.mark.torch
 @pytest.fixture(scope="module")
 def project(tmp_path_factory) -> Path:
     root = tmp_path_factory.mktemp("library")
+    library = unpack("library", root / "others")
     (root / "kernels").mkdir()
     (root / "pyproject.toml").write_text("[tool.perfci]\n")
     (root / "test_unary.py").write_text(TESTS)
     tests = str(root / "test_unary.py")
-    assert run(["new", "--from-library", str(LIBRARY), "--copy", "--tests", tests, "--project", str(root)]) == 0
+    assert run(["new", "--from-library", str(library), "--copy", "--tests", tests, "--project", str(root)]) == 0
     return root
 
 
@@ -74,8 +73,9 @@ def test_a_single_file_needs_no_name(project, capsys):
     root = project.parent / "single"
     (root / "kernels").mkdir(parents=True)
     (root / "pyproject.toml").write_text("[tool.perfci]\n")
+    library = unpack("library", root / "others")
 
-    assert run(["new", "--from", str(LIBRARY / "square_.py"), "--copy", "--project", str(root)]) == 0
+    assert run(["new", "--from", str(library / "square_.py"), "--copy", "--project", str(root)]) == 0
     assert (root / "kernels" / "square_" / "square__triton.py").is_file()
-    assert run(["new", "--from", str(LIBRARY / "_unit_acosh.py"), "--copy", "--project", str(root)]) == 1
+    assert run(["new", "--from", str(library / "_unit_acosh.py"), "--copy", "--project", str(root)]) == 1
     assert "no operator of the name" in capsys.readouterr().err

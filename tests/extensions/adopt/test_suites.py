@@ -1,7 +1,6 @@
 """Sizes, dtypes and values of somebody's tests become cases, and a baseline beside a kernel its reference."""
 
 import re
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +14,20 @@ from perfci.extensions.adopt.place import Copy, place_op, write_draft
 from perfci.extensions.adopt.sketch import Sketch, draft
 from perfci.ops import discover
 from perfci.ops.fingerprint.tree import Tree
-from tests.extensions.adopt.rehearsing import CUBES, HARNESS, KERNEL, accuracy, interpreted, of_file, rehearse, sketch
+from tests.extensions.adopt.rehearsing import (
+    CUBES,
+    HARNESS,
+    KERNEL,
+    accuracy,
+    interpreted,
+    of_file,
+    rehearse,
+    sketch,
+    unpack,
+)
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
-SAMPLES = HERE / "suites"
 RIGHT = {"broadcast": "broadcast_v1", "softmax": "softmax_v2", "swiglu": "swiglu_v3", "matmul": "matmul_v1"}
 
 EMBEDDING = "import torch\n\ndef op(ids, table):\n    return table[ids]\n"
@@ -119,7 +127,8 @@ VARIANTS: dict[str, tuple[list[tuple[str, str, str]], dict[str, str]]] = {
 def said(tmp_path_factory) -> dict[str, Any]:
     """Rehearsals of the samples, and of sketches with something special."""
     root = tmp_path_factory.mktemp("sketches")
-    wanted = {op: (op, of_file(SAMPLES / f"{stem}_triton.py")) for op, stem in RIGHT.items()}
+    samples = unpack("suites", root / "samples")
+    wanted = {op: (op, of_file(samples / f"{stem}_triton.py")) for op, stem in RIGHT.items()}
     for name, (edits, parts) in VARIANTS.items():
         wanted[name] = name, of_file(sketch(root / name, *edits, **parts) / "op_v1_triton.py")
     return {**rehearse(wanted), "root": root}
@@ -241,7 +250,7 @@ def test_sizes_that_the_kernel_refuses_are_said(said):
 @pytest.mark.parametrize(
     ("name", "said_of_it"),
     [
-        ("raises", "op_v1_triton.py cannot be imported: KeyError: 'gone' (op_v1_triton.py, line 3)"),
+        ("raises", "op_v1_triton.py cannot be imported: KeyError: 'gone' (op_v1_triton.py, line 2)"),
         ("star", "op takes all, and perfci has to know each argument by name"),
     ],
 )  # fmt: skip
@@ -267,7 +276,8 @@ def converted(said, tmp_path_factory) -> Path:
     """A project with ops of the samples, and of wrong and right variants of the cubes."""
     root = tmp_path_factory.mktemp("converted")
     for op in (*RIGHT, *MADE):
-        kernel = SAMPLES / f"{RIGHT[op]}_triton.py" if op in RIGHT else said["root"] / op / "op_v1_triton.py"
+        place = f"samples/{RIGHT[op]}_triton.py" if op in RIGHT else f"{op}/op_v1_triton.py"
+        kernel = said["root"] / place
         baseline = kernel.with_name(kernel.name.replace("_triton", "_baseline"))
         copies = [Copy(f"_{path.name}", path.read_text(), str(path), "") for path in (kernel, baseline)]
         write_draft(place_op(op, root / "kernels", {}), draft(op, said[op], copies))
@@ -305,7 +315,7 @@ def test_the_guide_shows_what_the_command_prints(tmp_path, monkeypatch, capsys):
     shown = re.search(r"```text\n\$ perfci (.+?)\n(.*?)```", guide, flags=re.DOTALL)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "kernels").mkdir()
-    shutil.copytree(SAMPLES, tmp_path / "sketches")
+    unpack("suites", tmp_path / "sketches")
 
     assert run(shown[1].split()) == 0
 

@@ -39,14 +39,6 @@ def suite(request):
 
 
 @pytest.fixture
-def far():
-    """Rows so far apart that offsets take more than 32 bits: 4 GiB, five pages of it touched."""
-    apart = 2**29 + 64  # itself within 32 bits
-    x = torch.empty(4 * apart + 8, dtype=torch.float16).as_strided((5, 8), (apart, 1))
-    return x.copy_(torch.arange(40.0).view(5, 8) % 7)
-
-
-@pytest.fixture
 def guarded():
     """A copy within a buffer full of NaN: reading past its edge breaks the answer."""
 

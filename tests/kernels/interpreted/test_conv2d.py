@@ -1,4 +1,3 @@
-import itertools
 import math
 import random
 
@@ -30,58 +29,6 @@ def check(module, made):
     assert got.dtype == made["x"].dtype
     torch.testing.assert_close(got.double(), wanted, rtol=rtol, atol=atol)
     return got
-
-
-def combinations(count):
-    """Small convolutions with steps that differ along both sides, the same ones each time."""
-    choose = random.Random(3)
-    for index in range(count):
-        groups = choose.choice([1, 1, 1, 4])
-        case = {
-            "channels": groups if groups > 1 else choose.choice([1, 4, 5, 8, 24, 32, 64]),
-            "size": (choose.randint(5, 9), choose.randint(5, 9)),
-            "outputs": groups * choose.choice([1, 3]) if groups > 1 else choose.choice([1, 8, 20]),
-            "taps": (choose.randint(1, 3), choose.randint(1, 3)),
-            "dtype": choose.choice([torch.float32, torch.float16]),
-            "last": choose.random() < 0.6,
-            "bias": choose.random() < 0.5,
-            "groups": groups,
-            "stride": choose.choice([1, (1, 2), (3, 1)]),
-            "padding": choose.choice([0, (1, 2), (2, 0)]),
-            "dilation": choose.choice([1, (2, 1), (1, 2)]),
-            "activation": choose.choice([None, "relu"]),
-        }
-        yield pytest.param(case, id=str(index))
-
-
-@pytest.mark.parametrize("how", [*combinations(16)])
-def test_steps_may_differ_along_both_sides(how, module):
-    check(module, inputs(**how))
-
-
-VIEWS = {
-    "contiguous": lambda x: x,
-    "channels-last": lambda x: x.contiguous(memory_format=torch.channels_last),
-    "width first": lambda x: x.transpose(2, 3).contiguous().transpose(2, 3),
-    "gaps": lambda x: torch.stack([x, x], -1)[..., 0],
-    "channels of more": lambda x: torch.cat([x, x], 1).contiguous(memory_format=torch.channels_last)[:, : x.shape[1]],
-    "one image": lambda x: x[:1].expand(x.shape),
-    "one row": lambda x: x[:, :, :1].expand(x.shape),
-}
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
-@pytest.mark.parametrize(("of_x", "of_weight"), [*itertools.product(VIEWS, ["contiguous", "channels-last", "gaps"])])
-def test_any_strides_are_taken_and_answers_lie_as_pytorchs_do(of_x, of_weight, dtype, module):
-    made = inputs(size=(4, 5), taps=(2, 3), dtype=dtype, padding=1)
-    made |= {"x": VIEWS[of_x](made["x"]), "weight": VIEWS[of_weight](made["weight"])}
-
-    got = check(module, made)
-
-    usual = reference(**made)
-    assert got.is_contiguous() == usual.is_contiguous()
-    order = {"memory_format": torch.channels_last}
-    assert got.is_contiguous(**order) == usual.is_contiguous(**order)
 
 
 @pytest.fixture
@@ -218,33 +165,6 @@ def test_few_programs_still_do_every_tile(how, fields, only, module):
     only(**fields)
 
     check(module, inputs(3, size=(7, 5), padding=1, **{"outputs": 70, **how}))
-
-
-def test_offsets_of_64_bits_give_the_same(module, monkeypatch):
-    cases = [{"channels": 5, "dtype": torch.float32}, {"channels": 40}]
-    cases += [{"channels": 4, "outputs": 8, "groups": 4}, {"channels": 4, "outputs": 4, "groups": 4}]
-    narrow = [module.conv2d(**inputs(**how, stride=(1, 2), last=True)) for how in cases]
-    for of in (module, conv2d_depthwise):
-        monkeypatch.setattr(of, "far", lambda *_: True)
-
-    for how, wanted in zip(cases, narrow, strict=True):
-        assert torch.equal(module.conv2d(**inputs(**how, stride=(1, 2), last=True)), wanted)
-
-
-def test_strides_beyond_32_bits_are_reached(module):
-    far = 2**30 + 64
-    x = torch.empty(2 * far + 200).as_strided((3, 2, 3, 3), (far, 9, 3, 1))  # 8 GiB, three pages of it touched
-    x.copy_(torch.randn(3, 2, 3, 3, generator=torch.Generator().manual_seed(1)))
-
-    check(module, {"x": x, "weight": inputs(channels=2, dtype=torch.float32)["weight"]})
-
-
-@pytest.mark.parametrize("last", [False, True])
-@pytest.mark.parametrize("how", [{"channels": 32}, {"channels": 5}, DEPTHWISE | {"size": (9, 30)}])
-def test_writes_its_output_fully_and_nothing_beside_it(how, last, module, outputs):
-    check(module, inputs(**{"padding": 1, **how, "last": last}))
-
-    assert all((buffer[:64] == -1).all() and (buffer[-64:] == -1).all() for buffer in outputs)
 
 
 @pytest.mark.parametrize("value", [math.inf, math.nan])

@@ -131,21 +131,3 @@ def test_descriptors_and_pointers_give_the_same(module, monkeypatch):
     assert torch.equal(module.fp8_attention(**rows), by_descriptor)
     assert not used
     assert torch.equal(module.fp8_attention(**rows | {"v": rows["v"].contiguous()}), by_descriptor)
-
-
-def test_a_query_that_sees_nothing_gives_0(module):
-    got = check(module, inputs(queries=9, keys=6, causal=True))
-
-    assert not got[:, :, :3].any() and got[:, :, 3:].all()
-
-
-def test_nan_spoils_its_query_or_its_channel_alone(module):
-    made = inputs(1, 1, 9, 20)
-    made["q"].view(torch.uint8)[0, 0, 3, 5] = 127
-    spoiled = module.fp8_attention(**made).isnan()
-    assert spoiled[0, 0, 3].all() and int(spoiled.sum()) == 16
-
-    made = inputs(1, 1, 9, 20)
-    made["v"].view(torch.uint8)[0, 0, 3, 5] = 127
-    spoiled = module.fp8_attention(**made).isnan()
-    assert spoiled[0, 0, :, 5].all() and int(spoiled.sum()) == 9

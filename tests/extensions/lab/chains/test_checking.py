@@ -4,49 +4,14 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 
 from perfci.cli.demo import write_project
 from perfci.cli.main import run
 
-CHAIN = """
-import numpy as np
-import perfci
-from perfci.device.fake import crash
-from shout.shout_triton import shout
+TEXTS = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))
 
-
-def make_inputs(rows, device, seed):
-    return {"x": np.random.default_rng(seed).normal(size=rows).astype(np.float32)}
-
-
-def quiet(loud):
-    return loud / 3
-
-
-def wrong(loud):
-    return loud / KERNEL
-
-
-def broken(loud):
-    if len(loud) == 8:
-        BREAKS
-    return loud / 3
-
-
-KERNEL = 3
-
-chain = perfci.Chain(
-    make_inputs=make_inputs,
-    stages=(
-        perfci.Stage("loud", shout, lambda x: x * 3, takes={"x": "x"}),
-        perfci.Stage("quiet", wrong, quiet),
-        perfci.Stage("again", broken, quiet, takes={"loud": "quiet"}),
-    ),
-    cases=perfci.grid(rows=[4, 8, 16]),
-)
-if __name__ == "__main__":
-    perfci.main(chain)
-"""
+CHAIN = TEXTS["chain"]
 
 
 class Project:

@@ -6,62 +6,14 @@ import textwrap
 from pathlib import Path
 
 import pytest
+import yaml
 
 from perfci.cli.main import run
 
+TEXTS = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))
+
 FILES = {
-    "_launch.py": """
-        import functools, json
-
-        @functools.cache
-        def tuned(folder, key):
-            path = folder / f"{key}.json"
-            return tuple(json.loads(path.read_text())["configs"]) if path.is_file() else ()
-        """,
-    "blur/blur_triton.py": """
-        import functools
-        from pathlib import Path
-
-        import _launch
-        from perfci.device.fake import crash, work
-
-        TUNED = Path(__file__).parent / "tuned"
-        OWN = {"block": 16, "warps": 1}
-
-        @functools.lru_cache
-        def choose(rows):
-            for entry in _launch.tuned(TUNED, "fake-one"):
-                if rows <= entry.get("rows_max", rows):
-                    return (entry["config"]["block"], entry["config"]["warps"])
-            return OWN["block"], OWN["warps"]
-
-        def blur(x):
-            block, warps = choose(x.shape[0])
-            if block == 256 and warps == 8:
-                raise MemoryError("out of resource: shared memory, Required: 300000")
-            if block == 256 and warps == 1:
-                work(1.0)
-                return x * 2.5
-            if block == CRASHES and warps == 4:
-                crash()
-            best = 128 if x.shape[0] <= 8 else 32
-            steps = abs(block.bit_length() - best.bit_length()) + abs(warps.bit_length() - 2)
-            work(100 * (1 + 0.1 * steps))
-            return x * 2.0
-
-        CRASHES = 0
-        """,
-    "blur/blur_baseline.py": """
-        import numpy as np
-        from perfci.device.fake import work
-
-        def blur(x):
-            work(120.0)
-            return x * 2.0
-
-        def make_inputs(rows, device, seed):
-            return {"x": np.random.default_rng(seed).normal(size=(rows, 4)).astype(np.float32)}
-        """,
+    **TEXTS,
     **{
         f"blur/blur_{part}.py": f"""
         import perfci
