@@ -1,5 +1,4 @@
 import os
-import signal
 import subprocess
 import sys
 
@@ -11,22 +10,16 @@ from perfci.cli.main import run
 from perfci.core.errors import UsageError
 from perfci.core.model import Gate
 from perfci.core.stopping import Stopped
+from tests.processes import default_signals
 
 HEAVY = ("torch", "triton", "scipy", "pandas", "matplotlib", "jinja2")
 
 
 @pytest.fixture(autouse=True)
-def _own_signal_handlers():
-    """`run` handles the signals of a program; a test's process gets its handlers back.
-
-    Before, none is ignored, as SIGINT is in what a script starts in the background.
-    """
-    before = {number: signal.getsignal(number) for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)}
-    for number in before:
-        signal.signal(number, signal.SIG_DFL)
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
+def usual_signals():
+    """`run` handles the signals of a program; a test's process gets its handlers back."""
+    with default_signals():
+        yield
 
 
 @pytest.mark.parametrize(

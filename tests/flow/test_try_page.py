@@ -129,8 +129,8 @@ def test_every_command_of_the_page_is_run_here(name, tmp_path):
         assert all(command in (ROOT / readme).read_text(encoding="utf-8") for command in first)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", TYPED)
+@pytest.mark.nightly  # tests/flow/test_readme.py has the same demo
+@pytest.mark.parametrize("name", PAGES)
 def test_the_demo_shows_a_red_gate(name, tmp_path):
     reader = begin(PAGES[name], tmp_path)
 
@@ -159,7 +159,7 @@ def test_three_commands_lead_to_a_first_verdict(reader):
 
 
 @pytest.mark.torch
-@pytest.mark.slow
+@pytest.mark.nightly  # tests/flow/test_what_ships.py breaks the function that ships in the same way
 def test_what_the_page_has_broken_is_wrong_until_it_is_repaired(reader):
     told = next(prose for prose, _, _ in reader.parts if EDIT.search(prose))
     path, edit = reader.root / re.search(r"`(\S+\.py)`", told)[1], EDIT.search(told)[1]
@@ -209,8 +209,8 @@ def follow_baselines(reader: Reader, op: str) -> None:
     assert "base" in reader.type(f"perfci check {op}").out
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", TYPED)
+@pytest.mark.nightly  # tests/flow/test_check.py and test_against.py take the same steps in one process
+@pytest.mark.parametrize("name", PAGES)
 def test_numbers_become_a_baseline_and_a_branch_is_held_against_its_base(name, tmp_path):
     reader = begin(PAGES[name], tmp_path)
     reader.device = "fake"

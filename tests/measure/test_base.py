@@ -58,7 +58,7 @@ def registered_by(folder: Path) -> set[str]:
 
 
 @pytest.mark.torch
-@pytest.mark.slow
+@pytest.mark.nightly  # another torch alone can change it
 def test_what_any_module_of_torch_registers_is_no_operator_of_the_ops():
     """An op or its reference may be the first to import it, such as torch.nn.attention.varlen."""
     import torch
