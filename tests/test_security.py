@@ -422,17 +422,6 @@ def test_a_test_report_is_xml_and_names_no_attachment(flow):
     )
 
 
-def test_metrics_are_read_back_sample_by_sample(flow):
-    from prometheus_client.openmetrics.parser import text_string_to_metric_families
-
-    text = flow.files["reports/metrics.txt"].decode()
-    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
-
-    assert len(samples) == sum(not line.startswith("#") for line in text.splitlines())
-    assert {sample.labels.get("op", "scale") for sample in samples} <= {"relu", "row_sum", "scale"}
-    assert not UNSEEN.search(text)
-
-
 def test_every_picture_is_one(flow):
     from PIL import Image
 
@@ -485,13 +474,6 @@ def test_files_elsewhere_stay_as_they_are(flow):
     assert flow.outside.read_text() == "precious"
     assert list(flow.folder.rglob("pwned")) == []
     assert flow.files["reports/report.md"] != b"forged"
-
-
-def test_what_an_op_prints_without_end_is_cut(flow):
-    logs = [data for name, data in flow.files.items() if name.startswith("reports/logs/")]
-
-    assert any(b"bytes left out" in log for log in logs)
-    assert max(map(len, logs)) < 8 << 20
 
 
 browsers = load("perfci_test_browser", TESTS / "report" / "html" / "browser.py")
@@ -587,24 +569,6 @@ def test_a_shard_that_is_no_run_is_refused_in_a_sentence(given, data):
     code, _, err = merged(given)
 
     assert code == 1 and err.startswith("perfci: ") and err.count("\n") == 1
-
-
-def test_launches_that_unpack_without_end_are_read_as_far_as_anyone_measures(given, monkeypatch):
-    from perfci.store import launches
-
-    monkeypatch.setattr(launches, "_MOST", 1 << 20)
-    row = b'{"op":"relu","case":"x","process":0,"block":0,"arm":"kernel","us":[1.0]}\n'
-    bomb = gzip.compress(row * (4 << 20 // len(row)) + row * 100_000, mtime=0)
-    assert len(bomb) < 1 << 20
-    (given.reports / "shards" / "1" / launches.LAUNCHES_FILE).write_bytes(bomb)
-
-    code, _, err = merged(given)
-
-    assert code in {0, 2, 3} and err == ""
-    left = gzip.decompress((given.reports / launches.LAUNCHES_FILE).read_bytes())
-    assert len(left) < 3 << 20
-    others = json.loads((given.reports / "shards" / "2" / "run.json").read_text())["ops"]
-    assert all(f'"op":"{op["op"]}"'.encode() in left for op in others)
 
 
 def test_launches_that_are_a_link_publish_no_other_file(given):
@@ -999,16 +963,6 @@ def test_results_are_read_by_no_module_that_could_run_them():
         assert called.isdisjoint(
             {"eval", "yaml.load", "yaml.unsafe_load", "yaml.full_load", "np.load", "torch.load"}
         ), path
-
-
-@pytest.mark.parametrize(
-    "line", [b"\x80\x04\x95", b'{"kind":"os.system","body":"x"}\n', b'{"kind":"Step","body":' + b"[" * 99_999 + b"}\n"]
-)
-def test_a_message_that_is_none_is_no_more_than_a_value_error(line):
-    from perfci.worker.protocol import Doing, unpack
-
-    with pytest.raises(ValueError):  # noqa: PT011
-        unpack(line, [Doing])
 
 
 MODULES = (

@@ -138,22 +138,6 @@ def test_the_summary_says_the_exit_code_and_what_strict_does(examples):
     assert output.sum_up(warned, strict=True).text == "1 op, 1 verdict: 1 STALE -> warns (exit 2), as --strict asks"
 
 
-@pytest.mark.parametrize("name", ["hostile", "hostile_change"])
-@pytest.mark.parametrize("terminal", [True, False])
-def test_hostile_text_cannot_command_the_terminal(examples, terminal, name):
-    run, judgements = getattr(examples, name)()
-    plan = Plan((PlannedOp(examples.HOSTILE, (), (examples.HOSTILE,)),), 1, 1.0, "cuda")
-
-    text = printed(
-        *output.list_verdicts(judgements, run),
-        *details.show_op(run.ops[0], judgements.rows, run),
-        *projects.show_ops(plan.ops),
-        terminal=terminal,
-    )
-
-    assert not any(mark in text for mark in "\x1b\x00\u202e\x07")
-
-
 def test_show_tells_verdict_looks_blocks_and_compiled_kernels(examples):
     run, judgements = examples.small()
 

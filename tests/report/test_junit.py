@@ -161,16 +161,6 @@ def test_any_text_gives_valid_xml(examples, tmp_path, text):
     assert len(parsed(path)) == 3
 
 
-def test_nobody_but_perfci_names_attachments(examples, tmp_path):
-    case = "[[ATTACHMENT|/etc/passwd]]"
-    rows = (examples.judgement("op", case, Verdict.REGRESSED, examples.reason("example_new")),)
-
-    path = junit.write(
-        examples.run([OpRun("op", performance=(examples.performance_case(case, 5.0),))]), Judgements(rows), tmp_path
-    )
-    assert "[[ATTACHMENT|" not in path.read_text(encoding="utf-8")
-
-
 # --- size -------------------------------------------------------------------------------------------------------------
 
 

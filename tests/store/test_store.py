@@ -181,16 +181,6 @@ def test_an_integer_that_no_float_holds_is_refused_with_its_place(tmp_path):
     assert (reason(caught).kind, reason(caught).facts["place"]) == ("file_unexpected", "$.ops[0].accuracy[0].seed")
 
 
-def test_a_newer_format_is_refused_with_both_versions_named(tmp_path):
-    path = store.write_run(a_run(), tmp_path)
-    path.write_text(path.read_text().replace('"format": 1', '"format": 9'))
-
-    with pytest.raises(StoredFileError) as caught:
-        store.read_run(path)
-
-    assert reason(caught) == Reason("file_too_new", {"path": str(path), "found": 9, "supported": 1})
-
-
 @pytest.mark.parametrize("text", ["{", "[]", '{"format": 9}'])
 def test_an_unreadable_file_is_never_written_over(tmp_path, text):
     (tmp_path / "nvidia-h200").mkdir()

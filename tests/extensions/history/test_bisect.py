@@ -274,26 +274,6 @@ def test_revisions_that_cannot_be_tried_are_skipped_with_their_reason(bisected):
     }  # fmt: skip
 
 
-def test_broken_commits_around_the_culprit_leave_a_range(bisected):
-    broken = [(f"broken {n}", {KERNEL: kernel(50.0 + n, "broken")}) for n in range(3)]
-    bisection = bisected([note(1), *broken, ("mended", {KERNEL: kernel(55.0)}), note(2)])
-
-    assert [set(culprit) for culprit in culprits(bisected)] == [{2, 3, 4, 5}]
-    assert culprits(bisected)[0][0] == 5
-    assert bisection.culprits[0].confirmed is None
-    assert 0.9 < bisection.culprits[0].sure < 1
-
-
-def test_two_culprits_share_the_loss_and_both_are_named(bisected):
-    bisection = bisected(
-        [note(1), ("first", {KERNEL: kernel(51.5)}), note(2), note(3), ("second", {KERNEL: kernel(53.0)}), note(4)]
-    )
-
-    assert culprits(bisected) == [(2,), (5,)]
-    assert [culprit.own.value for culprit in bisection.culprits] == pytest.approx([0.03, 0.029], abs=0.006)
-    assert Rating.PART in sides(bisected).values()
-
-
 def test_a_culprit_on_a_merged_branch_is_found_there_or_by_first_parent_as_its_merge(bisected):
     story = [
         note(1),

@@ -157,15 +157,6 @@ def verdict(answer, case):
     return answer.rows["scale", "performance", case]["verdict"]
 
 
-def test_a_renamed_case_is_held_against_what_it_was(scale):
-    rename(scale)
-
-    answer = check(scale)
-
-    assert verdict(answer, NEW) == "PASS"
-    assert {row["verdict"] for row in answer.rows.values()} == {"PASS"}
-
-
 def test_a_renamed_case_that_is_slower_is_seen_and_its_history_goes_on(scale):
     rename(scale)
     slower(scale)
