@@ -207,7 +207,9 @@ def _note_base(plan: Plan, base: Base, comparisons: Sequence[Comparison]) -> Ite
         "merge_base": as_fact("merge base"),
         "baseline": as_fact("commit of the baselines"),
     }
-    facts = {"name": base.name, "commit": base.commit[:10], "how": how.get(base.how, base.how)}
+    commit = base.commit[:10]
+    revision = commit if base.commit.startswith(base.name) else f"{base.name} {commit}"
+    facts = {"name": base.name, "commit": commit, "revision": revision, "how": how.get(base.how, base.how)}
     facts["duelled"] = sum(comparison.duel is not None for comparison in comparisons)
     if plan.again:
         commits = dict.fromkeys(case.commit[:10] for case in plan.again.cases if case.commit and not case.failure)

@@ -101,7 +101,7 @@ def test_above_the_table_stand_changed_rules_and_then_what_the_run_is_compared_w
     header = next(place for place, line in enumerate(lines) if line.startswith("verdict ") and "op and case" in line)
     assert lines[0].startswith("This change alters how it is judged")
     assert lines[header - 1] == (
-        "Compared with origin/main (89abcdef01, merge base): 9 cases timed side by side with it."
+        "Compared with origin/main 89abcdef01 (merge base): 9 cases timed side by side with it."
     )
     assert "\x1b[1;33mThis change alters" in printed(*output.list_verdicts(judgements, run), color="standard")
 

@@ -165,7 +165,7 @@ LIMIT = {"kernel": "k", "what": "registers", "option": "registers", "before": "3
     ("kind", "facts"),
     [
         ("not_replayable", {"what": "inputs whose shapes change with the seed"}),
-        ("compared_with", {"name": "main", "commit": "1", "how": "named by --against", "duelled": 2}),
+        ("compared_with", {"revision": "main 1", "how": "named by --against", "duelled": 2}),
         ("accuracy_uncovered", {"op": "a", "case": "b", "count": 1, "cause": "exercises_turn"}),
         ("compiled_grew", {**LIMIT, "cause": "allows_more_share"}),
         ("weaker_fewer", {"op": "a", "suite": "accuracy", "what": "layouts", "count": 1, "of": 2, "names": "x"}),

@@ -152,6 +152,15 @@ def test_another_interpreter_of_the_base_is_named_and_makes_pins_no_matter():
     assert "/opt/old/bin/python" in sentence(notes[0])
 
 
+@pytest.mark.parametrize(("name", "told"), [("89abcdef01", "89abcdef01"), ("main", f"main {BASE.commit[:10]}")])
+def test_a_base_that_is_named_by_its_commit_is_named_once(name, told):
+    commit = BASE.commit if name == "main" else f"{name}{'0' * 30}"
+
+    notes = _notes(planned=duel_plan(base=replace(BASE, name=name, commit=commit)))
+
+    assert sentence(notes[0]).startswith(f"Compared with {told} (")
+
+
 @pytest.mark.parametrize(
     ("base", "counts"),
     [
