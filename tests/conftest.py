@@ -13,7 +13,7 @@ import pytest
 DEVICES = ("cuda", "npu")
 LEFT_OUT = pytest.StashKey[int]()
 """how many tests are left to `make nightly`"""
-WITHOUT_PICTURES = {"chains", "cli", "flow", "gitlab", "npu", "scaffold", "soak", "tune"}
+WITHOUT_PICTURES = {"chains", "cli", "flow", "gitlab", "npu", "soak", "tune"}
 """Folders with tests that make checks and look at no picture."""
 
 

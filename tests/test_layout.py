@@ -49,7 +49,7 @@ HOMES = {
     "yaml": (
         "thresholds",
         "core.wording",
-        "scaffold.gitlab",
+        "extensions.adopt.setup.gitlab",
     ),  # the files that people write by hand
     "numpy": ("",),  # arrays are everywhere's language
 }

@@ -13,7 +13,6 @@ from perfci.core.extensions import CommandLine, read_extensions
 
 GROUPS = {
     "Start": {
-        "init": ("projects", "Set a repository up: folders, thresholds, settings, CI jobs."),
         "list": ("projects", "List ops and their cases."),
         "demo": ("demo", "See a red gate in ten seconds, on a fake device, without torch."),
         "doctor": ("doctor", "Examine this machine, or try perfci out on it (--selftest)."),

@@ -21,7 +21,7 @@ from perfci.core.model import Run
 _TAKES = {
     "accept": "runs project", "check": "device suite timer project", "ci merge": "project", "ci note": "run project",
     "ci plan": "device suite timer project", "compare": "run project", "doctor": "project",
-    "doctor --selftest": "device timer project", "init": "project", "list": "project", "report": "runs project",
+    "doctor --selftest": "device timer project", "list": "project", "report": "runs project",
     "show": "run project",
 }  # fmt: skip
 """What is added to each command of the gate."""

@@ -12,10 +12,10 @@ import yaml
 
 from perfci.cli.options import DeviceKind
 from perfci.core.wording import LANGUAGES
-from perfci.scaffold import gitlab
+from perfci.extensions.adopt.setup import gitlab
 from tests.pipelines.conftest import COMPONENT, ROOT
 
-PACKAGED = ROOT / "perfci" / "scaffold" / "templates" / "init" / "jobs.yml"
+PACKAGED = ROOT / "perfci" / "extensions" / "adopt" / "templates" / "init" / "jobs.yml"
 INPUTS = gitlab.list_inputs()
 
 

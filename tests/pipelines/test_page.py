@@ -6,7 +6,7 @@ import re
 import pytest
 import yaml
 
-from perfci.scaffold import gitlab
+from perfci.extensions.adopt.setup import gitlab
 from tests.pipelines.conftest import COMPONENT, ROOT
 
 PAGE = ROOT / "docs" / "gitlab.md"

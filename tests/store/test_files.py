@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from perfci.core.errors import StoredFileError
-from perfci.scaffold import edits, init
+from perfci.extensions.adopt.setup import init
+from perfci.scaffold import edits
 from perfci.store import files
 from perfci.store.files import write_atomically, write_together
 from tests.git_repositories import alone, git

@@ -18,12 +18,14 @@ from perfci.cli.main import run
 from perfci.core import settings
 from perfci.core.errors import StoredFileError, UsageError
 from perfci.core.settings import KEYS
-from perfci.scaffold import edits, gitlab, init
+from perfci.extensions.adopt.setup import gitlab, init
+from perfci.extensions.adopt.setup.texts import template
+from perfci.scaffold import edits
 from perfci.thresholds.limits import Thresholds
 from perfci.thresholds.read import load
 from tests.git_repositories import alone, git
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SPEC = "git+https://example.org/perfci.git@v1"
 MADE = {
     ".gitignore",
@@ -306,7 +308,7 @@ def as_gitlab(values):
     """GitLab's way: into the text before it is YAML; texts as they are, other values as JSON."""
     known = {name: each["default"] for name, each in gitlab.list_inputs().items()} | values
     texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in known.items()}
-    body = edits.template("jobs.yml").partition("\n---\n")[2]
+    body = template("jobs.yml").partition("\n---\n")[2]
     return yaml.safe_load(re.sub(r"\$\[\[ inputs\.(\w+) \]\]", lambda match: texts[match[1]], body))
 
 

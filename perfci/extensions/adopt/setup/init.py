@@ -13,12 +13,13 @@ from pathlib import Path
 from perfci.core import settings
 from perfci.core.errors import UsageError
 from perfci.core.model import Reason, as_fact
+from perfci.extensions.adopt.setup.github import Workflow
+from perfci.extensions.adopt.setup.gitlab import FILE, Pipeline
+from perfci.extensions.adopt.setup.texts import Note, append_lines, read, template
 from perfci.git.base import DEFAULT_BRANCHES
 from perfci.git.command import git
 from perfci.git.repository import find_remote, find_repository
-from perfci.scaffold.edits import Edit, Note, append_lines, read, template
-from perfci.scaffold.github import Workflow
-from perfci.scaffold.gitlab import FILE, Pipeline
+from perfci.scaffold.edits import Edit
 from perfci.store.files import UNFINISHED
 
 UNITED = {
