@@ -30,6 +30,7 @@ from perfci.cli.progress import Progress
 from perfci.cli.watch import check_often
 from perfci.core import deadline as deadlines
 from perfci.core.errors import UsageError, require
+from perfci.core.files import read_regular
 from perfci.core.model import DEFAULT_BUDGET_S, DuelWhat, Gate, Reason, Suite
 from perfci.core.settings import ONE, Settings, are_devices
 from perfci.core.wording import say, sentence
@@ -279,7 +280,7 @@ def _measure(request: Request, where: Settings, *, json: bool) -> int:
         run = flow.measure(where, request, get_command(), progress)
     path = where.reports / store.RUN_FILE
     if json:
-        write_json(path.read_text(encoding="utf-8"))
+        write_json(read_regular(path).decode())
         return Exit.OK
     missing = note_missing_peers(run.plan)
     print_lines(

@@ -14,6 +14,7 @@ from http.client import HTTPException, HTTPMessage
 from pathlib import Path
 from typing import IO, Any
 
+from perfci.core.files import append_regular
 from perfci.core.model import Fact, Judgements, Reason, Run
 from perfci.gitlab.note_text import KEY, Links, Records, compose, marker
 from perfci.gitlab.target import GITHUB, NoteTarget
@@ -160,8 +161,8 @@ def append_summary(
     try:
         taken = path.stat().st_size if path.exists() else 0
         text = compose(run, judgements, links, limit=SUMMARY_LIMIT - taken - 2, records=records)
-        with path.open("a", encoding="utf-8", newline="\n") as file:
-            file.write(f"\n{text}" if taken else text)
+        with append_regular(path) as file:
+            file.write((f"\n{text}" if taken else text).encode())
     except OSError as error:
         return Reason("step_summary_unwritable", {"path": name, "why": error.strerror or str(error)})
     return None

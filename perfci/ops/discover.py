@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perfci.core.errors import ContractError, UsageError
+from perfci.core.files import read_regular
 from perfci.core.model import Fact, Reason
 from perfci.core.settings import Settings
 from perfci.ops.fingerprint.finder import COPIED, PARTS, list_folder, op_folders
@@ -153,7 +154,7 @@ def find_moved(op: OpFolder, root: Path) -> Reason | None:
 
 def digest(path: Path) -> str:
     """Returns what a file's content is known by, as short as people can compare it. Raises OSError."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:12]
+    return hashlib.sha256(read_regular(path.resolve())).hexdigest()[:12]
 
 
 def _parse_sides(op: OpFolder) -> Iterator[tuple[Path, ast.Module]]:
@@ -162,7 +163,7 @@ def _parse_sides(op: OpFolder) -> Iterator[tuple[Path, ast.Module]]:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # an invalid escape is its author's business
-                tree = ast.parse(path.read_bytes(), filename=str(path))
+                tree = ast.parse(read_regular(path.resolve()), filename=str(path))
         except (SyntaxError, OSError, ValueError, RecursionError, MemoryError):  # importing it shows why
             continue
         yield path, tree

@@ -4,6 +4,7 @@ import difflib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from perfci.core.files import read_regular
 from perfci.report.text import shorten
 
 MOST, WIDTH = 12, 120  # lines of an op that are kept, and characters of one
@@ -35,7 +36,7 @@ def _is_told(line: str) -> bool:
 def _read(path: Path) -> Sequence[str] | None:
     """The lines of a file, none of one that is missing. None if it cannot be shown."""
     try:
-        data = path.read_bytes() if path.is_file() and not path.is_symlink() else b""
+        data = read_regular(path) if path.is_file() and not path.is_symlink() else b""
         return data.decode().splitlines() if len(data) <= LARGE else None
     except (OSError, UnicodeDecodeError):
         return None

@@ -1,7 +1,6 @@
 """What commands ask of a cluster: which one, commands of perfci that its boards run, and the answers."""
 
 import io
-import shutil
 import tarfile
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -11,11 +10,13 @@ from typing import Protocol
 
 from perfci.core import extensions
 from perfci.core.errors import UsageError
+from perfci.core.files import read_regular
 from perfci.core.model import Judgements, Reason, Run
 from perfci.core.settings import Settings
 from perfci.core.temporary import temporary_folder
 from perfci.runs.bench import Listener
 from perfci.runs.plan import Request
+from perfci.store.files import copy_folder, write_atomically
 
 HERE = "here"  # in the place of an address: no cluster
 
@@ -101,6 +102,6 @@ def unpack(packed: bytes, places: Sequence[Path]) -> None:
         archive.extractall(folder, filter="data")
         for number, place in enumerate(places):
             if (kept := folder / str(number)).is_dir():
-                shutil.copytree(kept, place, dirs_exist_ok=True)
+                copy_folder(kept, place)
             elif kept.is_file():
-                shutil.copyfile(kept, place)
+                write_atomically(place, read_regular(kept))

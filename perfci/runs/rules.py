@@ -17,6 +17,7 @@ from perfci.ops.discover import ops
 from perfci.ops.fingerprint.pins import pins_changed
 from perfci.runs.bench import Bench, move_path
 from perfci.store import history
+from perfci.store.history import read_bytes
 from perfci.thresholds.limits import Thresholds
 from perfci.thresholds.read import load
 
@@ -51,7 +52,7 @@ def hash_rules(rules: Settings) -> str:
     digest = hashlib.sha256()
     for folder in (rules.thresholds, rules.baselines):
         for path in sorted(path for path in folder.rglob("*") if path.is_file() and history.ENDING not in path.name):
-            content = hashlib.sha256(path.read_bytes()).hexdigest()
+            content = hashlib.sha256(_read(path)).hexdigest()
             digest.update(f"{folder.name}/{path.relative_to(folder).as_posix()}\0{content}\n".encode(errors="replace"))
     for name in LISTS:
         for board in sorted(map(board_key, getattr(rules, name))):
@@ -113,11 +114,16 @@ def list_known_ops(settings: Settings) -> list[str] | None:
     return [op.op for op in ops(settings)] if settings.kernels.is_dir() else None
 
 
+def _read(path: Path) -> bytes:
+    """The content of a file, or where a link leads: what that is no one asks. Raises StoredFileError."""
+    return os.fsencode(path.readlink()) if path.is_symlink() else read_bytes(path)
+
+
 def _list_differing(ours: Path, theirs: Path, root: Path) -> list[str]:
     """Returns the files that only one of two folders has, or that differ, by their names below the project's root."""
     below = move_path(ours, root, Path())
     now, before = (
-        {str(below / path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+        {str(below / path.relative_to(folder)): _read(path) for path in folder.rglob("*") if path.is_file()}
         for folder in (ours, theirs)
     )
     return sorted(path for path in {*now, *before} if now.get(path) != before.get(path))

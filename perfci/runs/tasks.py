@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 from perfci.core import deadline
+from perfci.core.files import read_regular
 from perfci.core.model import UNTIMED, PlannedOp, Reason, Suite
 from perfci.core.settings import Settings
 from perfci.ops.discover import ops
@@ -15,6 +16,7 @@ from perfci.runs.effective_thresholds import of_run
 from perfci.runs.needed import place_needed
 from perfci.runs.plan import Request, draw_seed
 from perfci.runs.record import Record
+from perfci.store.files import write_atomically
 from perfci.worker.pair import PairSide
 from perfci.worker.tasks import (
     BASE,
@@ -172,8 +174,7 @@ class Tasks:
         shutil.copytree(base.root, root, symlinks=True)
         folder, shared = (move_path(path, base.root, root) for path in (base.folder, base.shared_folder))
         for name in files:
-            (folder / name).unlink(missing_ok=True)  # which might be a link
-            shutil.copyfile(task.folder / name, folder / name)
+            write_atomically(folder / name, read_regular((task.folder / name).resolve()))
         head_root = task.place.head_root or task.place.root
         compare = dataclasses.replace(
             task,

@@ -1,11 +1,13 @@
 """Gathers what is known of an op: its words and suites, its times, its last profile, and the rounds so far."""
 
+import contextlib
 import re
 from collections.abc import Iterable, Iterator
 from statistics import median
 
 from perfci import store
 from perfci.core.errors import PerfciError, UsageError
+from perfci.core.files import read_regular
 from perfci.core.model import Baseline, BaselineCase, Comparison, Limits, PerformanceCase, PlannedOp, Reason
 from perfci.core.settings import Settings
 from perfci.extensions.agents.brief_page import Brief, BriefCase
@@ -46,7 +48,9 @@ def brief(settings: Settings, op: str, device: str, listener: Listener, pattern:
     if planned.failure:
         raise PerfciError(planned.failure.kind, **planned.failure.facts)
     page = folder.folder / f"{folder.op}.md"
-    words = page.read_text(encoding="utf-8", errors="replace") if page.is_file() and not page.is_symlink() else None
+    words = None
+    with contextlib.suppress(OSError):
+        words = read_regular(page).decode(errors="replace")
     fitting = [case for case in planned.performance if matches(case, pattern)]
     if pattern is not None and not fitting:
         raise UsageError("no_case_fits", ops=folder.op, pattern=pattern)

@@ -1,6 +1,5 @@
 """A round that is measured on a board of a cluster."""
 
-import shutil
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +16,7 @@ from perfci.runs.bench import Listener
 from perfci.runs.boards import find_sick
 from perfci.runs.nodes import HERE, Cluster, NodeAnswer, NodeCommand, find_kind, unpack
 from perfci.runs.plan import Request
+from perfci.store.files import copy_folder
 from perfci.worker.protocol import Doing
 
 
@@ -47,7 +47,7 @@ def _measure(cluster: Cluster, settings: Settings, request: Request, round_: Rou
             unpack(answer.packed, [folder / FILE, folder / "run"])
             tried[:] = read_logbook(folder).rounds[-1:]
             if (folder / "run" / store.RUN_FILE).is_file():
-                shutil.copytree(folder / "run", rounds, dirs_exist_ok=True)
+                copy_folder(folder / "run", rounds)
                 return cluster.find_fault(store.read_run(rounds), answer.node, aside=sick)
         return None
 

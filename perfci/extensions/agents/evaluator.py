@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from perfci.core.codec import encode
+from perfci.core.files import read_regular
 from perfci.core.settings import load
 from perfci.core.temporary import temporary_folder
 from perfci.core.wording import sentence
@@ -21,6 +22,7 @@ from perfci.ops.discover import select_one
 from perfci.report.data import write_plain
 from perfci.runs.plan import Request
 from perfci.runs.rules import move_settings
+from perfci.store.files import copy_files, write_atomically
 from perfci.store.history import held
 
 MOST = 10**6  # rounds of a search: it has a budget of its own
@@ -56,13 +58,11 @@ def evaluate(
         rounds = read_logbook(folder.folder).rounds
         start = rounds[-1].start if rounds else find_commit(settings.root, "HEAD")
         root = materialise(settings.root, start, own)
-        (own / ".git").write_text(f"gitdir: {require(find_repository(settings.root)).inner}\n", encoding="utf-8")
+        write_atomically(own / ".git", f"gitdir: {require(find_repository(settings.root)).inner}\n".encode())
         there = move_settings(settings, root)
         kernel = root / folder.files[0].relative_to(settings.root)
-        kernel.write_bytes(Path(program).read_bytes())
-        logbook = folder.folder / FILE
-        if logbook.exists():
-            (kernel.parent / FILE).write_bytes(logbook.read_bytes())
+        write_atomically(kernel, read_regular(Path(program).resolve()))
+        copy_files([FILE], folder.folder, kernel.parent)
         request = Request((folder.op,), device=device)
         found = try_round(
             there, request, why, lambda _: None, "perfci.extensions.agents.evaluator.evaluate", start=start, most=MOST

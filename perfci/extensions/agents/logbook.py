@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from perfci.core.errors import StoredFileError
+from perfci.core.files import append_regular
 from perfci.core.model import COMPILED, Reason
 from perfci.core.temporary import temporary_folder
 from perfci.extensions.agents.round_records import SMALL_BYTES, Pattern, Round, RoundVerdict
@@ -102,7 +103,7 @@ def append_round(folder: Path, round_: Round) -> None:
     path = folder / FILE
     try:
         torn = read_bytes(path)[-1:] not in {b"", b"\n"}
-        with path.open("ab") as file:
+        with append_regular(path) as file:
             file.write(b"\n" * torn + layout.line(round_).encode())
             file.flush()
             os.fsync(file.fileno())

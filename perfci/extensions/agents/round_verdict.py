@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from perfci.core.files import read_regular
 from perfci.core.model.basics import Interval, Reason, Suite, Verdict
 from perfci.core.model.decision import Comparison, Judgement, Judgements
 from perfci.core.model.measured import COMPILED, OpRun, PerformanceCase, choose_regime
@@ -153,7 +154,7 @@ def read_kind(before: Path, now: Path) -> str | None:
     if now.suffix != ".py":
         return "tuning"
     try:
-        old, new = (ast.parse(path.read_bytes() if path.is_file() else b"") for path in (before, now))
+        old, new = (ast.parse(read_regular(path.resolve()) if path.is_file() else b"") for path in (before, now))
     except (SyntaxError, ValueError, RecursionError):
         return None
     for node in (*ast.walk(old), *ast.walk(new)):

@@ -21,6 +21,7 @@ from alembic.script import ScriptDirectory
 
 from perfci.core import codec
 from perfci.core.errors import StoredFileError, UsageError
+from perfci.core.files import read_regular
 from perfci.core.model import FORMAT, HistoryAccuracy, HistoryCase, HistoryRun, HistoryStored
 from perfci.ops.spec import matches
 from perfci.store import baseline_path
@@ -206,9 +207,10 @@ def _look_into(folder: Path, engine: sa.Engine) -> None:
     with engine.begin() as connection:
         for table in TABLES:
             empty = folder / table / "-" / "none.parquet"  # no device is called "-"
-            empty.parent.mkdir(parents=True, exist_ok=True)
             if not head.exists():
-                connection.exec_driver_sql(f"COPY {table} TO {_quote(empty)}")
+                with TemporaryDirectory() as place:
+                    connection.exec_driver_sql(f"COPY {table} TO {_quote(made := Path(place, empty.name))}")
+                    write_atomically(empty, read_regular(made))
             files = f"read_parquet({_quote(folder / table / '*' / '*.parquet')}, union_by_name = true)"
             connection.exec_driver_sql(f"DROP TABLE {table}")
             connection.exec_driver_sql(f"CREATE VIEW {table} AS SELECT * FROM {files}")
@@ -217,8 +219,6 @@ def _look_into(folder: Path, engine: sa.Engine) -> None:
 
 def _rewrite(turn: sa.Connection, table: str, path: Path, gone: Collection[str], rows: Iterable[Any]) -> None:
     """Writes an op's file of a table anew. Values come from files too: none is part of a statement."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.perfci")  # which git passes over
     types = {str(row[0]): str(row[1]) for row in turn.exec_driver_sql(f"DESCRIBE {table}")}
     with TemporaryDirectory() as place:
 
@@ -230,8 +230,9 @@ def _rewrite(turn: sa.Connection, table: str, path: Path, gone: Collection[str],
         left_out = f"SELECT run FROM {read('gone', ({'run': run} for run in gone), {'run': 'TEXT'})}"
         kept = f"SELECT * FROM read_parquet({_quote(path)}) WHERE run NOT IN ({left_out}) UNION ALL BY NAME "
         both = kept * path.exists() + f"SELECT * FROM {read('new', rows, types)}"
-        turn.exec_driver_sql(f"COPY ({both} ORDER BY ALL) TO {_quote(beside)} (FORMAT parquet)")
-    beside.replace(path)
+        made = Path(place, "made.parquet")
+        turn.exec_driver_sql(f"COPY ({both} ORDER BY ALL) TO {_quote(made)} (FORMAT parquet)")
+        write_atomically(path, read_regular(made))
 
 
 def _bind(statement: str, values: Mapping[str, Any]) -> tuple[sa.TextClause, Mapping[str, Any]]:

@@ -14,6 +14,7 @@ from perfci import store
 from perfci.core import units
 from perfci.core.environment import unmixable
 from perfci.core.errors import StoredFileError, UsageError
+from perfci.core.files import read_regular
 from perfci.core.wording import say
 from perfci.gitlab.markup import code, write_some
 from perfci.report import text
@@ -114,7 +115,7 @@ def list_changed(source: Path, before: Path, folders: Mapping[str, str], prefix:
         for path in _walk(source, source / folder):
             inner = path.relative_to(source).as_posix()
             old = before / prefix / inner
-            if old.is_file() and old.read_bytes() == path.read_bytes():
+            if old.is_file() and read_regular(old) == read_regular(path):
                 continue
             name = _NAMES[kind].fullmatch(path.relative_to(source / folder).as_posix())
             if name is None:

@@ -30,6 +30,7 @@ from perfci.git.base import PROPOSALS
 from perfci.git.repository import SETTINGS, find_repository
 from perfci.gitlab.variables import CERTIFICATES, HOST, find_invalid, read_token
 from perfci.report.text import plain
+from perfci.store.files import write_atomically
 from perfci.store.history import ENDING
 
 TOKENS = ("PERFCI_PUSH_TOKEN", "PERFCI_GITLAB_TOKEN")
@@ -310,7 +311,7 @@ class _Proposer:
         edited = []
         for file in self.changed:
             there = self.clone.content(tip, file.path)
-            if file.is_history or there in {self.clone.content(since, file.path), file.after.read_bytes()}:
+            if file.is_history or there in {self.clone.content(since, file.path), read_regular(file.after)}:
                 continue
             if commits := self.clone.run(*log, file.path)[1].split():
                 edited.append(Reason(kind, {"path": file.path, "branch": branch, "commit": commits[0][:10]}))
@@ -319,14 +320,13 @@ class _Proposer:
     def _commit(self) -> bool:
         """Commit the job's files on HEAD. Returns whether anything changed."""
         for file in self.changed:
-            path, content = self.clone.folder / file.path, file.after.read_bytes()
-            path.parent.mkdir(parents=True, exist_ok=True)
+            path, content = self.clone.folder / file.path, read_regular(file.after)
             if file.is_history and path.is_file():
                 # The lines of both, without those that the job removed.
                 ours, old = content.splitlines(True), (self.clone.content(self.base, file.path) or b"").splitlines(True)
-                kept = [line for line in path.read_bytes().splitlines(True) if line in ours or line not in old]
+                kept = [line for line in read_regular(path).splitlines(True) if line in ours or line not in old]
                 content = b"".join(dict.fromkeys((*kept, *ours)))
-            path.write_bytes(content)
+            write_atomically(path, content)
         self.clone.run("add", "--all", "--force", "--", ".")
         changed = self.clone.run("diff", "--cached", "--quiet", "HEAD", fails=True)[0] != 0
         if changed:

@@ -1,5 +1,6 @@
 """Entries of people's files that loosen a threshold for a time."""
 
+import os
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -15,7 +16,7 @@ from perfci.runs.rules import list_known_ops
 from perfci.store.files import write_atomically
 from perfci.store.history import held
 from perfci.thresholds.layers import ALPHA, Relaxed
-from perfci.thresholds.place import decode_text, list_nearest_first, parse_yaml
+from perfci.thresholds.place import decode_text, list_nearest_first, parse_yaml, read_bytes
 from perfci.thresholds.read import NUMBERS, WHY_LENGTH, is_pattern, load, quote_text, read_relaxed
 from perfci.thresholds.write import read_value, write_value
 
@@ -68,7 +69,7 @@ def relax(
 
     path = settings.thresholds / f"{op}.yaml"
     entry = Relaxed(op, key, why, until, case, device, value)
-    content = path.read_bytes() if path.exists() or path.is_symlink() else None
+    content = read_bytes(path) if os.path.lexists(path) else None
     replaced = op in written.ops and any(old.which == entry.which for old in written.ops[op].relaxed)
     replace_file(settings, path, content, write_relaxed(path, content, entry))
     now = load(settings.thresholds, None, settings.root).ops[op].relaxed
@@ -79,7 +80,7 @@ def replace_file(settings: Settings, path: Path, before: bytes | None, after: by
     """Writes a thresholds file if it still is as it was read (None: there was none). Raises StoredFileError."""
     refuse_link(settings, path)
     with held(settings.thresholds):
-        now = path.read_bytes() if path.exists() else None
+        now = read_bytes(path) if path.exists() else None
         if now != before:
             raise StoredFileError("thresholds_changed_meanwhile", file=place(path, settings.root))
         if after != now:

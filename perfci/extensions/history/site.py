@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING
 from perfci import store
 from perfci.core import units
 from perfci.core.errors import StoredFileError, UsageError
-from perfci.core.files import open_regular
+from perfci.core.files import open_regular, read_regular
 from perfci.core.model import Gate, HistoryRun, Reason, Step
+from perfci.core.settings import MOST
 from perfci.core.wording import join, say, sentence
 from perfci.extensions.history import changepoints, past
 from perfci.extensions.history.alerts import COMMIT, Alert, join_sentences, sort_alerts
@@ -153,7 +154,7 @@ def build(
     places = sorted(OpOnDevice(device, op) for device, ops in there.items() for op in ops)
     project = root.name  # unless it has a name of its own
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
-        project = str(tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]["name"])
+        project = str(tomllib.loads(read_regular(root / "pyproject.toml", MOST).decode())["project"]["name"])
     shown = baselines.relative_to(root) if baselines.is_relative_to(root) else baselines
     notes = [] if places else [Reason("site_without_history", {"folder": "--store" if kept else shown.as_posix()})]
     warnings, entries = list(notes), list[Entry]()

@@ -11,6 +11,7 @@ from pathlib import Path
 from perfci import store
 from perfci.core import deadline
 from perfci.core.errors import UsageError
+from perfci.core.files import read_regular
 from perfci.core.model import Deadline, Judgements, Reason, Run, ShardPlan
 from perfci.core.settings import ONE, Settings
 from perfci.core.stopping import Stopped
@@ -60,7 +61,7 @@ def measure_shards(
     def plan(shard: int) -> NodeCommand:
         place = os.path.relpath(given, settings.root)
         words = ["check", "--plan", place, "--shard", f"{shard}/{sharded.shards}", *options]
-        return NodeCommand(words, {given: path.read_bytes()}, [folder / str(shard)], variables)
+        return NodeCommand(words, {given: read_regular(path)}, [folder / str(shard)], variables)
 
     def show(begun: int) -> None:
         behind = sum(count for shard, count in cases.items() if shard in done)

@@ -31,6 +31,16 @@ def describe_node() -> dict[str, Any]:
     return {**node, "time": time.time()}
 
 
+def put(path: Path, content: bytes) -> None:
+    """Write a file in the place of whatever a change has there. Raises OSError if a link is on the way."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.parent.resolve() != path.parent:
+        raise OSError(f"{path.parent} lies behind a link")
+    path.unlink(missing_ok=True)
+    with path.open("xb") as file:
+        file.write(content)
+
+
 def run_command(
     words: Sequence[str], files: bytes, given: Mapping[str, bytes], root: str, kept: Sequence[str],
     variables: Mapping[str, str], home: str,
@@ -42,14 +52,15 @@ def run_command(
         with tarfile.open(fileobj=io.BytesIO(files)) as archive:
             archive.extractall(folder, filter="tar")
         for name, content in given.items():
-            Path(folder, name).parent.mkdir(parents=True, exist_ok=True)
-            Path(folder, name).write_bytes(content)
+            put(Path(folder, name), content)
         around = {name: each for name, each in os.environ.items() if name != "OMP_NUM_THREADS"} | {**variables}
         command, place = [sys.executable, "-P", "-c", PROGRAM, *words], Path(folder, root)
         done = subprocess.run(command, env=around, cwd=place, stdin=subprocess.DEVNULL, capture_output=True)  # noqa: PLW1510
         out, last = (each.decode(errors="replace").replace(folder, home) for each in (done.stdout, done.stderr))
         with tarfile.open(fileobj=packed, mode="w:gz", compresslevel=1) as archive:
             for number, name in enumerate(kept):
+                if os.path.realpath(place / name) != os.path.normpath(Path(folder, root, name)):  # behind a link
+                    continue
                 if (place / name).is_dir():
                     (place / name / ".lock").unlink(missing_ok=True)  # the one here is in use
                 if (place / name).exists():

@@ -6,6 +6,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
+from perfci.core.files import read_regular
+
 PATTERNS = (
     ".gitlab-ci.yml", "constraints*.txt", "environment.y*ml", "poetry.lock", "pyproject.toml", "requirements*.txt",
     "requirements/*.txt", "uv.lock",
@@ -43,7 +45,7 @@ def pins_changed(root: Path, base_root: Path) -> tuple[str, ...]:
 def _read(path: Path) -> defaultdict[str, Counter[str]]:
     """Counts the ways in which each package is pinned. Nothing for a file that is missing."""
     pins: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    text = read_regular(path.resolve()).decode(errors="replace") if path.is_file() else ""
     for pin in _list_pins(path.name, text):
         match = _PIN.fullmatch(pin)
         pins[re.sub(r"[-_.]+", "-", match["name"].lower()) if match else ""][" ".join(pin.split())] += 1

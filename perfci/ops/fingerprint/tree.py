@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from perfci.core.files import open_regular, read_regular
 from perfci.core.model import Reason
 from perfci.ops.fingerprint.finder import Finder, is_compiled
 from perfci.ops.fingerprint.source import Import, Source, read
@@ -103,7 +104,7 @@ class Tree:
             return _Needs(opaque=Reason("module_compiled", {"file": self._name(path)}))
         if path not in self._sources:
             try:
-                self._sources[path] = read(Path(path).read_bytes() if _is_regular(path) else b"")
+                self._sources[path] = read(read_regular(Path(path).resolve()) if _is_regular(path) else b"")
             except OSError as error:
                 unreadable = Reason("source_unreadable", {"file": None, "why": error.strerror or str(error)})
                 self._sources[path] = Source(opaque=unreadable)
@@ -149,7 +150,7 @@ class Tree:
         if path not in self._digests:
             try:
                 if _is_regular(path):
-                    with Path(path).open("rb") as file:
+                    with open_regular(Path(path).resolve()) as file:
                         digest = hashlib.file_digest(file, "sha256").hexdigest()
                 else:
                     digest = f"no file, mode {Path(path).stat().st_mode:o}"

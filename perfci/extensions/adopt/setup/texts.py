@@ -7,6 +7,7 @@ from importlib import resources
 from pathlib import Path
 
 from perfci.core.errors import StoredFileError
+from perfci.core.files import read_regular
 from perfci.core.model import Reason
 from perfci.scaffold.edits import Edit
 
@@ -27,7 +28,7 @@ def template(name: str) -> str:
 def read(path: Path) -> str | None:
     """Returns a text file with its line ends, or None if there is none. Raises StoredFileError if it is no text."""
     try:
-        return path.read_bytes().decode()
+        return read_regular(path.resolve()).decode()
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as error:

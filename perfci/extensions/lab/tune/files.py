@@ -14,6 +14,7 @@ from typing import Any
 
 from perfci.core.codec import decode
 from perfci.core.errors import StoredFileError, UsageError
+from perfci.core.files import read_regular
 from perfci.core.wording import say
 from perfci.extensions.lab.tune.records import Config, Regime, Value, flatten, nest
 from perfci.extensions.lab.tune.search import Choice
@@ -76,7 +77,7 @@ def read_space(op: str, folder: Path) -> Space:
     """The space of the op in this folder. Raises UsageError if there is none, StoredFileError if it is damaged."""
     path = folder / "tuned" / "space.json"
     try:
-        text = path.read_bytes()
+        text = read_regular(path)
         space, fields = decode(text, _SpaceFile), list(_SpaceFile.__dataclass_fields__)
         if unknown := [name for name in json.loads(text) if name not in fields]:
             raise ValueError(say("{key} is none of {known}", key=unknown[0], known=", ".join(fields)))
@@ -192,7 +193,7 @@ class TunedFile:
 def read_tuned(path: Path) -> TunedFile:
     """Reads the file. Raises StoredFileError if it is damaged."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_regular(path).decode()
         tree = json.loads(text)
         entries = tuple(tree["configs"])
         for entry in entries:
@@ -267,7 +268,7 @@ def read_numbers(kernels: Path, key: str) -> Mapping[str, Any]:
 
 def _read_description(path: Path) -> Description:
     try:
-        fields = decode(path.read_bytes(), dict[str, _Field])
+        fields = decode(read_regular(path), dict[str, _Field])
     except (OSError, ValueError) as error:
         raise StoredFileError("device_spec_damaged", path=str(path), why=str(error)) from error
     return Description(path.stem, {name: given.value for name, given in fields.items()})

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from perfci.core import VERSION, environment
 from perfci.core.errors import ContractError, DeviceError, PerfciError, StoredFileError, UsageError
+from perfci.core.files import read_regular
 from perfci.core.model import UNTIMED, Fact, Reason, board_key
 from perfci.core.settings import Settings
 from perfci.extensions.lab.tune.files import (
@@ -106,10 +107,10 @@ def tune_on_cluster(
     answers, edited, written = dict[str, tuple[int, str]](), list[Reason](), "--write" in words
 
     def read_files(op: OpFolder) -> Mapping[str, bytes]:
-        return {path.name: path.read_bytes() for path in (op.folder / "tuned").glob("*.json")}
+        return {path.name: read_regular(path) for path in (op.folder / "tuned").glob("*.json")}
 
     def plan(op: OpFolder) -> NodeCommand:
-        searches = {path: path.read_bytes() for path in reports.glob(f"{op.op}-*.jsonl")}
+        searches = {path: read_regular(path) for path in reports.glob(f"{op.op}-*.jsonl")}
         return NodeCommand(["tune", op.op, *words, "--on", HERE], searches, [reports, op.folder / "tuned"])
 
     def keep(number: int, answer: NodeAnswer) -> None:

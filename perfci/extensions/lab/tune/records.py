@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from perfci.core.codec import decode, encode
 from perfci.core.errors import StoredFileError
+from perfci.core.files import append_regular, read_regular
 from perfci.core.model import Fact, Reason
 from perfci.store.files import write_atomically
 
@@ -118,7 +119,7 @@ class SearchFile:
     def add(self, tried: Attempt) -> None:
         """Keeps one more. It is on disk when this returns."""
         self.tried.append(tried)
-        with self.path.open("ab") as file:
+        with append_regular(self.path) as file:
             file.write(encode(tried) + b"\n")
             file.flush()
             os.fsync(file.fileno())
@@ -129,7 +130,7 @@ def open_search(path: Path, asked: Mapping[str, Fact], seed: int | None, fresh_s
     file: SearchFile | None = None
     if path.exists():
         # The text after the last newline was being written when the search ended.
-        head, *others = path.read_bytes().split(b"\n")[:-1] or [b""]
+        head, *others = read_regular(path).split(b"\n")[:-1] or [b""]
         number = 1
         try:
             file = SearchFile(path, decode(head, SearchHead), [])

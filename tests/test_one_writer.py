@@ -1,0 +1,93 @@
+"""Files are written by one writer and read by one reader: plain ones, bounded, with no link followed.
+
+`perfci.store.files` writes, `perfci.core.files` reads and appends. What does it otherwise stands here, with why it may.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import perfci
+
+PACKAGE = Path(perfci.__file__).parent
+
+PRIVATE = "in a folder that perfci made"
+PACKED = "of perfci's package"
+NAMED = "of a file that the user names on the command line"
+WORKER = "in a process that is confined"
+
+WRITES = {
+    "cli/demo.py": (2, "a new project, in a folder that is empty"),
+    "device/replay.py": (2, PRIVATE),
+    "extensions/history/database.py": (1, PRIVATE),
+    "extensions/history/propose.py": (3, PRIVATE),
+    "extensions/agents/profile_task.py": (1, WORKER),
+    "extensions/lab/selftest.py": (1, PRIVATE),
+    "extensions/lab/toolchain.py": (1, "in the user's cache"),
+    "extensions/ray/cluster.py": (2, PRIVATE),
+    "extensions/ray/node.py": (2, "on a node, which may lack perfci: `put` is the same"),
+    "git/large_files.py": (1, PRIVATE),
+    "git/repository.py": (3, PRIVATE),
+    "runs/needed.py": (2, PRIVATE),
+    "runs/nodes.py": (1, PRIVATE),
+    "runs/tasks.py": (1, PRIVATE),
+}
+
+READS = {
+    "cli/demo.py": (1, "of the project that it has just made"),
+    "core/cores.py": (1, "of the kernel's"),
+    "core/wording/__init__.py": (1, PACKED),
+    "device/source.py": (1, WORKER),
+    "device/targets.py": (1, "of the Triton that is installed"),
+    "extensions/adopt/files.py": (1, NAMED),
+    "extensions/adopt/rehearsal/function.py": (3, WORKER),
+    "extensions/adopt/rehearsal/tests.py": (1, WORKER),
+    "extensions/adopt/setup/init.py": (2, PACKED),
+    "extensions/adopt/setup/texts.py": (1, PACKED),
+    "extensions/adopt/sketch.py": (1, PACKED),
+    "extensions/agents/counters.py": (1, PRIVATE),
+    "extensions/npu/profiler.py": (2, PRIVATE),
+    "extensions/static/compiling.py": (1, PACKED),
+    "measure/search.py": (1, PRIVATE),
+    "report/html/page.py": (1, PACKED),
+    "scaffold/new.py": (2, PACKED),
+    "worker/child.py": (1, WORKER),
+    "worker/work.py": (1, WORKER),
+}
+
+WRITERS = frozenset(
+    {"write_text", "write_bytes", "copy2", "copyfile", "copytree", "copyfileobj", "extractall", "symlink"}
+)
+READERS = frozenset({"read_text", "read_bytes"})
+HOMES = frozenset({"core/files.py", "store/files.py"})
+
+
+def list_calls(path: Path):
+    """Yields "writes" or "reads" for each call that does it by itself."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if not isinstance(node, ast.Call):
+            continue
+        name = getattr(node.func, "attr", None) or getattr(node.func, "id", "")
+        texts = [
+            part.value for part in (*node.args, *(key.value for key in node.keywords)) if isinstance(part, ast.Constant)
+        ]
+        modes = [text for text in texts if isinstance(text, str) and 0 < len(text) <= 3 and set(text) <= set("rwaxbt+")]
+        if name in WRITERS or (name == "open" and any(set(mode) & set("wax+") for mode in modes)):
+            yield "writes"
+        elif (name in READERS and isinstance(node.func, ast.Attribute)) or (name == "open" and modes):
+            yield "reads"
+
+
+def count(kind: str) -> dict[str, int]:
+    places = {path.relative_to(PACKAGE).as_posix(): path for path in sorted(PACKAGE.rglob("*.py"))}
+    counts = {name: Counter(list_calls(path))[kind] for name, path in places.items() if name not in HOMES}
+    return {name: number for name, number in counts.items() if number}
+
+
+@pytest.mark.parametrize(("kind", "listed"), [("writes", WRITES), ("reads", READS)])
+def test_what_is_written_or_read_past_the_one_writer_and_the_one_reader_is_listed_with_why(kind, listed):
+    assert count(kind) == {name: number for name, (number, _) in listed.items()}
