@@ -106,6 +106,7 @@ def make_font(path, family, letters):
     builder.save(path)
 
 
+@pytest.mark.nightly  # the catalogues have their test, and so have pictures
 def test_pictures_are_in_chinese_if_a_font_for_it_is_installed(examples, monkeypatch, tmp_path):
     make_font(tmp_path / "font.ttf", style.FONTS[-1], set("".join(wording.phrases("zh").values())))
     monkeypatch.setattr(font_manager.fontManager, "ttflist", [*font_manager.fontManager.ttflist])

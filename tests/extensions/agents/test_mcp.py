@@ -15,11 +15,9 @@ from perfci.core.settings import load
 from perfci.extensions.agents.server import Tools
 from perfci.worker import forks
 from tests import agent_session
-from tests.benchmark_modules import imported
 from tests.git_repositories import alone, begin_topic
 from tests.program import COMMAND
 
-CASE = "rows=256,cols=128,dtype=float32"
 TOOLS = {"brief", "try", "profile", "static", "compare", "history"}
 
 
@@ -181,6 +179,7 @@ def test_without_the_package_the_command_says_what_to_install(project, monkeypat
     assert "pip install 'perfci[mcp]'" in capsys.readouterr().err
 
 
+@pytest.mark.nightly  # an agent's requests have their test above
 def test_the_session_of_the_guide_is_one_that_a_client_has(monkeypatch, tmp_path):
     alone(monkeypatch, tmp_path)
 
@@ -211,13 +210,3 @@ def test_a_signal_ends_the_round_under_way_and_the_server(kernel):
 
     assert server.returncode == 143
     assert not (kernel.root / "kernels/scale/optimization.jsonl").exists()
-
-
-def test_the_benchmark_times_each_of_an_agents_requests(pytestconfig):
-    with imported(pytestconfig.rootpath / "benchmarks", "speed", "agent_rounds") as modules:
-        text = modules.agent_rounds.main(["--device", "fake", "--rounds", "1"])
-
-    assert [line.split(" | ")[0] for line in text.splitlines()[4:]] == [
-        "| brief, the first request", "| brief, again", "| try, 2 warps", "| profile",
-    ]  # fmt: skip
-    assert "| kept |" in text

@@ -122,24 +122,6 @@ def test_an_equal_and_a_slower_kernel_are_not_kept_and_the_way_back_is_shown(kep
     assert "300.0" in kept.op_file("scale", "triton").read_text()
 
 
-def test_a_kernel_that_is_faster_in_one_case_and_slower_in_another_is_mixed(kernel):
-    kernel.edit("scale", "triton", "x.nbytes / 1e6", "x.nbytes / 1e6 * (0.9 if len(x) == 256 else 1.1)")
-
-    assert attempt(kernel).code == 3
-    round_ = last(kernel)
-    assert round_.verdict == "mixed"
-    assert [case.best.value > 0 for case in round_.cases] == [True, False]
-
-
-def test_a_case_that_does_the_same_work_counts_as_equal_and_costs_no_time(kernel):
-    kernel.edit("scale", "triton", "x.nbytes / 1e6", "x.nbytes / 1e6 * (0.9 if len(x) == 256 else 1.0)")
-
-    assert attempt(kernel).code == 0
-    fast, same = last(kernel).cases
-    assert (same.us, same.best.value, same.best.low, same.best.high) == (None, 0.0, 0.0, 0.0)
-    assert last(kernel).gain.value == pytest.approx((1 + fast.best.value) ** 0.5 - 1, rel=1e-4)
-
-
 def test_a_case_that_is_as_in_the_best_round_has_its_times(kept):
     kept.edit("scale", "triton", "x.nbytes / 1e6", "x.nbytes / 1e6 * (0.9 if len(x) == 256 else 1.0)")
     attempt(kept)
@@ -178,14 +160,6 @@ def test_a_kernel_that_cannot_be_called_is_an_error_with_its_reason(kernel, befo
     round_ = last(kernel)
     assert round_.verdict == "error"
     assert round_.reasons and " - " not in sentence(round_.reasons[0])
-
-
-def test_a_time_that_the_device_cannot_reach_is_refused_and_not_kept(kernel):
-    kernel.edit("scale", "triton", "2.0 + ", "0.1 + ")
-
-    answer = attempt(kernel, 0.001)
-
-    assert (answer.code, last(kernel).verdict, kinds(last(kernel))) == (2, "refused", ["above_bandwidth"])
 
 
 def test_a_target_that_is_out_of_reach_changes_nothing_and_costs_no_further_process(kernel):
@@ -334,19 +308,6 @@ def test_an_expected_gain_is_a_percentage(kernel, gain):
     assert attempt(kernel, 300.0, f"--expect={gain}").code == 1
 
 
-def test_a_torn_last_line_survives_and_the_next_number_is_new(kept):
-    path = kept.root / "kernels" / "scale" / FILE
-    torn = path.read_bytes()[:200]
-    path.write_bytes(path.read_bytes() + torn)
-
-    attempt(kept, 310.0)
-    shown = kept.perfci("brief", "scale", "--rounds")
-
-    assert path.read_bytes().split(b"\n")[1] == torn
-    assert [(round_.number, round_.best) for round_ in rounds(kept)] == [(1, 0), (3, 1)]
-    assert shown.code == 3 and "line 2, is damaged" in " ".join(shown.out.split())
-
-
 # --- what is shown ----------------------------------------------------------------------------------------------------
 
 
@@ -386,26 +347,6 @@ def test_ops_without_rounds_are_left_out_unless_they_are_named(kernel):
     assert named.code == 0 and "No round was tried yet" in named.out
 
 
-def test_rounds_of_two_branches_merge_and_are_numbered_anew(kept):
-    (kept.root / ".gitattributes").write_text(f"{FILE} merge=union\n")
-    commit_all(kept.root)
-    git(kept.root, "checkout", "-q", "-b", "other")
-    attempt(kept, 312.0, why="theirs")
-    commit_all(kept.root)
-    git(kept.root, "checkout", "-q", "topic")
-    attempt(kept, 310.0, why="ours")
-    git(kept.root, "add", f"kernels/scale/{FILE}")
-    git(kept.root, "commit", "-q", "-m", "ours")
-    git(kept.root, "checkout", "-q", "--", ".")
-    git(kept.root, "merge", "-q", "-s", "recursive", "-X", "ours", "other")
-
-    every = rounds(kept)
-
-    assert [round_.number for round_ in every] == [1, 2, 3]
-    assert {round_.why for round_ in every[1:]} == {"ours", "theirs"}
-    assert {round_.best for round_ in every[1:]} == {1}
-
-
 def test_a_check_does_not_take_the_logbook_for_a_change_of_the_op(kernel):
     attempt(kernel)  # refused, since nothing has changed
     assert len(rounds(kernel)) == 1
@@ -430,6 +371,7 @@ def test_a_merge_requests_note_has_the_rounds_of_a_kernel_that_is_the_best_of_th
 # --- the page ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.nightly  # the tests above take the same commands
 def test_the_commands_of_the_page_do_what_it_says(kernel):
     text = GUIDE.read_text(encoding="utf-8")
     shown = re.findall(r"^\$ perfci (.*)$", text, re.MULTILINE)

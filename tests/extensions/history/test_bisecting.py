@@ -58,7 +58,7 @@ def history(project):
     return ids
 
 
-@pytest.mark.slow
+@pytest.mark.nightly  # test_bisect.py searches the same way
 def test_the_guide_shows_what_happens(project, capsys, monkeypatch):
     history(project)
     monkeypatch.chdir(project.root)

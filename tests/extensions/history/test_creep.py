@@ -88,7 +88,7 @@ def test_a_creep_of_steps_that_no_check_sees_is_found_against_the_release(releas
     assert (stored.code, stored.verdicts("scale")) == (2, {"REGRESSED"})
 
 
-@pytest.mark.slow
+@pytest.mark.nightly  # test_release_groups.py has the commit that it is held against
 def test_a_loss_that_was_accepted_since_the_release_is_the_new_measure(released):
     crept = released.creep()
     released.duel(code=2)

@@ -47,6 +47,7 @@ def _proposed(history, limits):
     return {key: ((0.0, value),) if key == "tau" else value for key, value in proposed.items()}
 
 
+@pytest.mark.nightly  # test_steps.py has every step of it
 def test_a_life_learns_what_is_proposed(bench, world):
     seen, state = bench.ratchet.runs(world, np.random.default_rng(1), 26), bench.ratchet.began(world)
     history, limits = _history(world, seen), Thresholds()

@@ -86,6 +86,7 @@ def test_what_the_timer_cannot_tell_is_the_floor_of_short_kernels():
     assert (change.before, change.bound) == (0.025, 0.1 / 8.0)
 
 
+@pytest.mark.nightly  # each step has its test
 def test_tau_settles_by_steps_and_never_turns_round():
     history, tau, seen = with_nulls(60, block=0.004), 0.01, []
     for count in range(20, 61, 5):
