@@ -2,14 +2,12 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
-from pathlib import Path
 
 import pytest
 
 from perfci import store
 from perfci.core import locks
-from perfci.core.errors import DeviceError, StoredFileError
+from perfci.core.errors import DeviceError
 from perfci.core.locks import device_lock
 
 
@@ -44,33 +42,6 @@ def test_reports_are_claimed_where_there_are_no_locks_too(tmp_path, monkeypatch)
         assert (tmp_path / "reports").is_dir()
 
 
-def test_a_claimed_folder_says_who_has_it(tmp_path):
-    words = rf"process {os.getpid()} .*is writing into {tmp_path}"
-
-    with store.claim_reports(tmp_path), pytest.raises(StoredFileError, match=words):
-        store.claim_reports(tmp_path).__enter__()
-
-
-@pytest.mark.parametrize("name", ["TMPDIR", "TEMP", "TMP"])
-def test_a_lock_that_lies_elsewhere_than_the_variables_say_is_told(tmp_path, monkeypatch, name):
-    def find(place):
-        monkeypatch.setattr(tempfile, "tempdir", None)
-        for variable in ("TMPDIR", "TEMP", "TMP"):
-            monkeypatch.delenv(variable, raising=False)
-        if place:
-            monkeypatch.setenv(name, str(place))
-        displaced = locks.find_displaced(None)
-        assert locks.find_lock("gpu", None).parent == Path(displaced.facts["folder"] if displaced else place or "/tmp")
-        return displaced
-
-    (tmp_path / "file").touch()
-
-    assert find(tmp_path) is find(None) is None
-    for place in (tmp_path / "gone", tmp_path / "file"):
-        assert find(place).facts["wanted"] == f"{name}={place}"
-    assert locks.find_displaced(tmp_path) is None
-
-
 # --- the lock of a device ---------------------------------------------------------------------------------------------
 
 HOLDER = """
@@ -97,10 +68,6 @@ def refuse(holder):
     raise AssertionError(f"waited for {holder}")
 
 
-class GaveUpError(Exception):
-    pass
-
-
 def test_a_free_device_is_had_without_waiting_and_can_be_had_again(tmp_path):
     for _ in range(2):
         with device_lock("gpu", tmp_path, refuse):
@@ -123,27 +90,6 @@ def test_the_lock_of_a_process_that_dies_is_free(tmp_path, holder, monkeypatch, 
         assert (tmp_path / "perfci-gpu.lock").read_text().startswith(f"process {os.getpid()} on ")
     assert len(told) == 1
     assert told[0].startswith(f"process {holder.pid} on ")
-
-
-def test_a_place_that_cannot_be_written_is_named(tmp_path):
-    (tmp_path / "file").write_text("no folder")
-
-    with pytest.raises(DeviceError) as caught, device_lock("gpu", tmp_path / "file", refuse):
-        pytest.fail("no lock can be here")
-
-    assert caught.value.reason.kind == "lock_unwritable"
-    assert caught.value.reason.facts["path"] == str(tmp_path / "file" / "perfci-gpu.lock")
-
-
-def test_a_device_that_stays_taken_is_given_up_after_the_limit(tmp_path, holder, monkeypatch):
-    monkeypatch.setattr(locks, "POLL_S", 0.01)
-
-    with pytest.raises(DeviceError) as caught, device_lock("gpu", tmp_path, lambda name: None, 0.05):
-        pytest.fail("the lock was had while another process holds it")
-
-    assert caught.value.reason.kind == "device_taken"
-    assert str(holder.pid) in str(caught.value)
-    assert "lock_wait_s" in str(caught.value)
 
 
 def test_a_lock_file_of_another_user_can_be_locked_though_not_written(tmp_path, monkeypatch):

@@ -10,11 +10,6 @@ import pytest
 
 from perfci.core.errors import UsageError
 from perfci.core.model import (
-    Base,
-    Baseline,
-    BaselineRun,
-    Device,
-    Environment,
     PlannedOp,
     Reason,
 )
@@ -24,10 +19,8 @@ from perfci.runs import base as stage
 from perfci.runs.bench import open_bench
 from perfci.runs.beside import describe_against, plan_ops
 from perfci.runs.plan import Request
-from perfci.runs.rules import choose_rules, move_settings
 from tests.git_repositories import clone, commit_all, git
 from tests.runs.stand_ins import CASES
-from tests.stored_examples import write_baseline
 
 
 @pytest.fixture
@@ -59,17 +52,6 @@ def refused(bench, **request):
 # --- which revision ---------------------------------------------------------------------------------------------------
 
 
-def test_a_branch_is_compared_with_where_it_left_main(bench, forked):
-    tree = find(bench)
-
-    assert (tree.base.how, tree.base.name) == ("merge_base", "main")
-    assert tree.base.commit == git(forked.root, "rev-parse", "main")
-    assert tree.settings.kernels == tree.settings.root / "kernels"
-    assert tree.settings.reports == forked.reports
-    assert "TOPIC" not in (tree.settings.kernels / "relu" / "relu_triton.py").read_text()
-    assert tree.settings.root.is_relative_to(bench.folder)
-
-
 def test_a_revision_that_was_named_and_does_not_exist_is_a_usage_error(bench):
     assert refused(bench, against="v9.9").kind == "revision_unknown"
 
@@ -79,43 +61,6 @@ def test_in_a_merge_request_it_is_said_why_there_is_no_base(loose, monkeypatch):
 
     reason = find(loose)
     assert (reason.kind, reason.facts["cause"]) == ("merge_without_base", "no_repository")
-
-
-def test_on_main_the_base_is_the_commit_of_the_newest_baseline(bench, forked):
-    git(forked.root, "checkout", "-q", "main")
-    first = git(forked.root, "rev-parse", "HEAD")
-    (forked.root / "note").write_text("later")
-    later = commit_all(forked.root)
-    store_runs(forked, "relu", [("2026-01-01T00:00:00Z", later), ("2025-01-01T00:00:00Z", first)])
-    store_runs(forked, "scale", [("2025-06-01T00:00:00Z", first), ("2026-06-01T00:00:00Z", None)])
-
-    assert stage.baseline_commit(forked) == later
-    tree = find(bench)
-    assert (tree.base.how, tree.base.commit) == ("baseline", later)
-
-
-def store_runs(settings, op, runs):
-    environment = Environment(Device("fake", "Fake One", "fake-one"), "virtual", "3.12", {}, "host", "Linux")
-    rows = tuple(
-        BaselineRun(f"run-{i}", created, dataclasses.replace(environment, commit=commit))
-        for i, (created, commit) in enumerate(runs)
-    )
-    write_baseline(Baseline(op, "fake-one", "virtual", rows, ()), settings.baselines)
-
-
-def test_a_shallow_clone_says_what_to_fetch(forked, tmp_path, monkeypatch):
-    """Reported on any branch: otherwise a change would look like one that no one compares."""
-    clone = tmp_path / "clone"
-    git(tmp_path, "clone", "-q", "--depth", "1", "--branch", "topic", forked.root.as_uri(), str(clone))
-    settings = move_settings(forked, clone)
-    monkeypatch.setenv("CI_COMMIT_BRANCH", "topic")
-    monkeypatch.setenv("CI_DEFAULT_BRANCH", "main")
-    with open_bench(dataclasses.replace(settings, reports=clone / "reports"), print) as bench:
-        reason = find(bench)
-        named = refused(bench, against="HEAD~1")
-
-    assert "git fetch --unshallow" in sentence(reason)
-    assert "git fetch --unshallow" in sentence(named)
 
 
 # --- rules ------------------------------------------------------------------------------------------------------------
@@ -135,25 +80,6 @@ def test_a_change_that_moves_its_rules_is_judged_by_those_of_its_base(bench, for
     root = tree.settings.root
     assert (tree.settings.thresholds, tree.settings.kernels) == (root / "thresholds", root / "kernels")
     assert (tree.base.changed_baselines, tree.base.proposed_on) == (("baselines/fake-one/relu.json",), None)
-
-
-@pytest.mark.parametrize(
-    ("how", "changed", "whose"),
-    [
-        ("merge_base", ("thresholds/default.yaml",), "base"),
-        ("first_parent", ("thresholds/default.yaml",), "base"),
-        ("merge_base", (), "head"),
-        ("asked", ("thresholds/default.yaml",), "head"),
-        ("baseline", ("thresholds/default.yaml",), "head"),
-    ],
-)
-def test_a_merge_request_alone_is_judged_by_its_bases_rules(forked, how, changed, whose):
-    base = Base("a" * 40, how, "main", changed_rules=changed)
-    tree = stage.BaseTree(base, move_settings(forked, Path("/base")))
-
-    assert choose_rules(base, tree.settings, forked) == (tree.settings if whose == "base" else forked)
-    assert choose_rules(base, None, forked) == forked
-    assert choose_rules(None, None, forked) == forked
 
 
 # --- what the base has of each op -------------------------------------------------------------------------------------

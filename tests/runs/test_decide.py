@@ -42,16 +42,6 @@ def reasons(judgements, op="relu"):
     return {reason.kind for row in judgements.rows if row.op == op for reason in row.reasons}
 
 
-def test_a_merge_request_is_judged_by_the_rules_of_its_base(measure, workers, strict):
-    run = measure(strict)
-
-    judgements = decide(run, strict)
-
-    assert run.plan.base.changed_rules == ("thresholds/default.yaml",)
-    assert "speedup_too_few_blocks" in reasons(judgements)
-    assert judgements.notes[0].kind == "rules_changed"
-
-
 @pytest.mark.parametrize(
     ("limit", "kind"),
     [

@@ -6,7 +6,6 @@ import pytest
 
 from perfci.core.errors import UsageError
 from perfci.core.model import (
-    Deadline,
     Gate,
     OpRun,
     PerformanceCase,
@@ -21,7 +20,6 @@ from perfci.core.model import (
     Suite,
     Verdict,
 )
-from perfci.core.wording import sentence
 from perfci.judge import judge
 from perfci.runs.merge import merge
 from perfci.thresholds.limits import Thresholds
@@ -97,15 +95,6 @@ def test_all_shards_make_the_run_that_one_machine_would_have_made():
     assert gate is Gate.FAILS
 
 
-def test_a_missing_shard_fails_by_its_ops_and_by_itself():
-    rows, gate = judged(joined(shard(1), shard(3)))
-
-    assert gate is Gate.FAILS
-    for op in ("scale", "twice", "shard 2/3"):
-        assert (rows[op, None].verdict, rows[op, None].reasons[0].kind) == (Verdict.ERROR, "shard_missing")
-    assert "2/3 with 2 ops" in sentence(rows["shard 2/3", None].reasons[0])
-
-
 @pytest.mark.parametrize(
     "half",
     [
@@ -178,27 +167,3 @@ def test_boards_may_differ_and_then_none_is_named():
 
 
 # --- time limits and boards -------------------------------------------------------------------------------------------
-
-
-def test_what_a_shard_was_not_reached_in_time_is_inconclusive_in_the_whole_and_the_first_limit_is_kept():
-    limits = [Deadline(f"2026-01-01T00:0{minute}:00Z", 60.0 * minute) for minute in (9, 5)]
-    facts = {"by": "--deadline", "limit_s": 300.0, "reserve_s": 0.0}
-    quiet = [OpRun(op, performance=tuple(PerformanceCase(case) for case in CASES)) for op in ("relu", "twice")]
-    unreached = OpRun("scale", late=Reason("op_not_reached", {"op": "scale", **facts}))
-    note = Reason("deadline_ignored", {"variable": "CI_JOB_TIMEOUT", "value": "soon"})
-    plans = [replace(shard(index).plan, deadline=limit) for index, limit in zip((1, 2), limits, strict=True)]
-
-    run = joined(
-        shard(1, ops=(quiet[0],), plan=plans[0]),
-        shard(2, ops=(unreached, quiet[1]), plan=plans[1]),
-        shard(3, plan=replace(shard(3).plan, deadline_note=note)),
-    )
-    rows, gate = judged(run)
-
-    assert (run.plan.deadline, run.plan.deadline_note, run.missing) == (limits[1], note, ())
-    assert (rows["scale", None].verdict, rows["scale", None].reasons[0].kind) == (
-        Verdict.INCONCLUSIVE,
-        "op_not_reached",
-    )
-    assert ("scale", CASES[0]) not in rows
-    assert gate is Gate.WARNS

@@ -1,14 +1,12 @@
 """Jobs, what becomes of their answers, and what is on disk whenever it ends."""
 
 import dataclasses
-from pathlib import Path
 
 import pytest
 
 from perfci import store
 from perfci.core import deadline
 from perfci.core.model import AccuracyCase, Limits, Need, PlannedOp, Reason, Suite
-from perfci.core.stopping import Stopped
 from perfci.runs import schedule
 from perfci.runs.base import write_base
 from perfci.runs.bench import open_bench
@@ -64,42 +62,6 @@ def test_the_run_holds_what_every_worker_said_and_is_on_disk(measure, workers, s
     assert store.read_run(settings.reports) == run
 
 
-def test_a_worker_that_dies_costs_its_op_and_keeps_what_it_said(measure, workers, settings, heard):
-    workers.dies["measure", "relu"] = Reason("worker_hung", {"op": "relu"})
-
-    relu, scale = measure().ops
-
-    assert relu.failure == Reason("worker_hung", {"op": "relu"})
-    assert len(relu.performance) == 2 and len(relu.accuracy) == 1
-    assert scale.failure is None
-
-
-@pytest.mark.parametrize("op", ["relu", "scale"])
-def test_a_signal_keeps_what_was_measured_until_then(measure, workers, settings, heard, op):
-    workers.dies["measure", op] = Stopped("SIGTERM")
-
-    with pytest.raises(Stopped):
-        measure()
-
-    run = store.read_run(settings.reports)
-    assert run.stopped == "SIGTERM"
-    assert [one.op for one in run.ops] == ["relu", "scale"][: 1 + (op == "scale")]
-    assert all(len(case.blocks) == 1 for one in run.ops for case in one.performance)
-
-
-def test_workers_run_in_the_project_without_the_parents_secrets(measure, workers, settings, heard, monkeypatch):
-    monkeypatch.setenv("CI_JOB_TOKEN", "hush")
-    settings = dataclasses.replace(settings, time_limit_s=12.5)
-
-    measure(settings)
-
-    around = workers.surroundings[-1]
-    assert "CI_JOB_TOKEN" not in around.environment
-    assert (around.folder, around.limit_s) == (settings.root, 12.5)
-    assert around.log == settings.reports / "logs" / "scale.log"
-    assert not Path(around.environment["TRITON_CACHE_DIR"]).parent.exists()
-
-
 # --- measuring again --------------------------------------------------------------------------------------------------
 
 
@@ -132,25 +94,6 @@ def test_what_the_judge_needs_is_measured_again_in_fresh_processes(measure, work
 
 LATE = Reason("imports_late", {"where": "relu_triton.py:3 helper"})
 CRASH = Reason("worker_died", {"op": "relu", "where": "measure", "signal": "SIGSEGV", "words": "x", "log": "y"})
-
-
-def test_a_changed_op_is_measured_beside_its_base_and_an_unchanged_one_not_at_all(measure, workers, forked):
-    run = measure(forked)
-
-    assert workers.measured() == [("relu", 0, CASES)]
-    (task,) = (task for task in workers.tasks if isinstance(task, Measure))
-    assert (task.base.plan.cases, task.base.plan.duel.value, task.base.plan.skip_unchanged) == (CASES, "changed", True)
-    # The judge's process has the base's files, and starts one for the op's own.
-    assert task.folder.relative_to(task.place.root) == Path("kernels/relu")
-    assert not task.place.root.is_relative_to(forked.root)
-    own = task.host.task
-    assert (own.place.root, own.opening.lock) == (forked.root, False)
-    assert own.folder.is_relative_to(forked.root)
-    assert [(op.op, op.performance, op.failure) for op in run.ops if op.op == "scale"] == [("scale", (), None)]
-    assert [(op.op, op.base.same, op.base.changed) for op in run.plan.ops] == [
-        ("relu", False, ("kernels/relu/relu_triton.py",)),
-        ("scale", True, ()),
-    ]
 
 
 def test_the_process_of_the_ops_own_code_is_told_no_seed_and_no_file_has_it_before_the_op_is_done(
@@ -284,16 +227,6 @@ def three_ops(settings):
 
 def kinds(run):
     return {op.op: op.late and op.late.kind for op in run.ops}
-
-
-def test_ops_that_time_does_not_reach_are_not_begun_and_stand_in_the_run(measure, workers, three_ops):
-    with Clock(workers, WOULD_TAKE, 25.0) as limit:
-        run = measure(deadline=limit)
-
-    assert kinds(run) == {"relu": None, "scale": None, "silu": "op_not_reached"}
-    assert [op for op, _, _ in workers.measured()] == ["relu", "scale"]
-    assert run.ops[2].late.facts == {"op": "silu", "by": "--deadline", "limit_s": 25.0, "reserve_s": 0.0}
-    assert (run.plan.deadline, store.read_run(three_ops.reports)) == (limit, run)
 
 
 def test_an_op_may_not_take_the_time_that_the_others_need(measure, workers, three_ops):

@@ -12,7 +12,6 @@ from perfci.runs.plan import Request
 from perfci.runs.shard_plans import plan_shards
 from perfci.runs.shards import ShardPart, check_shard
 from perfci.store.launches import read_launches
-from tests.git_repositories import git
 from tests.runs.stand_ins import CASES
 
 DIGEST = "a" * 64
@@ -78,26 +77,6 @@ def test_of_two_masters_that_merge_at_once_one_is_refused_and_later_ones_agree(p
     assert first == second
 
 
-def test_only_what_changed_is_given_to_shards(plan, forked):
-    sharded = plan(forked)
-
-    assert {op.op: op.shard for op in sharded.ops} == {"relu": 1, "scale": 0}
-    assert sharded.plan.base.commit == git(forked.root, "rev-parse", "main")
-    assert (sharded.commit, sharded.family) == (git(forked.root, "rev-parse", "HEAD"), 4)
-    assert {op.op: bool(op.files) for op in sharded.ops} == {"relu": True, "scale": False}
-
-
-def test_a_shard_whose_runner_has_another_device_is_refused_with_both_named(plan, check, settings):
-    sharded = plan(settings, device="cuda")
-
-    error = refused(check, settings, sharded, 1)
-
-    assert (error.reason.kind, error.reason.facts) == (
-        "shard_differs",
-        {"what": "device", "planned": "cuda", "found": "fake"},
-    )
-
-
 def test_a_shard_with_other_cases_than_planned_is_refused(plan, check, settings, workers):
     sharded = plan(settings)
     workers.planned["relu"] = PlannedOp("relu", ("rows=0",), (*CASES, "rows=3"))
@@ -105,18 +84,6 @@ def test_a_shard_with_other_cases_than_planned_is_refused(plan, check, settings,
     error = refused(check, settings, sharded, 1)
 
     assert (error.reason.kind, "rows=3" in str(error), "relu" in str(error)) == ("shard_differs", True, True)
-
-
-@pytest.mark.parametrize("step", ["shard", "merge"])
-def test_other_rules_than_those_planned_are_refused(plan, check, settings, step):
-    sharded = plan(settings)
-    runs = [check(settings, sharded, index) for index in (1, 2)]
-    settings.thresholds.mkdir()
-    (settings.thresholds / "default.yaml").write_text("speedup: 3\n")
-
-    error = refused(check, settings, sharded, 1) if step == "shard" else refused(merged, settings, sharded, *runs)
-
-    assert error.reason.kind == "shard_differs" and sharded.rules[:12] in str(error)
 
 
 def test_two_that_write_the_same_reports_are_refused_before_anything_is_measured(plan, settings):

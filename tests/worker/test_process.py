@@ -172,41 +172,6 @@ def test_without_a_dump_the_place_of_a_crash_is_not_known():
     assert log.find_frame("free(): invalid size\n", TASK.place) == "an unknown place"
 
 
-def test_a_crash_in_the_ops_file_names_file_and_line(worker):
-    folder = worker.folder / "kernels" / "relu"
-    folder.mkdir(parents=True)
-    (folder / "relu_triton.py").write_text("import faulthandler\n\n\ndef relu():\n    faulthandler._sigsegv()\n")
-    task = make_task(kernels=folder.parent, root=worker.folder)
-    around = worker.around(f"""
-        import faulthandler
-        faulthandler.enable()
-        sys.path.insert(0, {str(folder)!r})
-        print("the last words", flush=True)
-        import relu_triton
-        relu_triton.relu()
-    """)
-
-    failure = run_worker(task, around, worker.heard.append)
-
-    assert (failure.kind, failure.facts["at"]) == ("worker_died", "kernels/relu/relu_triton.py:5")
-    assert failure.facts["words"] == "the last words"
-    told = (
-        "relu crashed with SIGSEGV at kernels/relu/relu_triton.py:5 during accuracy of rows=1; it last said: the last"
-    )
-    assert sentence(failure).startswith(told)
-
-
-def test_a_worker_that_hangs_is_stopped_at_the_limit(worker):
-    began = time.monotonic()
-
-    failure = worker.run("open('pid', 'w').write(str(os.getpid()))\ntime.sleep(600)", limit_s=1.5)
-
-    assert failure.kind == "worker_hung"
-    assert (failure.facts["limit_s"], failure.facts["where"]) == (1.5, "accuracy of rows=1")
-    assert time.monotonic() - began < DEADLINE_S
-    assert gone(worker.pid)
-
-
 @pytest.mark.parametrize("error", [Stopped("SIGTERM"), KeyboardInterrupt(), ValueError("listener")])
 def test_whatever_interrupts_the_parent_kills_the_worker_and_its_children(worker, error):
     def listener(message):

@@ -16,7 +16,7 @@ import yaml
 import perfci
 from perfci.cli.main import run
 from perfci.core import settings
-from perfci.core.errors import StoredFileError, UsageError
+from perfci.core.errors import UsageError
 from perfci.core.settings import KEYS
 from perfci.extensions.adopt.setup import gitlab, init
 from perfci.extensions.adopt.setup.texts import template
@@ -479,21 +479,6 @@ def test_outside_of_git_it_says_so(tmp_path, monkeypatch):
 
     assert set(files(folder)) == MADE
     assert kinds(setup) == ["no_repository"]
-
-
-# --- obstacles --------------------------------------------------------------------------------------------------------
-
-
-def test_if_one_file_cannot_be_written_none_is(repository):
-    write(repository / ".gitignore", "*.log\n")
-    setup = init.plan(repository)
-    write(repository / "thresholds", "a file")
-    before = files(repository)
-
-    with pytest.raises(StoredFileError):
-        edits.write(setup.edits)
-
-    assert files(repository) == before
 
 
 # --- the command ------------------------------------------------------------------------------------------------------
