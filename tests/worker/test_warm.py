@@ -14,7 +14,7 @@ from perfci.worker import forks, warm
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="workers are forked on Linux")
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def servers(monkeypatch):
     """Processes that fork, without starting any: by their key."""
     monkeypatch.setattr(forks, "_servers", {})
