@@ -391,9 +391,8 @@ class NumpyArrays(seam.Arrays):
     def host(self, array: Array) -> Array:
         return array.astype(np.float64) if np.issubdtype(array.dtype, np.floating) else array.copy()
 
-    def round_like(self, values: Array, like: Array) -> Array:
-        with np.errstate(over="ignore"):
-            return values.astype(like.dtype).astype(np.float64)
+    def compared(self, array: Array) -> Array:
+        return np.asarray(array)
 
     def like(self, values: Array, array: Array) -> Array:
         with np.errstate(over="ignore"):
@@ -432,29 +431,6 @@ class NumpyArrays(seam.Arrays):
 
     def is_filler(self, array: Array) -> Array:
         return np.asarray(array == FILLER)
-
-    def mismatch(self, actual: Array, expected: Array, rtol: float, atol: float) -> seam.Mismatch:
-        left, right = self.host(actual), self.round_like(self.host(expected), actual)
-        with np.errstate(invalid="ignore"):
-            error, allowed = np.abs(left - right), atol + rtol * np.abs(right)
-            # Beside an infinite value any distance would be within rtol of it.
-            near = (error <= allowed) & np.isfinite(right)
-            good = near | (left == right) | (np.isnan(left) & np.isnan(right))
-        if good.all():
-            share = np.divide(error, allowed, out=np.zeros_like(error), where=near & (error > 0))
-            return seam.Mismatch(0, 0.0, (), float(share.max(initial=0.0)))
-        error = np.where(good, -1.0, np.where(np.isnan(error), np.inf, error))
-        worst = np.unravel_index(np.argmax(error), error.shape)
-        return seam.Mismatch(int((~good).sum()), float(error[worst]), tuple(int(i) for i in worst))
-
-    def unfinite(self, array: Array) -> int:
-        return int((~np.isfinite(self.host(array))).sum())
-
-    def deviation(self, actual: Array, expected: Array) -> None:
-        """Never: the host computes them."""
-
-    def errors_by_size(self, actual: Array, exact: Array, rtol: float, atol: float, *, summed: bool) -> None:
-        """Never: the host computes them."""
 
     def memory_of(self, array: Array) -> seam.Memory:
         root = _root(array)

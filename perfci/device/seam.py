@@ -15,7 +15,7 @@ from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from perfci.core.errors import DeviceError
-from perfci.core.model import CompiledKernel, Device, DeviceState, ErrorStats, Fact, Identity, Limits, Reason, as_fact
+from perfci.core.model import CompiledKernel, Device, DeviceState, Fact, Identity, Limits, Reason, as_fact
 from perfci.device.targets import Target
 from perfci.ops.recording import Recording
 
@@ -76,37 +76,6 @@ class DtypeFacts:
     smallest_normal: float
     smallest_subnormal: float
     epsilon: float
-
-
-@dataclass(frozen=True)
-class Mismatch:
-    """Elements of an output that break the tolerance, counted on the device."""
-
-    count: int
-    worst_abs: float
-    worst_index: tuple[int, ...]
-    share: float = 0.0  # largest error / tolerance of an element, if none breaks it
-
-
-@dataclass(frozen=True)
-class Deviation:
-    """Errors of an output against the float64 reference."""
-
-    stats: ErrorStats
-    exact: float = 0.0  # root mean square of the reference's elements that are finite in both
-
-
-PLACES = 2100  # of powers of two that float64 has
-LOWEST = -1074
-
-
-@dataclass(frozen=True)
-class ErrorsBySize:
-    """Errors of an output by the size of what is right: place i is of sizes from 2^(LOWEST + i - 1) to twice that."""
-
-    counts: np.ndarray[Any, Any]  # elements that are finite in both
-    largest: np.ndarray[Any, Any]  # errors, of elements beyond the tolerance
-    rms: float
 
 
 @dataclass(frozen=True)
@@ -194,8 +163,8 @@ class Arrays(ABC):
         """A copy on the host: float64 for floating-point arrays, others in their type."""
 
     @abstractmethod
-    def round_like(self, values: np.ndarray[Any, Any], like: Any) -> np.ndarray[Any, Any]:
-        """float64 values rounded to an array's dtype, as float64 on the host."""
+    def compared(self, array: Any) -> Any:
+        """The array where its numbers are compared: on a device that has float64, or on the host if they are few."""
 
     @abstractmethod
     def like(self, values: np.ndarray[Any, Any], array: Any) -> Any:
@@ -252,22 +221,6 @@ class Arrays(ABC):
     @abstractmethod
     def is_filler(self, array: Any) -> np.ndarray[Any, Any]:
         """Which elements hold the number that `value` fills with."""
-
-    @abstractmethod
-    def mismatch(self, actual: Any, expected: Any, rtol: float, atol: float) -> Mismatch:
-        """Compare an output with the float64 reference, on its device."""
-
-    @abstractmethod
-    def unfinite(self, array: Any) -> int:
-        """How many of an array's values are infinite or NaN."""
-
-    @abstractmethod
-    def deviation(self, actual: Any, expected: Any) -> Deviation | None:
-        """Errors of a floating-point output, computed on its device. None if the host does that as well."""
-
-    @abstractmethod
-    def errors_by_size(self, actual: Any, exact: Any, rtol: float, atol: float, *, summed: bool) -> ErrorsBySize | None:
-        """The same by the size of what is right, to which summed adds its row's root mean square."""
 
     def nbytes(self, value: Any) -> int:
         """Bytes of an array. 0 for anything else."""

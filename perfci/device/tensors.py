@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,18 +13,12 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from perfci.core.model import ErrorStats
 from perfci.device.seam import (
-    LOWEST,
-    PLACES,
     ArrayFacts,
     Arrays,
     Damage,
-    Deviation,
     DtypeFacts,
-    ErrorsBySize,
     Memory,
-    Mismatch,
     other_number,
 )
 
@@ -33,7 +27,6 @@ Host = np.ndarray[Any, Any]
 GUARD_BYTES = 16384  # zone on either side of an array: a multiple of every alignment that kernels specialise on
 GUARD_VALUE = 77  # Stands in the guard zones of a second call. A stray write often copies a stray read's NaN.
 GAP = 16  # elements behind each row of a pitched tensor: rows stay as well aligned as their length makes them
-CHUNK = 1 << 24  # elements compared at once, so that a large output needs little more memory
 FEW = 1 << 14  # elements up to which errors are computed on the host
 
 
@@ -61,8 +54,9 @@ class TorchArrays(Arrays):
     def host(self, array: torch.Tensor) -> Host:
         return np.array(self._upcast(array.detach()).cpu().contiguous().numpy())
 
-    def round_like(self, values: Host, like: torch.Tensor) -> Host:
-        return np.asarray(_float64(torch.from_numpy(values).to(like.dtype)).numpy())
+    def compared(self, array: torch.Tensor) -> torch.Tensor:
+        array = array.detach()
+        return array.cpu() if array.numel() <= FEW else self._for_reference(array)
 
     def like(self, values: Host, array: torch.Tensor) -> torch.Tensor:
         """It has the other tensor's strides, unless elements of that share memory."""
@@ -91,52 +85,6 @@ class TorchArrays(Arrays):
 
     def is_filler(self, array: torch.Tensor) -> Host:
         return np.asarray((array == GUARD_VALUE).cpu().numpy())
-
-    def mismatch(self, actual: torch.Tensor, expected: torch.Tensor, rtol: float, atol: float) -> Mismatch:
-        count, worst, place, share = 0, -1.0, 0, 0.0
-        for number, (left, right) in enumerate(self._chunks(actual, expected)):
-            differing, error, index = _compare(left, right, rtol, atol)
-            count += differing
-            if differing and error > worst:
-                worst, place = error, number * CHUNK + index
-            share = share if differing else max(share, error)
-        if not count:
-            return Mismatch(0, 0.0, (), share)
-        return Mismatch(count, worst, tuple(int(i) for i in np.unravel_index(place, tuple(actual.shape))))
-
-    def unfinite(self, array: torch.Tensor) -> int:
-        narrow = array.dtype.is_floating_point and array.element_size() == 1  # float8 has no isfinite
-        chunks = (left for left, _ in self._chunks(array, array))
-        return sum(int((~torch.isfinite(_float64(chunk) if narrow else chunk)).sum()) for chunk in chunks)
-
-    def deviation(self, actual: torch.Tensor, expected: torch.Tensor) -> Deviation | None:
-        """Errors of a tensor that would take the host long, chunk by chunk."""
-        if actual.numel() <= FEW:
-            return None
-        pieces = ((_float64(left), _float64(right)) for left, right in self._chunks(actual, expected))
-        return measure_deviation(pieces, tuple(actual.shape))
-
-    def errors_by_size(
-        self, actual: torch.Tensor, exact: torch.Tensor, rtol: float, atol: float, *, summed: bool
-    ) -> ErrorsBySize | None:
-        if actual.numel() <= FEW:
-            return None
-        sizes = exact.abs()
-        if summed:
-            sizes += exact.masked_fill(~exact.isfinite(), 0.0).square().mean(-1, keepdim=True).sqrt()
-        largest = torch.zeros(PLACES, dtype=torch.float64, device=self._reference_device or actual.device)
-        counts, squares = torch.zeros_like(largest), torch.zeros_like(largest[0])
-        for (got, due), (_, size) in zip(self._chunks(actual, exact), self._chunks(actual, sizes), strict=True):
-            left, right = _float64(got), _float64(due)
-            finite = left.isfinite() & right.isfinite()
-            error = (left - right).abs().masked_fill(~finite, 0.0)
-            place = torch.frexp(size.masked_fill(~finite | (size == 0), 2.0**LOWEST)).exponent.long() - LOWEST
-            beyond = error.masked_fill(error <= atol + rtol * right.abs(), 0.0)
-            largest.scatter_reduce_(0, place, beyond, "amax")
-            counts.scatter_add_(0, place, finite.to(torch.float64))
-            squares += error.square().sum()
-        rms = math.sqrt(float(squares) / max(float(counts.sum()), 1.0))
-        return ErrorsBySize(counts.cpu().numpy(), largest.cpu().numpy(), rms)
 
     def memory_of(self, array: torch.Tensor) -> Memory:
         storage = array.untyped_storage()
@@ -204,13 +152,6 @@ class TorchArrays(Arrays):
 
     def _for_reference(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor if self._reference_device is None else tensor.to(self._reference_device)
-
-    def _chunks(self, actual: torch.Tensor, expected: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """Both piece by piece, on the device that computes float64."""
-        left = actual.detach().reshape(-1)
-        right = expected.to(self._reference_device or actual.device).reshape(-1)
-        for start in range(0, left.numel(), CHUNK):
-            yield self._for_reference(left[start : start + CHUNK]), right[start : start + CHUNK]
 
     def _place(self, array: torch.Tensor, layout: str, number: int) -> torch.Tensor:
         """The axes of a dense tensor keep their order in memory: kernels have own paths for transposed ones."""
@@ -342,25 +283,6 @@ def _inverse(order: list[int]) -> list[int]:
     return sorted(range(len(order)), key=order.__getitem__)
 
 
-def _compare(actual: torch.Tensor, expected: torch.Tensor, rtol: float, atol: float) -> tuple[int, float, int]:
-    """How many elements break the tolerance, the largest error of them, and its place.
-
-    If none does, the largest error / tolerance.
-    """
-    left, right = _float64(actual), _float64(expected.to(actual.dtype))
-    error, allowed = (left - right).abs(), atol + rtol * right.abs()
-    # Beside an infinite value any distance would be within rtol of it.
-    near = (error <= allowed) & right.isfinite()
-    good = near | (left == right) | (left.isnan() & right.isnan())
-    count = int((~good).sum())
-    if not count:
-        shares = torch.where(near & (error > 0), error / allowed, torch.zeros_like(error))
-        return 0, float(shares.max()) if shares.numel() else 0.0, 0
-    error = torch.where(good, -torch.ones_like(error), error.nan_to_num(nan=float("inf"), posinf=float("inf")))
-    index = int(error.argmax())
-    return count, float(error[index]), index
-
-
 def _float64(tensor: torch.Tensor) -> torch.Tensor:
     # float8 converts through float32 only
     wide = tensor.to(torch.float32) if tensor.dtype.is_floating_point and tensor.element_size() == 1 else tensor
@@ -393,76 +315,3 @@ LATER = frozenset(  # namespaces that torch itself registers when a part of it i
 def operator_namespaces() -> frozenset[str]:
     """Namespaces of all torch operators that are registered in this process: torch's own, those of libraries."""
     return LATER | {name.split("::")[0] for name in torch._C._dispatch_get_all_op_names()}
-
-
-# --- errors of a large output: it may be as large as the memory allows, so it is read piece by piece ------------------
-
-QUANTILES = (0.5, 0.9, 0.99)
-_CUT = 14  # lowest bits of a float32 that quantiles lack
-
-
-def measure_deviation(pieces: Iterable[tuple[torch.Tensor, torch.Tensor]], shape: Sequence[int]) -> Deviation:
-    """Errors over the elements that are finite in both. A figure that leaves float64's range is None.
-
-    pieces: flat, of an output and its reference, in float64. Quantiles are found by counting bit patterns, since
-    sorting would take several times the memory. So they are cut, by less than 1 part in 500.
-    """
-    sums = _Sums()
-    counts = np.zeros(1 << (31 - _CUT), dtype=np.int64)
-    for actual, exact in pieces:
-        error = sums.take(actual, exact)
-        # Those of 0 would all be counted in one place.
-        patterns = error[error > 0].to(torch.float32).view(torch.int32) >> _CUT
-        counts += torch.bincount(patterns, minlength=len(counts)).cpu().numpy()
-    total, shares, errors, squares, sizes, relative = sums.figures.tolist()
-    if not total:
-        return Deviation(ErrorStats(0))
-    count = int(total)
-    counts[0] += count - counts.sum()
-    ranks = [math.ceil(q * (count - 1)) for q in QUANTILES]
-    places = np.searchsorted(np.cumsum(counts), ranks, side="right")
-    p50, p90, p99 = (places << _CUT).astype(np.int32).view(np.float32).tolist()
-    worst = tuple(int(index) for index in np.unravel_index(sums.place, tuple(shape))) if shape else ()
-    rmse, exact = math.sqrt(squares / count), math.sqrt(sizes / count)
-    stats = ErrorStats(
-        count=count,
-        max_abs=_or_none(sums.worst),
-        mean_abs=_or_none(errors / count),
-        max_rel=_or_none(sums.worst_share) if shares else None,
-        mean_rel=_or_none(relative / shares) if shares else None,
-        p50_abs=_or_none(p50),
-        p90_abs=_or_none(p90),
-        p99_abs=_or_none(p99),
-        rmse=_or_none(rmse),
-        l2=_or_none(rmse / exact) if exact else None if rmse else 0.0,
-        worst_index=worst,
-    )
-    return Deviation(stats, exact)
-
-
-def _or_none(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
-class _Sums:
-    """What one look over all pieces adds up."""
-
-    def __init__(self) -> None:
-        self.figures = np.zeros(6)  # elements, shares, and the sums of errors, their squares, sizes' squares, shares
-        self.place = self._start = 0
-        self.worst, self.worst_share = -1.0, 0.0
-
-    def take(self, actual: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
-        """Add a piece. Gives its errors, -1 if either is not finite."""
-        error = (actual - exact).abs().masked_fill(~(actual.isfinite() & exact.isfinite()), -1.0)
-        both = error >= 0
-        if error.numel() and (worst := float(error.max())) > self.worst:
-            self.worst, self.place = worst, self._start + int(error.argmax())
-        self._start += error.numel()
-        seen, size = error.clamp(min=0.0), exact.abs().masked_fill(~both, 0.0)
-        share = (seen / size).masked_fill(size == 0, 0.0)
-        figures = (both.sum(), (size > 0).sum(), seen.sum(), seen.square().sum(), size.square().sum(), share.sum())
-        self.figures += torch.stack([figure.to(torch.float64) for figure in figures]).cpu().numpy()
-        if share.numel():
-            self.worst_share = max(self.worst_share, float(share.max()))
-        return error

@@ -1,18 +1,23 @@
-"""How close is close: tolerances by dtype, errors against float64, and elements that are not finite."""
+"""How close is close: tolerances by dtype, errors against float64, and elements that are not finite.
+
+Arrays are NumPy's or torch's, and are compared where they are: on a device, or on the host if they are few. Whatever
+may be large is read in blocks of a bounded size.
+"""
 
 import functools
 import math
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from perfci.core.model import ErrorStats, Fact, Reason, as_fact
-from perfci.device.seam import LOWEST, PLACES, Deviation, DtypeFacts, ErrorsBySize
+from perfci.device.seam import DtypeFacts
 
-Host = np.ndarray[Any, Any]
+Numbers = Any  # an array of NumPy or of torch
 
 TOLERANCES: dict[str, tuple[float, float]] = {
     "float64": (1e-7, 1e-7),
@@ -32,11 +37,93 @@ float32 outputs of layer_norm, 16384 x 8192, the largest was up to 3.0 times the
 to 1.2 times. In narrower dtypes rounding the answer errs most, and RATIO holds."""
 NEAR, FEW_NEAR = 3, 32  # elements that the reference's error is taken of: 2^3 times as large, or the next ones
 
+BLOCK = 1 << 24  # elements that are read at once
+SORTED = 1 << 14  # elements of which quantiles are exact. Of more they are cut, by less than 1 part in 500
+QUANTILES = (0.5, 0.9, 0.99)
+_CUT = 14  # lowest bits of a float32 that such quantiles lack
+
+PLACES, LOWEST = 2100, -1074  # of powers of two that float64 has
+_LANES = 64  # counters of a place: many elements of one place would wait for each other on a device
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """Elements of an output that break the tolerance."""
+
+    count: int
+    worst_abs: float
+    worst_index: tuple[int, ...]
+    share: float = 0.0  # largest error / tolerance of an element, if none breaks it
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """Errors of an output against the float64 reference."""
+
+    stats: ErrorStats
+    exact: float = 0.0  # root mean square of the reference's elements that are finite in both
+
+
+@dataclass(frozen=True)
+class ErrorsBySize:
+    """Errors of an output by the size of what is right: place i is of sizes from 2^(LOWEST + i - 1) to twice that."""
+
+    counts: np.ndarray[Any, Any]  # elements that are finite in both
+    largest: np.ndarray[Any, Any]  # errors, of elements beyond the tolerance
+    rms: float
+
+
+def library(array: Numbers) -> Any:
+    """NumPy or torch, whichever an array is of. Both have the functions that are used here, by the same names."""
+    return np if isinstance(array, np.ndarray | np.generic) else sys.modules["torch"]
+
+
+def widen(array: Numbers) -> Numbers:
+    """The same numbers in float64."""
+    lib = library(array)
+    if "float8" in str(array.dtype):  # which converts through float32 only
+        array = lib.asarray(array, dtype=lib.float32)
+    return lib.asarray(array, dtype=lib.float64)
+
+
+@np.errstate(over="ignore")
+def round_like(exact: Numbers, like: Numbers) -> Numbers:
+    """The numbers rounded to another array's dtype."""
+    return library(exact).asarray(exact, dtype=like.dtype)
+
+
+def walk(*given: Any) -> Iterator[tuple[int, tuple[Numbers, ...]]]:
+    """Yields a place, and what arrays of one shape have there in float64: whole rows, or a part of one that is long.
+
+    One with a last axis of 1 has a number for each row, and what is no array is the same everywhere.
+    """
+    shape = tuple(given[0].shape)
+    columns, rows = shape[-1] if shape else 1, math.prod(shape[:-1])
+    if not rows * columns:
+        return
+    shapes = [tuple(getattr(array, "shape", (None,))) for array in given]
+    whole = [laid == shape or (bool(shape) and laid == (*shape[:-1], 1)) for laid in shapes]
+    flat = [array.reshape(rows, -1) if whole[at] else array for at, array in enumerate(given)]
+    high, wide = max(BLOCK // columns, 1), min(columns, BLOCK)
+    for row in range(0, rows, high):
+        for column in range(0, columns, wide):
+            part, of_row = (slice(row, row + high), slice(column, column + wide)), slice(row, row + high)
+            yield (
+                row * columns + column,
+                tuple(
+                    widen(one[part if one.shape[1] == columns else of_row]) if whole[at] else one
+                    for at, one in enumerate(flat)
+                ),
+            )
+
 
 def tolerance(dtype: str, overrides: Mapping[str, tuple[float, float]] | None, terms: int) -> tuple[float, float]:
     """Returns (rtol, atol) of a dtype. The second grows with the square root of the terms that one element sums."""
     rtol, atol = (overrides or {}).get(dtype) or TOLERANCES.get(dtype, (0.0, 0.0))
     return rtol, atol * math.sqrt(max(terms, 1))
+
+
+# --- how large errors are ---------------------------------------------------------------------------------------------
 
 
 def relative_l2(outputs: Iterable[Deviation]) -> float | None:
@@ -52,108 +139,274 @@ def relative_l2(outputs: Iterable[Deviation]) -> float | None:
     return ratio if math.isfinite(ratio) else None
 
 
-def find_rms(sizes: Host) -> float:
-    """Root mean square of a vector of finite magnitudes, of which squares may leave float64's range. 0 of none."""
-    scale = float(sizes.max(initial=0.0))
+@np.errstate(over="ignore")
+def _find_rms(sizes: Numbers, count: int) -> float:
+    """Root of the mean of so many squares: those of these finite magnitudes and others. Squares may leave the range."""
+    norm = float(library(sizes).linalg.norm(sizes)) if math.prod(sizes.shape) else 0.0
+    if 1e-100 < norm < 1e150:
+        return norm / math.sqrt(count)
+    scale = float(sizes.max()) if math.prod(sizes.shape) else 0.0
     # Not multiplied by 1 / scale, which is infinite for a subnormal one.
-    return scale * (float(np.linalg.norm(sizes / scale)) / math.sqrt(sizes.size)) if scale else 0.0
+    return scale * (float(library(sizes).linalg.norm(sizes / scale)) / math.sqrt(count)) if scale else 0.0
 
 
-@np.errstate(over="ignore", invalid="ignore")  # what leaves float64's range has no value
-def errors_of(actual: Host, expected: Host) -> Deviation:
-    """Returns errors over the elements that are finite in both."""
-    finite = np.isfinite(actual) & np.isfinite(expected)
-    if not finite.any():
+@np.errstate(over="ignore", invalid="ignore", divide="ignore")  # what leaves float64's range has no value
+def errors_of(actual: Any, exact: Any) -> Deviation:
+    """Returns errors over the elements that are finite in both. A figure that leaves float64's range is None."""
+    count, sized, sums, shares = 0, 0, 0.0, 0.0
+    rmse, size_rms, worst, worst_share, place = 0.0, 0.0, -1.0, 0.0, 0
+    every = math.prod(exact.shape)
+    sort, few, patterns = every <= SORTED, list[Numbers](), np.zeros(1 << (31 - _CUT), np.int64)
+    for start, (left, right) in walk(actual, exact):
+        lib = library(left)
+        error, size, marked = lib.abs(left - right), lib.abs(right), None
+        many, total = math.prod(error.shape), float(error.sum())
+        if not math.isfinite(total):
+            finite = lib.isfinite(left) & lib.isfinite(right)
+            marked = lib.where(finite, error, -1.0)
+            error, size = lib.where(finite, error, 0.0), lib.where(finite, size, 0.0)
+            few, many, total = [*few, error[finite]] if sort else few, int(finite.sum()), float(error.sum())
+        elif sort:
+            few = [*few, error]
+        if not many:
+            continue
+        share = lib.where(size > 0, error / size, 0.0)
+        at = int((error if marked is None else marked).argmax())
+        if (largest := float(error.reshape(-1)[at])) > worst:
+            worst, place = largest, start + at
+        count, sized = count + many, sized + int((size > 0).sum())
+        sums, shares = sums + total, shares + float(share.sum())
+        rmse, size_rms = math.hypot(rmse, _find_rms(error, every)), math.hypot(size_rms, _find_rms(size, every))
+        worst_share = max(worst_share, float(share.max()))
+        if not sort:  # those of 0 would all be counted in one place
+            bits = lib.asarray(error[error > 0], dtype=lib.float32).view(lib.int32) >> _CUT
+            patterns += np.asarray(_host(lib.bincount(bits.reshape(-1), minlength=len(patterns))))
+    if not count:
         return Deviation(ErrorStats(0))
-    error = np.where(finite, np.abs(np.where(finite, actual, 0) - np.where(finite, expected, 0)), -1.0)
-    worst = np.unravel_index(int(error.argmax()), error.shape)
-    absolute, size = error[finite], np.abs(expected[finite])
-    relative = absolute[size > 0] / size[size > 0]
-    p50, p90, p99 = np.quantile(absolute, (0.5, 0.9, 0.99))
+    if sort:
+        errors = np.concatenate([_host(part).reshape(-1) for part in few])
+        p50, p90, p99 = (float(value) for value in np.quantile(errors, QUANTILES))
+    else:
+        patterns[0] += count - patterns.sum()
+        ranks = [math.ceil(share * (count - 1)) for share in QUANTILES]
+        places = np.searchsorted(np.cumsum(patterns), ranks, side="right")
+        p50, p90, p99 = (places << _CUT).astype(np.int32).view(np.float32).tolist()
+    rmse, size_rms = rmse * math.sqrt(every / count), size_rms * math.sqrt(every / count)
     stats = ErrorStats(
-        count=int(finite.sum()), max_abs=float(absolute.max()), mean_abs=float(absolute.mean()),
-        max_rel=float(relative.max()) if relative.size else None,
-        mean_rel=float(relative.mean()) if relative.size else None,
-        p50_abs=float(p50), p90_abs=float(p90), p99_abs=float(p99),
-        rmse=find_rms(absolute), worst_index=tuple(int(i) for i in worst),
+        count=count, max_abs=_or_none(worst), mean_abs=_or_none(sums / count),
+        max_rel=_or_none(worst_share) if sized else None, mean_rel=_or_none(shares / sized) if sized else None,
+        p50_abs=_or_none(p50), p90_abs=_or_none(p90), p99_abs=_or_none(p99), rmse=_or_none(rmse),
+        worst_index=find_index(place, exact),
     )  # fmt: skip
-    errors = Deviation(stats, find_rms(size))
-    return replace(errors, stats=replace(stats, l2=relative_l2([errors])))
+    errors_seen = Deviation(stats, size_rms)
+    return replace(errors_seen, stats=replace(stats, l2=relative_l2([errors_seen])))
 
 
-def excess(actual: Host, expected: Host, rtol: float, atol: Host | float) -> Host:
+def _or_none(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _host(array: Numbers) -> Any:
+    return array if isinstance(array, np.ndarray) else array.cpu().numpy()
+
+
+def find_index(place: int, array: Any) -> tuple[int, ...]:
+    """The index of the element at a place in row-major order."""
+    return tuple(int(i) for i in np.unravel_index(place, tuple(array.shape)))
+
+
+def find_mean_size(array: Numbers) -> float | None:
+    """The mean magnitude of an array's finite elements. None if there are none."""
+    count, total = 0, 0.0
+    for _, (numbers,) in walk(array):
+        sizes = _keep_finite(numbers)
+        count, total = count + math.prod(sizes.shape), total + float(sizes.sum())
+    return total / count if count else None
+
+
+def find_largest_size(array: Numbers) -> float:
+    """The largest magnitude of an array's finite elements. 0 if there are none."""
+    parts = (_keep_finite(numbers) for _, (numbers,) in walk(array))
+    return max((float(sizes.max()) for sizes in parts if math.prod(sizes.shape)), default=0.0)
+
+
+def count_unfinite(array: Numbers) -> int:
+    """How many of an array's elements are infinite or NaN."""
+    return sum(int((~library(numbers).isfinite(numbers)).sum()) for _, (numbers,) in walk(array))
+
+
+def _keep_finite(numbers: Numbers) -> Numbers:
+    """Magnitudes of the finite elements."""
+    sizes = library(numbers).abs(numbers)
+    return sizes if math.isfinite(float(sizes.sum())) else sizes[library(sizes).isfinite(sizes)]
+
+
+@np.errstate(over="ignore", invalid="ignore", divide="ignore")
+def largest_share(actual: Any, right: Any, rtol: float, atol: Any) -> float:
+    """The largest of error / (atol + rtol |right|) of all elements. NaN if that of some element has no value."""
+    worst = None
+    for _, (left, due, more) in walk(actual, right, atol):
+        lib = library(left)
+        error, allowed = left - due, lib.abs(due)
+        lib.abs(error, out=error)
+        allowed *= rtol
+        allowed += more
+        error /= allowed
+        most = error.max()
+        worst = most if worst is None else lib.maximum(worst, most)
+    return 0.0 if worst is None else float(worst)
+
+
+@np.errstate(over="ignore", invalid="ignore", divide="ignore")
+def find_mismatch(actual: Any, exact: Any, rtol: float, atol: float) -> Mismatch:
+    """Compare an output with the reference in float64, rounded to its dtype."""
+    right = round_like(exact, actual)
+    if (share := largest_share(actual, right, rtol, atol)) <= 1:
+        return Mismatch(0, 0.0, (), share)
+    count, worst, place, share = 0, -1.0, 0, 0.0
+    for start, (left, due) in walk(actual, right):
+        lib = library(left)
+        error, allowed = lib.abs(left - due), atol + rtol * lib.abs(due)
+        # Beside an infinite value any distance would be within rtol of it.
+        near = (error <= allowed) & lib.isfinite(due)
+        bad = ~(near | (left == due) | (lib.isnan(left) & lib.isnan(due)))
+        share = max(share, float(lib.where(near & (error > 0), error / allowed, 0.0).max()))
+        if found := int(bad.sum()):
+            error = lib.where(bad, lib.where(lib.isnan(error), math.inf, error), -1.0)
+            at = int(error.argmax())
+            if (largest := float(error.reshape(-1)[at])) > worst:
+                worst, place = largest, start + at
+        count += found
+    return Mismatch(count, worst, find_index(place, exact)) if count else Mismatch(0, 0.0, (), share)
+
+
+def excess(actual: Numbers, expected: Numbers, rtol: float, atol: Any) -> Numbers:
     """|actual - expected| - (atol + rtol |expected|) of each element, -inf if one of the two is not finite."""
-    finite = np.isfinite(actual) & np.isfinite(expected)
-    got, right = np.where(finite, actual, 0), np.where(finite, expected, 0)
-    over: Host = np.where(finite, np.abs(got - right) - (atol + rtol * np.abs(right)), -np.inf)
-    return over
+    lib = library(actual)
+    finite = lib.isfinite(actual) & lib.isfinite(expected)
+    got, right = lib.where(finite, actual, 0.0), lib.where(finite, expected, 0.0)
+    return lib.where(finite, lib.abs(got - right) - (atol + rtol * lib.abs(right)), -math.inf)
+
+
+# --- what an output is compared with ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Standard:
-    """What an output is compared with."""
+    """What an output is compared with. Arrays lie where they are compared, in their dtypes."""
 
-    exact: Host  # the reference in float64
-    rounded: Host  # the same in the output's dtype
-    usual: Host  # the reference in that dtype
+    exact: Any  # the reference in float64
+    rounded: Any  # the same in the output's dtype
+    usual: Any  # the reference in that dtype
     usual_errors: ErrorStats
     rtol: float
     atol: float
     summed: bool = False  # each element is a sum of terms that may cancel
     peak: float = RATIO  # of single elements
-    slack: Host | float = 0.0  # further errors of each element that are allowed
+    slack: Any = 0.0  # further errors of each element that are allowed
 
     # Broken answers are compared one after the other, so what the reference alone decides is computed once.
-    @functools.cached_property
-    def kinds(self) -> tuple[Host, Host]:
-        """`finiteness` of the rounded float64 answer and of the reference."""
-        return finiteness(self.rounded), finiteness(self.usual)
-
     @functools.cached_property
     def usual_by_size(self) -> ErrorsBySize:
         """The reference's errors."""
         return sort_errors(self.usual, self.exact, 0.0, 0.0, summed=self.summed)
 
-    def misplaced(self, got: Host) -> Host:
+    @functools.cached_property
+    def is_finite(self) -> bool:
+        """Whether the rounded answer has numbers alone."""
+        parts = (library(part).isfinite(part).all() for _, (part,) in walk(self.rounded))
+        return all(map(bool, parts))
+
+    def misplaced(self, got: Any) -> Numbers:
         """NaN or an infinity that neither the rounded float64 answer nor the reference has, or the other way round."""
-        kinds, (rounded, usual) = finiteness(got), self.kinds
-        strayed: Host = (kinds != rounded) & (kinds != usual)
-        return strayed
+        kinds, rounded, usual = (finiteness(widen(one)) for one in (got, self.rounded, self.usual))
+        return (kinds != rounded) & (kinds != usual)
 
-    def find_share(self, got: Host) -> float:
+    def find_share(self, got: Any) -> float:
         """See `ErrorStats.of_allowed`: 1 at most if an output is right."""
-        if self.misplaced(got).any():
-            return math.inf
-        atol = self.atol + self.slack
-        finite = np.isfinite(got) & np.isfinite(self.exact)
-        numbers, right = np.where(finite, got, 0.0), np.where(finite, self.exact, 0.0)
-        share = largest_share(np.abs(numbers - right), atol + self.rtol * np.abs(right))
-        if share <= 1:
+        share = self._find_tolerated(got)
+        if share <= 1 or share == math.inf:
             return share
-        errors = sort_errors(got, self.exact, self.rtol, atol, summed=self.summed)
-        return share_of_usual(errors, self.usual_by_size, self.peak)
+        ours = sort_errors(got, self.exact, self.rtol, self.atol + self.slack, summed=self.summed)
+        return share_of_usual(ours, self.usual_by_size, self.peak)
 
-    def accepts(self, got: Host) -> bool:
+    def accepts(self, got: Any) -> bool:
         """Whether an output is right."""
         return self.find_share(got) <= 1
 
+    def _find_tolerated(self, got: Any) -> float:
+        """The largest error as a share of the tolerance. Infinity if something is NaN or infinite in its place."""
+        atol = self.atol + self.slack
+        share = largest_share(got, self.exact, self.rtol, atol)
+        if math.isfinite(share) and self.is_finite:
+            return share
+        if self.misplaced(got).any():
+            return math.inf
+        return self._find_finite_share(got, atol)
 
-def sort_errors(actual: Host, exact: Host, rtol: float, atol: Host | float, *, summed: bool) -> ErrorsBySize:
-    """What `Arrays.errors_by_size` gives, on the host."""
-    finite = np.isfinite(actual) & np.isfinite(exact)
-    left, right = np.where(finite, actual, 0.0), np.where(finite, exact, 0.0)
-    rows = np.sqrt(np.square(right).mean(axis=-1, keepdims=True)) if summed and right.ndim else 0.0
-    error, size = np.abs(left - right), np.abs(right) + rows
-    place = np.frexp(np.where(size > 0, size, 2.0**LOWEST))[1] - LOWEST
-    largest, beyond = np.zeros(PLACES), error > atol + rtol * np.abs(right)
-    np.maximum.at(largest, place[beyond], error[beyond])
-    return ErrorsBySize(np.bincount(place[finite], minlength=PLACES), largest, find_rms(error[finite]))
+    @np.errstate(over="ignore", divide="ignore", invalid="ignore")
+    def _find_finite_share(self, got: Any, atol: Any) -> float:
+        """The same of elements that are finite in both. An error of 0 is none of nothing."""
+        worst = 0.0
+        for _, (numbers, exact, more) in walk(got, self.exact, atol):
+            lib = library(numbers)
+            finite = lib.isfinite(numbers) & lib.isfinite(exact)
+            error = lib.where(finite, lib.abs(numbers - exact), 0.0)
+            shares = lib.where(error > 0, error / (more + self.rtol * lib.abs(exact)), 0.0)
+            worst = max(worst, float(shares.max()))
+        return worst if worst < math.inf else sys.float_info.max  # beyond what is allowed, and in its place
 
 
-@np.errstate(over="ignore", divide="ignore", invalid="ignore")
-def largest_share(errors: Host, allowed: Host) -> float:
-    """The largest of errors / allowed. An error of 0 is none of nothing."""
-    return float(np.where(errors > 0, errors / allowed, 0.0).max(initial=0.0))
+@np.errstate(over="ignore", invalid="ignore", divide="ignore")
+def sort_errors(actual: Any, exact: Any, rtol: float, atol: Any, *, summed: bool) -> ErrorsBySize:
+    """Returns errors by the size of what is right, to which summed adds its row's root mean square."""
+    counts, largest, rms = np.zeros(PLACES, np.int64), np.zeros(PLACES), 0.0
+    every = math.prod(exact.shape)
+    rows = _spread_rows(exact) if summed and exact.shape else 0.0
+    for _, (left, right, more, row) in walk(actual, exact, atol, rows):
+        lib = library(left)
+        error, size = lib.abs(left - right), lib.abs(right)
+        beyond, finite = error > more + rtol * size, ...
+        if not math.isfinite(float(error.sum())):
+            finite = lib.isfinite(left) & lib.isfinite(right)
+            error, size, beyond = lib.where(finite, error, 0.0), lib.where(finite, size, 0.0), beyond & finite
+        size = size + row
+        place = lib.frexp(lib.where(size > 0, size, 2.0**LOWEST))[1] - LOWEST
+        counts += _count(place[finite].reshape(-1))
+        np.maximum(largest, _find_largest(place[beyond], error[beyond]), out=largest)
+        rms = math.hypot(rms, _find_rms(error, every))
+    return ErrorsBySize(counts, largest, rms * math.sqrt(every / max(int(counts.sum()), 1)))
+
+
+def _spread_rows(exact: Numbers) -> Numbers:
+    """The root mean square of each row's finite elements."""
+    lib = library(exact)
+    squares = lib.square(exact).mean(axis=-1, keepdims=True)
+    if not bool(lib.isfinite(squares).all()):
+        squares = lib.square(lib.where(lib.isfinite(exact), exact, 0.0)).mean(axis=-1, keepdims=True)
+    return lib.sqrt(squares)
+
+
+def _count(place: Numbers) -> Any:
+    """How many elements each place has."""
+    if isinstance(place, np.ndarray):
+        return np.bincount(place, minlength=PLACES)
+    return _host(library(place).bincount(_spread(place), minlength=PLACES * _LANES).reshape(PLACES, _LANES).sum(1))
+
+
+def _find_largest(place: Numbers, error: Numbers) -> Any:
+    """The largest error of each place."""
+    if isinstance(place, np.ndarray):
+        largest = np.zeros(PLACES)
+        np.maximum.at(largest, place, error)
+        return largest
+    peaks = error.new_zeros(PLACES * _LANES).scatter_reduce_(0, _spread(place), error, "amax")
+    return _host(peaks.reshape(PLACES, _LANES).amax(1))
+
+
+def _spread(place: Numbers) -> Numbers:
+    """A counter of each element of torch, of several for a place."""
+    return place.long() * _LANES + library(place).arange(len(place), device=place.device) % _LANES
 
 
 def share_of_usual(errors: ErrorsBySize, usual: ErrorsBySize, peak: float) -> float:
@@ -166,8 +419,12 @@ def share_of_usual(errors: ErrorsBySize, usual: ErrorsBySize, peak: float) -> fl
     most, through = np.maximum.accumulate(usual.largest), np.cumsum(usual.counts)
     few = np.searchsorted(through, through - usual.counts + FEW_NEAR)
     reach = np.minimum(np.maximum(np.arange(PLACES) + NEAR, few), PLACES - 1)
-    return largest_share(np.append(errors.largest, errors.rms), np.append(peak * most[reach], RATIO * usual.rms))
+    ours, allowed = np.append(errors.largest, errors.rms), np.append(peak * most[reach], RATIO * usual.rms)
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        return float(np.where(ours > 0, ours / allowed, 0.0).max(initial=0.0))
 
+
+# --- wrong answers that must not pass ---------------------------------------------------------------------------------
 
 VACUOUS = 0.1  # a broken answer differs by at least this share of the answer's root mean square in one element
 NO_ROW, NO_COLUMN = as_fact("an answer without its last row"), as_fact("an answer without its last column")
@@ -177,48 +434,68 @@ EXCUSED = frozenset({NO_ROW, NO_COLUMN, ONE_ELEMENT, ROUNDED})
 _LEAST_ROUNDING = 2.0**-10  # of the root mean square: less is what rounding to bfloat16 changes by chance
 
 
-@np.errstate(over="ignore", invalid="ignore")
-def break_answer(standard: Standard, dtype: str, rms: float) -> dict[str, Host]:
-    """Returns wrong answers made of the right one, by name, the gravest first. Those that hardly differ are left out.
+def break_answer(standard: Standard, dtype: str, rms: float) -> Iterator[tuple[str, Numbers]]:
+    """Yields wrong answers made of the right one, by name, the gravest first. Those that hardly differ are left out.
 
     rms: root mean square of the right answer's elements that are finite.
     """
-    right = standard.rounded
-    finite, rows = np.isfinite(right), max(right.ndim - 2, 0)
-    wrong = {name: right.copy() for name in (NO_ROW, NO_COLUMN, ONE_ELEMENT)}
-    wrong[as_fact("zeros")] = np.zeros_like(right)
-    if right.ndim:
-        wrong[as_fact("an answer with its rows in another order")] = np.roll(right, 1, rows)
-        np.moveaxis(wrong[NO_ROW], rows, 0)[-1] = 0.0
-        wrong[NO_COLUMN][..., -1] = 0.0
-    # One of usual size, by more than the narrowest dtypes round off, and than the reference is wrong by itself.
-    usual = np.abs(np.where(finite, np.abs(right), np.inf) - rms).argmin()
+    right = widen(standard.rounded)
+    lib, rows = library(right), max(len(right.shape) - 2, 0)
+    finite = lib.isfinite(right)
+
+    def differs(wrong: Numbers, least: float = VACUOUS) -> bool:
+        """Whether it does by more than what shows."""
+        with np.errstate(invalid="ignore"):
+            change = lib.where(finite, lib.abs(wrong - right), 0.0)
+        return math.prod(change.shape) > 0 and float(change.max()) / (rms * least) > 0.99
+
+    def change(index: Any, value: Any) -> Numbers:
+        wrong = lib.where(finite, right, right)
+        wrong[index] = value
+        return wrong
+
+    makers: dict[str, Any] = {as_fact("zeros"): lambda: lib.zeros_like(right)}
+    if right.shape:
+        makers[as_fact("an answer with its rows in another order")] = lambda: lib.roll(right, 1, rows)
+        makers[NO_ROW] = lambda: change((slice(None),) * rows + (-1,), 0.0)
+        makers[NO_COLUMN] = lambda: change((..., -1), 0.0)
+    makers[ONE_ELEMENT] = lambda: _spoil_element(standard, right, finite, dtype, rms)
+    for name, make in makers.items():
+        if differs(wrong := make()):
+            yield name, wrong
+    if dtype in {"float32", "float64"} and differs(wrong := _round_narrow(right, finite), _LEAST_ROUNDING):
+        yield ROUNDED, wrong
+
+
+def _spoil_element(standard: Standard, right: Numbers, finite: Numbers, dtype: str, rms: float) -> Numbers:
+    """One of usual size, by more than the narrowest dtypes round off, and than the reference is wrong by itself."""
+    lib = library(right)
+    usual = int(lib.abs(lib.where(finite, lib.abs(right), math.inf) - rms).argmin())
     share = max(VACUOUS, 2 * TOLERANCES.get(dtype, (0.0, 0.0))[0])
-    wrong[ONE_ELEMENT].flat[usual] += max(rms * share, 2 * standard.peak * (standard.usual_errors.max_abs or 0.0))
-    if dtype in {"float32", "float64"}:
-        bits = right.astype(np.float32).view(np.uint32)
-        bits = (bits + np.uint32(0x7FFF) + (bits >> np.uint32(16) & np.uint32(1))) & np.uint32(0xFFFF0000)
-        wrong[ROUNDED] = np.where(finite, bits.view(np.float32), right)
+    wrong = lib.where(finite, right, right)
+    wrong.reshape(-1)[usual] += max(rms * share, 2 * standard.peak * (standard.usual_errors.max_abs or 0.0))
+    return wrong
 
-    def change(name: str) -> float:
-        """The largest, as a multiple of the least that shows."""
-        most = np.abs(wrong[name] - right).max(where=finite, initial=0.0)
-        return float(most / (rms * (_LEAST_ROUNDING if name == ROUNDED else VACUOUS)))
 
-    order = sorted(wrong, key=lambda name: (name in EXCUSED, name == ROUNDED))
-    return {name: wrong[name] for name in order if change(name) > 0.99}
+@np.errstate(over="ignore", invalid="ignore")
+def _round_narrow(right: Numbers, finite: Numbers) -> Numbers:
+    """Numbers with the 8 bits that bfloat16 keeps: what a product's upper bits leave (Veltkamp)."""
+    lib = library(right)
+    upper = right * (2.0**45 + 1)
+    upper -= upper - right
+    return lib.where(finite & lib.isfinite(upper), upper, right)
 
 
 FEW = 8  # fewer different numbers may all be near 0 by chance
 
 
-def find_accepted(standard: Standard, got: Host, dtype: str, rms: float, *, stated: bool) -> str | None:
+def find_accepted(standard: Standard, got: Any, dtype: str, rms: float, *, stated: bool) -> str | None:
     """Returns a wrong answer that would pass too. stated: a person gave a reason for the tolerance."""
-    if rms and np.unique(standard.rounded[np.isfinite(standard.rounded)]).size >= FEW:
+    if rms and _has_many_numbers(widen(standard.rounded)):
         excused = EXCUSED if stated else ()
         # How much rounding changes depends on the numbers, so it has to pass by a clear margin.
         half = replace(standard, rtol=standard.rtol / 2, atol=standard.atol / 2)
-        for name, wrong in break_answer(standard, dtype, rms).items():
+        for name, wrong in break_answer(standard, dtype, rms):
             if name not in excused and (half if name == ROUNDED else standard).accepts(wrong):
                 return name
         return None
@@ -227,6 +504,15 @@ def find_accepted(standard: Standard, got: Host, dtype: str, rms: float, *, stat
     return None if stated or narrow.accepts(got) else ONE_ELEMENT
 
 
+def _has_many_numbers(answer: Numbers) -> bool:
+    """Whether an answer has enough different ones. Most have among their first."""
+    lib = library(answer)
+    flat = answer.reshape(-1)
+    return any(lib.unique(part[lib.isfinite(part)]).shape[0] >= FEW for part in (flat[:SORTED], flat))
+
+
+# --- is it as exact as before? ----------------------------------------------------------------------------------------
+
 GROWTH = 6.0  # honest kernels that sum or take exponentials in another way differ by less
 _SUMMED = 4.0
 _FLOAT32 = 2.0**-24  # unit roundoff of what kernels sum in
@@ -234,8 +520,8 @@ _FLOAT32 = 2.0**-24  # unit roundoff of what kernels sum in
 
 @np.errstate(over="ignore", invalid="ignore", divide="ignore")
 def find_growth(
-    head: Host, base: Host, exact: Host, usual: Host, facts: DtypeFacts, terms: int, largest: float,
-    moved: Sequence[Host] = (),
+    head: Any, base: Any, exact: Any, usual: Any, facts: DtypeFacts, terms: int, largest: float,
+    moved: Sequence[Any] = (),
 ) -> dict[str, Fact] | None:  # fmt: skip
     """Returns in facts how the error of head's output grew beyond rounding, relative to the answer. None if it did not.
 
@@ -247,28 +533,41 @@ def find_growth(
     In float32 the error of the reference, `usual`, counts as the base's does: one order may be exact by chance. So do
     `moved`, exact answers to inputs that are off by rounding.
     """
-    every = (head, base, exact, usual, *moved)
-    finite = functools.reduce(operator.and_, map(np.isfinite, every))
-    if not finite.any():
-        return None
-    right = np.where(finite, exact, 0.0)
     narrow = facts.epsilon > 2 * _FLOAT32
-    compared = (head, base, *moved) if narrow else (head, base, usual, *moved)
-    errors = [np.where(finite, np.abs(answer - right), 0.0) for answer in compared]
     unit = facts.epsilon / 2
     unit += (_FLOAT32 if narrow else unit) * (_SUMMED * math.sqrt(terms) + min(largest, 128.0))
     # Kernels may take numbers below float32's normal ones for 0.
     least = max(facts.smallest_subnormal, 2.0**-126)
-    rows = np.sqrt(np.square(right).mean(axis=-1, keepdims=True)) if right.ndim else np.abs(right)
-    size = np.where(rows > least, np.abs(right) + rows, np.inf)
-    shares = [np.maximum(error - least, 0.0) / size for error in errors]
-    index = tuple(int(i) for i in np.unravel_index(int(shares[0].argmax()), right.shape))
-    whole, most = float(np.linalg.norm(right)), least * math.sqrt(right.size)
-    norms = [max(float(np.linalg.norm(error)) - most, 0.0) / whole if whole > most else 0.0 for error in errors]
-    of_element = as_fact("the element's size and its row's"), [float(share.max()) for share in shares]
-    for scale, (ours, *others) in ((as_fact("the answer's norm"), norms), of_element):
+    compared = (head, base, *moved) if narrow else (head, base, usual, *moved)
+    shares, norms, place, whole, any_finite = [-1.0] * len(compared), [0.0] * len(compared), 0, 0.0, False
+    if any(map(count_unfinite, (usual, *compared))):
+        finite = functools.reduce(operator.and_, (library(exact).isfinite(widen(one)) for one in (usual, *compared)))
+        exact = library(exact).where(finite, exact, math.nan)
+    rows = _spread_rows(exact) if exact.shape else abs(exact)
+    for start, (numbers, row, *answers) in walk(exact, rows, *compared):
+        lib = library(numbers)
+        finite = lib.isfinite(numbers)
+        if not bool(finite.any()):
+            continue
+        any_finite, right = True, lib.where(finite, numbers, 0.0)
+        size = lib.where(row > least, lib.abs(right) + row, math.inf)
+        for number, answer in enumerate(answers):
+            error = lib.where(finite, lib.abs(answer - right), 0.0)
+            share = lib.where(error > least, error - least, 0.0) / size
+            at = int(share.argmax())
+            if (most := float(share.reshape(-1)[at])) > shares[number]:
+                shares[number], place = most, start + at if number == 0 else place
+            norms[number] = math.hypot(norms[number], _find_rms(error, 1))
+        whole = math.hypot(whole, _find_rms(lib.abs(right), 1))
+    if not any_finite:
+        return None
+    floor = least * math.sqrt(math.prod(exact.shape))
+    of_answer = [max(norm - floor, 0.0) / whole if whole > floor else 0.0 for norm in norms]
+    of_element = as_fact("the element's size and its row's"), shares
+    for scale, (ours, *others) in ((as_fact("the answer's norm"), of_answer), of_element):
         if ours > (limit := GROWTH * max(others) + unit):
-            return {"value": ours, "other": others[0], "limit": limit, "index": str(index), "scale": scale}
+            index = str(find_index(place, exact))
+            return {"value": ours, "other": others[0], "limit": limit, "index": index, "scale": scale}
     return None
 
 
@@ -290,15 +589,12 @@ def times_allowed(why: Reason) -> float:
     return error / allowed if allowed and not math.isnan(error) else math.inf
 
 
-def finiteness(values: Host) -> Host:
+def finiteness(values: Numbers) -> Numbers:
     """0 finite, 1 NaN, 2 plus infinity, 3 minus infinity."""
-    kinds: Host = np.zeros(values.shape, np.int8)
-    kinds[np.isnan(values)] = 1
-    kinds[np.isinf(values)] = 2
-    kinds[values == -np.inf] = 3
-    return kinds
+    lib = library(values)
+    return lib.isnan(values) + 2 * (values == math.inf) + 3 * (values == -math.inf)
 
 
-def first_index(mask: Host) -> tuple[int, ...]:
+def first_index(mask: Numbers) -> tuple[int, ...]:
     """Index of the first true element."""
-    return tuple(int(i) for i in np.unravel_index(int(mask.argmax()), mask.shape))
+    return find_index(int((mask + 0).argmax()), mask)

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from perfci.device.seam import Arrays, DtypeFacts, Inputs
-from perfci.measure.closeness import Host
 from perfci.ops.spec import Accuracy, Params, Performance
+
+Host = np.ndarray[Any, Any]
 
 _SPECIALS = 7  # every seventh element or so is NaN or infinite: some rows have none, some have several
 _STEPS = 1 << 20  # subnormal numbers are drawn from so many of the smallest

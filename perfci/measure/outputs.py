@@ -6,8 +6,19 @@ from typing import Any
 
 from perfci.core.model import ErrorStats, Fact, Reason
 from perfci.core.model.basics import worst
-from perfci.device.seam import Arrays, Deviation, Inputs
-from perfci.measure.closeness import PEAK_RATIOS, RATIO, errors_of, relative_l2, share_of_usual, sort_errors, tolerance
+from perfci.device.seam import Arrays, Inputs
+from perfci.measure.closeness import (
+    PEAK_RATIOS,
+    RATIO,
+    Deviation,
+    count_unfinite,
+    errors_of,
+    find_mismatch,
+    relative_l2,
+    share_of_usual,
+    sort_errors,
+    tolerance,
+)
 from perfci.measure.inputs import call_fresh, flat
 from perfci.ops.spec import Params, Performance, case_id
 
@@ -60,16 +71,14 @@ def _compare(
             if got != due:
                 return Reason(f"wrong_{name}", {"case": case, "got": str(got), "expected": str(due)})
         rtol, atol = tolerance(seen.dtype, suite.tolerance, terms)
-        mismatch = arrays.mismatch(actual, wanted, rtol, atol)
+        got, right = arrays.compared(actual), arrays.compared(wanted)
+        mismatch = find_mismatch(got, right, rtol, atol)
         share = mismatch.share
         if mismatch.count:
             plain = plain or call_fresh(suite.reference, inputs, arrays, mutates)
-            summed = bool(suite.reduces)
-            ours, usual = (
-                arrays.errors_by_size(answer, wanted, *allowed, summed=summed)
-                or sort_errors(arrays.host(answer), arrays.host(wanted), *allowed, summed=summed)
-                for answer, allowed in ((actual, (rtol, atol)), (plain[index], (0.0, 0.0)))
-            )
+            common, summed = arrays.compared(plain[index]), bool(suite.reduces)
+            ours = sort_errors(got, right, rtol, atol, summed=summed)
+            usual = sort_errors(common, right, 0.0, 0.0, summed=summed)
             share = share_of_usual(ours, usual, PEAK_RATIOS.get(seen.dtype, RATIO))
             if not math.isfinite(mismatch.worst_abs) or share > 1:
                 where: dict[str, Fact] = {"case": case, "count": mismatch.count, "index": str(mismatch.worst_index)}
@@ -77,7 +86,7 @@ def _compare(
                     return Reason("timed_inputs_unfinite", {**where, **odd})
                 return Reason("timed_output_wrong", {**where, "error": mismatch.worst_abs, "rtol": rtol, "atol": atol})
         if errors is not None and arrays.dtype_facts(actual):
-            deviation = arrays.deviation(actual, wanted) or errors_of(arrays.host(actual), arrays.host(wanted))
+            deviation = errors_of(got, right)
             errors.append(replace(deviation, stats=replace(deviation.stats, of_allowed=share)))
     return None
 
@@ -85,6 +94,6 @@ def _compare(
 def _find_unfinite(arrays: Arrays, inputs: Inputs) -> dict[str, Fact] | None:
     """The first input with infinities or NaN, and how many. On such values kernels may well differ."""
     for name, value in inputs.items():
-        if arrays.is_array(value) and (many := arrays.unfinite(value)):
+        if arrays.is_array(value) and (many := count_unfinite(arrays.compared(value))):
             return {"name": name, "values": many}
     return None

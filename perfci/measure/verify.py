@@ -15,10 +15,10 @@ import numpy as np
 
 from perfci.core.model import AccuracyCase, Fact, Reason, as_fact
 from perfci.core.model.basics import worst
-from perfci.device.seam import OUTSIDE, Accelerator, Arrays, Damage, Deviation, Inputs, Race, not_interpreted
+from perfci.device.seam import OUTSIDE, Accelerator, Arrays, Damage, Inputs, Race, not_interpreted
 from perfci.measure import closeness
 from perfci.measure.bench import Describe
-from perfci.measure.closeness import Host, Standard, find_growth, relative_l2
+from perfci.measure.closeness import Deviation, Standard, find_growth, relative_l2
 from perfci.measure.inputs import bound_inputs, call_fresh, fill_inputs
 from perfci.measure.suspect import calls_reference
 from perfci.ops.spec import SEARCHED, Accuracy, Params, case_id, matches
@@ -218,10 +218,8 @@ def _find_less_exact(
     states why the kernel is less exact.
     """
     arrays, suite = calls.arrays, calls.suite
-    given = [value for value in calls.inputs.values() if arrays.is_array(value)]
-    shapes = [arrays.facts(value).shape for value in given]
-    floats = [arrays.host(value) for value in given if arrays.dtype_facts(value)]
-    largest = max((float(np.abs(data).max(where=np.isfinite(data), initial=0.0)) for data in floats), default=0.0)
+    shapes = [arrays.facts(value).shape for value in calls.inputs.values() if arrays.is_array(value)]
+    largest = max(map(closeness.find_largest_size, calls.floats), default=0.0)
     try:
         others = call_fresh(base, calls.inputs, arrays, suite.mutates) if base else plain
         if [arrays.facts(other) for other in others] != [arrays.facts(answer) for answer in plain]:
@@ -230,7 +228,7 @@ def _find_less_exact(
         return result  # a base that cannot be called is none to compare with
     if base and (
         deviations := [
-            closeness.errors_of(arrays.host(other), arrays.host(wanted))
+            closeness.errors_of(arrays.compared(other), arrays.compared(wanted))
             for other, wanted in zip(others, expected, strict=True)
             if arrays.dtype_facts(other)
         ]
@@ -240,21 +238,21 @@ def _find_less_exact(
     for place, (actual, other, wanted, usual) in enumerate(zip(calls.first, others, expected, plain, strict=True)):
         if (facts := arrays.dtype_facts(actual)) is None:
             continue
-        head, before, right, common = map(arrays.host, (actual, other, wanted, usual))
+        head, before, right, common = map(arrays.compared, (actual, other, wanted, usual))
         # A sum has no more terms than the longest axis, or than there are inputs to each output.
-        inputs = sum(map(math.prod, shapes)) // max(head.size, 1)
+        inputs = sum(map(math.prod, shapes)) // max(math.prod(head.shape), 1)
         terms = max(calls.terms, inputs, *(max(shape, default=1) for shape in shapes))
         rtol, atol = closeness.tolerance(facts.name, suite.tolerance, calls.terms)
         stated = suite.tolerance_reason is not None and facts.name in (suite.tolerance or {})
         if base is None and stated:
             continue
-        if not base and not (closeness.excess(head, right, rtol, atol * _estimate_term(calls)) > 0).any():
+        if not base and not (closeness.excess(closeness.widen(head), right, rtol, atol * calls.term) > 0).any():
             continue
         compared, moved = (head, before, right, common, facts, terms, largest), []
         if find_growth(*compared):  # by chance, where terms cancel? Then rounding the inputs moves the answer as far
             for seed in range(NUDGES):
                 nudged = _nudge(arrays, calls.inputs, np.random.default_rng(seed))
-                moved.append(arrays.host(call_fresh(suite.reference, nudged, arrays, suite.mutates)[place]))
+                moved.append(arrays.compared(call_fresh(suite.reference, nudged, arrays, suite.mutates)[place]))
         if moved and (grown := find_growth(*compared, moved)):
             whose = as_fact("the base's kernel") if base else as_fact("the reference in this dtype")
             reason = Reason("less_exact", {"case": calls.check.case, "whose": whose, **grown})
@@ -282,6 +280,22 @@ class _Calls:
     def terms(self) -> int:
         """How many terms an element of the output sums."""
         return self.suite.reduces(**self.check.params) if self.suite.reduces else 1
+
+    @property
+    def floats(self) -> list[Any]:
+        """Inputs of floating-point types, where they are compared. Integers are indices or counts, and not summed."""
+        arrays = self.arrays
+        floats = (value for value in self.inputs.values() if arrays.is_array(value) and arrays.dtype_facts(value))
+        return [*map(arrays.compared, floats)]
+
+    @functools.cached_property
+    def term(self) -> float:
+        """Size of one term of a sum, to which atol is in proportion."""
+        if not self.suite.reduces:
+            return 1.0
+        sizes = [size for value in self.floats if (size := closeness.find_mean_size(value)) is not None]
+        size = math.prod(sizes) if self.suite.uses_dot else max(sizes, default=1.0)
+        return max(size, 1.0)
 
 
 def make_inputs(suite: Accuracy, arrays: Arrays, check: Check) -> dict[str, Any]:
@@ -387,7 +401,7 @@ def _find_misuse(calls: _Calls) -> Iterator[Reason]:
         yield Reason("race", {"case": case, "kind": race.kind, "count": race.addresses, **pair})
 
 
-def _locate(case: str, mask: Host) -> dict[str, Fact]:
+def _locate(case: str, mask: Any) -> dict[str, Fact]:
     index = str(closeness.first_index(mask)) if mask.any() else "-"
     return {"case": case, "count": int(mask.sum()), "index": index}
 
@@ -400,20 +414,18 @@ def _compare_numbers(
     moved: the reference's answer for nudged inputs.
     """
     arrays, check, suite = calls.arrays, calls.check, calls.suite
-    if moved is None and (numbers := _compare_on_device(calls, actual, wanted, usual)):
-        return numbers
-    got, right, common = arrays.host(actual), arrays.host(wanted), arrays.host(usual)
-    if got.dtype.kind != "f":
-        result, differing = check.result(rtol=0.0, atol=0.0), (got != common) * 1.0
-        failure = _find_farthest(result, got, common, differing) if differing.any() else None
+    got, right, common = map(arrays.compared, (actual, wanted, usual))
+    if arrays.dtype_facts(actual) is None:
+        result, differing = check.result(rtol=0.0, atol=0.0), got != common
+        failure = _find_farthest(result, got, common, differing * 1.0, int) if differing.any() else None
         return replace(result, failure=failure), None, None
     dtype = arrays.facts(actual).dtype
     rtol, atol = closeness.tolerance(dtype, suite.tolerance, calls.terms)
-    atol *= _estimate_term(calls)
+    atol *= calls.term
     errors, usual_errors = closeness.errors_of(got, right), closeness.errors_of(common, right)
     standard = Standard(
         right,
-        arrays.round_like(right, actual),
+        closeness.round_like(right, got),
         common,
         usual_errors.stats,
         rtol,
@@ -422,9 +434,7 @@ def _compare_numbers(
         closeness.PEAK_RATIOS.get(dtype, closeness.RATIO),
     )
     if moved is not None:
-        slack = np.nan_to_num(np.abs(arrays.host(moved) - right), posinf=0.0)
-        # Where it jumps, as trunc does at whole numbers, the input's side is not the kernel's to choose.
-        standard = replace(standard, slack=np.where(slack <= MOST_MOVED * np.abs(right), slack, 0.0))
+        standard = replace(standard, slack=_find_slack(arrays.compared(moved), right))
     share = standard.find_share(got)
     stats = replace(errors.stats, of_allowed=share if share <= 1 else None)
     result = check.result(errors=stats, reference_errors=usual_errors.stats, rtol=rtol, atol=atol)
@@ -432,73 +442,47 @@ def _compare_numbers(
         misplaced = standard.misplaced(got)
         if misplaced.any():
             at = closeness.first_index(misplaced)
-            facts = {**_locate(check.case, misplaced), "got": str(got[at]), "expected": str(standard.rounded[at])}
-            failure = Reason("not_finite", facts)
+            values: dict[str, Fact] = {"got": str(float(got[at])), "expected": str(float(standard.rounded[at]))}
+            failure = Reason("not_finite", {**_locate(check.case, misplaced), **values})
         else:
-            failure = _find_farthest(result, got, right, closeness.excess(got, right, rtol, atol + standard.slack))
+            over = closeness.excess(closeness.widen(got), right, rtol, atol + standard.slack)
+            failure = _find_farthest(result, got, right, over, float)
         result = replace(result, failure=failure)
     # perfci chose the size of all other values, and another seed makes a tolerance no wider.
     elif check.values == "normal" and check.seed == FIXED_SEEDS[0] and errors.stats.count:
         rms = errors.exact
         stated = suite.tolerance_reason is not None and dtype in (suite.tolerance or {})
         if broken := closeness.find_accepted(standard, got, dtype, rms, stated=stated):
-            facts = {"case": check.case, "broken": broken, "atol": atol, "rtol": rtol, "rms": rms, "dtype": dtype}
+            facts: dict[str, Fact] = {
+                "case": check.case,
+                "broken": broken,
+                "atol": atol,
+                "rtol": rtol,
+                "rms": rms,
+                "dtype": dtype,
+            }
             result = replace(result, unchecked=Reason("vacuous", facts))
     return result, errors, usual_errors
 
 
-def _compare_on_device(
-    calls: _Calls, actual: Any, wanted: Any, usual: Any
-) -> tuple[AccuracyCase, Deviation, Deviation] | None:
-    """What `_compare_numbers` returns of a large output that is right. None if the host has to look at its numbers."""
-    arrays, check, suite = calls.arrays, calls.check, calls.suite
-    facts = arrays.dtype_facts(actual)
-    errors, usual_errors = (arrays.deviation(answer, wanted) for answer in (actual, usual)) if facts else (None, None)
-    if facts is None or errors is None or usual_errors is None:
-        return None
-    rtol, atol = closeness.tolerance(facts.name, suite.tolerance, calls.terms)
-    atol *= _estimate_term(calls)
-    exact = not rtol and not atol and usual_errors.stats.max_abs == 0.0  # then no other answer passes
-    if check.values == "normal" and check.seed == FIXED_SEEDS[0] and not exact:
-        return None  # wrong answers are tried
-    # In float64: `mismatch` rounds the reference to the dtype of what it is compared with.
-    seen = arrays.mismatch(arrays.upcast({"output": actual})["output"], wanted, rtol, atol)
-    share = seen.share
-    if seen.count:
-        summed, peak = bool(suite.reduces), closeness.PEAK_RATIOS.get(facts.name, closeness.RATIO)
-        ours, others = (
-            arrays.errors_by_size(answer, wanted, *allowed, summed=summed)
-            for answer, allowed in ((actual, (rtol, atol)), (usual, (0.0, 0.0)))
-        )
-        if ours is None or others is None or not math.isfinite(seen.worst_abs):
-            return None
-        share = closeness.share_of_usual(ours, others, peak)
-        if share > 1:
-            return None
-    stats = replace(errors.stats, of_allowed=share)
-    return check.result(errors=stats, reference_errors=usual_errors.stats, rtol=rtol, atol=atol), errors, usual_errors
+@np.errstate(invalid="ignore", over="ignore")
+def _find_slack(moved: Any, right: Any) -> Any:
+    """How far nudged inputs move each element of the answer.
+
+    Where it jumps, as trunc does at whole numbers, the input's side is not the kernel's to choose.
+    """
+    lib = closeness.library(right)
+    slack = lib.abs(closeness.widen(moved) - right)
+    return lib.where(lib.isfinite(slack) & (slack <= MOST_MOVED * lib.abs(right)), slack, 0.0)
 
 
-def _estimate_term(calls: _Calls) -> float:
-    """Size of one term of a sum, to which atol is in proportion. Integers are indices or counts, and not summed."""
-    suite, arrays = calls.suite, calls.arrays
-    if not suite.reduces:
-        return 1.0
-    arrays_of = [value for value in calls.inputs.values() if arrays.is_array(value) and arrays.dtype_facts(value)]
-    given = map(arrays.host, arrays_of)
-    sizes = [float(np.abs(values[np.isfinite(values)]).mean()) for values in given if np.isfinite(values).any()]
-    size = math.prod(sizes) if suite.uses_dot else max(sizes, default=1.0)
-    return max(size, 1.0)
-
-
-def _find_farthest(result: AccuracyCase, got: Host, right: Host, over: Host) -> Reason:
+def _find_farthest(result: AccuracyCase, got: Any, right: Any, over: Any, number: type[int | float]) -> Reason:
     """Names the element farthest beyond what it is allowed. The largest error may be that of a large value."""
-    at = tuple(int(i) for i in np.unravel_index(int(over.argmax()), over.shape))
+    at = closeness.find_index(int(over.argmax()), over)
     count = int((over > 0).sum())
-    number = float if got.dtype.kind == "f" else int
     value, expected = number(got[at]), number(right[at])
     usual = result.reference_errors.max_abs if result.reference_errors else 0.0
-    facts: dict[str, Fact] = {"case": result.case, "count": count, "size": int(got.size), "index": str(at)}
+    facts: dict[str, Fact] = {"case": result.case, "count": count, "size": math.prod(got.shape), "index": str(at)}
     values = {"got": value, "expected": expected, "error": abs(value - expected)}
     return Reason("wrong_values", {**facts, **values, "usual_error": usual, "rtol": result.rtol, "atol": result.atol})
 
@@ -548,7 +532,7 @@ def _answers_alike(calls: _Calls, inputs: Inputs) -> bool:
             return False
         got = got[tuple(map(slice, right.shape))]
         rtol, atol = closeness.tolerance(arrays.facts(actual).dtype, suite.tolerance, calls.terms)
-        over = closeness.excess(got, right, rtol, atol * _estimate_term(calls))
+        over = closeness.excess(got, right, rtol, atol * calls.term)
         if (over > 0).any() or not np.array_equal(np.isfinite(got), np.isfinite(right)):
             return False
     return True

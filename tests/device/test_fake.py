@@ -167,19 +167,6 @@ def test_boards_of_several_models_are_seen_and_do_not_count_as_alike(monkeypatch
 arrays = NumpyArrays()
 
 
-def test_a_mismatch_is_counted_and_the_worst_element_named():
-    actual = np.array([[1, 2, 3], [4, 5.5, 9]], np.float32)
-    expected = np.array([[1, 2, 3], [4, 5, 6]], np.float64)
-
-    mismatch = arrays.mismatch(actual, expected, 0.0, 0.1)
-
-    assert (mismatch.count, mismatch.worst_abs, mismatch.worst_index) == (2, 3.0, (1, 2))
-    assert arrays.mismatch(actual, expected, 0.0, 4.0).count == 0
-    assert arrays.mismatch(actual, expected, 0.0, 4.0).share == 0.75
-    assert arrays.mismatch(np.zeros(3), np.zeros(3), 0.0, 0.0).share == 0.0
-    assert arrays.mismatch(actual, expected, 0.5, 0.0).count == 0
-
-
 def test_refilling_changes_the_values_and_neither_the_buffers_nor_their_layout():
     strided = np.zeros((3, 8), np.float32)[:, ::2]
     inputs = {"x": np.ones(4), "ys": [strided, 3], "k": 3}

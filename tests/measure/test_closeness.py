@@ -1,9 +1,11 @@
 import math
+from dataclasses import asdict
 
 import numpy as np
 import pytest
 
 from perfci.core.model import ErrorStats
+from perfci.measure import closeness
 from perfci.measure.closeness import (
     NO_COLUMN,
     ONE_ELEMENT,
@@ -11,7 +13,11 @@ from perfci.measure.closeness import (
     Standard,
     break_answer,
     errors_of,
+    find_accepted,
+    find_growth,
+    find_mismatch,
     finiteness,
+    sort_errors,
 )
 
 
@@ -112,7 +118,7 @@ def test_the_l2_error_of_tiny_and_huge_numbers_neither_vanishes_nor_overflows(sc
 
 def broken(right, dtype="float32"):
     rms = float(np.sqrt(np.mean(right[np.isfinite(right)] ** 2)))
-    return break_answer(Standard(right, right, right, ErrorStats(right.size), 0.0, 0.0), dtype, rms)
+    return dict(break_answer(Standard(right, right, right, ErrorStats(right.size), 0.0, 0.0), dtype, rms))
 
 
 def test_an_answer_is_broken_in_every_way_that_changes_it():
@@ -164,3 +170,128 @@ def test_nothing_is_all_of_nothing_that_is_allowed():
 
     assert standard.find_share(right) == 0.0
     assert standard.find_share(right + 1e-300) == math.inf
+
+
+# --- one code for NumPy and torch, block by block ---------------------------------------------------------------------
+
+
+@pytest.fixture(params=["numpy", pytest.param("torch", marks=pytest.mark.torch)])
+def make(request):
+    """Makes an array of a library, of a dtype that NumPy has or of one that torch alone has."""
+    if request.param == "numpy":
+        return lambda values, dtype="float64": np.asarray(values, dtype)
+    torch = pytest.importorskip("torch")
+    return lambda values, dtype="float64": torch.asarray(values).to(getattr(torch, dtype))
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    monkeypatch.setattr(closeness, "BLOCK", 701)
+    monkeypatch.setattr(closeness, "SORTED", 10)
+
+
+@pytest.mark.parametrize("block", [1, 4, 7, 1000])
+def test_mismatches_are_counted_over_blocks_and_the_worst_is_named(monkeypatch, make, block):
+    monkeypatch.setattr(closeness, "BLOCK", block)
+    expected = make(np.arange(60.0).reshape(3, 4, 5))
+    actual = make(np.arange(60.0).reshape(3, 4, 5), "float32")
+    actual[0, 1, 2] += 1
+    actual[2, 3, 1] -= 5
+    actual[1, 0, 0] += 2
+
+    mismatch = find_mismatch(actual, expected, 0.0, 0.5)
+
+    assert (mismatch.count, mismatch.worst_abs, mismatch.worst_index, mismatch.share) == (3, 5.0, (2, 3, 1), 0.0)
+    assert find_mismatch(actual, expected, 0.0, 1.0).count == 2
+    assert find_mismatch(actual, expected, 0.0, 10.0).share == 0.5
+    assert find_mismatch(actual, expected, 1.0, 3.0).share == pytest.approx(1 / (3 + 7))
+    assert find_mismatch(actual.swapaxes(1, 2), expected.swapaxes(1, 2), 0.0, 0.5).worst_index == (2, 1, 3)
+    assert find_mismatch(make([0.0, 2.0]), make([0.0, 2.0]), 0.5, 0.0) == closeness.Mismatch(0, 0.0, (), 0.0)
+
+
+@pytest.mark.parametrize(
+    ("actual", "expected", "count"),
+    [
+        (math.nan, math.nan, 0),
+        (math.inf, math.inf, 0),
+        (math.inf, 1e300, 0),
+        (math.nan, 1.0, 1),
+        (1.0, math.nan, 1),
+        (math.inf, 1.0, 1),
+        (math.inf, -math.inf, 1),
+        (1.0, math.inf, 1),
+        (math.nan, math.inf, 1),
+    ],
+)
+def test_what_is_not_finite_must_agree_after_rounding_to_the_dtype(make, actual, expected, count):
+    mismatch = find_mismatch(make([actual], "float32"), make([expected]), 1.0, 1.0)
+
+    assert (mismatch.count, mismatch.worst_abs) == (count, math.inf if count else 0.0)
+
+
+def drawn(make, dtype, shape=(151, 21), scale=1e-3):
+    rng = np.random.default_rng(5)
+    exact = rng.normal(size=shape)
+    return make(exact + scale * rng.normal(size=shape), dtype), make(exact)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16", "float16", "float8_e4m3fn"])
+@pytest.mark.parametrize("odd", [False, True])
+def test_every_figure_of_blocks_is_that_of_the_whole(small_blocks, monkeypatch, make, dtype, odd):
+    try:
+        actual, exact = drawn(make, dtype)
+    except TypeError:
+        pytest.skip("NumPy has no such dtype")
+    if odd:
+        exact[3, 4] = exact[150, 1] = actual[0, 0] = math.nan
+    seen = errors_of(actual, exact)
+    monkeypatch.undo()
+    whole = errors_of(actual, exact)
+
+    given, wanted = asdict(seen.stats), asdict(whole.stats)
+    for name in ("p50_abs", "p90_abs", "p99_abs"):  # an element; of few, it is interpolated between two
+        assert given.pop(name) == pytest.approx(wanted.pop(name), rel=0.02)
+    assert given.pop("worst_index") == wanted.pop("worst_index")
+    assert given.pop("of_allowed") is wanted.pop("of_allowed") is None  # which no output knows alone
+    assert given == pytest.approx(wanted, rel=1e-9)
+    assert seen.exact == pytest.approx(whole.exact)
+
+
+@pytest.mark.parametrize("summed", [False, True])
+def test_errors_are_sorted_by_size_block_by_block(small_blocks, monkeypatch, make, summed):
+    rng = np.random.default_rng(5)
+    exact = rng.normal(size=(300, 200)) * 10.0 ** np.arange(-150.0, 150)[:, None]
+    exact[3, 4], exact[5, 6], exact[7] = np.nan, np.inf, 0.0
+    actual, exact = make(exact * (1 + 1e-6 * rng.normal(size=(300, 200)))), make(exact)
+    seen = sort_errors(actual, exact, 1e-6, 1e-30, summed=summed)
+    monkeypatch.undo()
+    whole = sort_errors(actual, exact, 1e-6, 1e-30, summed=summed)
+
+    np.testing.assert_array_equal(seen.counts, whole.counts)
+    np.testing.assert_array_equal(seen.largest, whole.largest)
+    assert seen.counts.sum() == 300 * 200 - 2 and (seen.largest > 0).sum() > 400
+    assert seen.rms == pytest.approx(whole.rms)
+
+
+def test_broken_answers_and_growth_are_judged_alike_in_blocks(small_blocks, monkeypatch, make):
+    actual, exact = drawn(make, "float32", scale=1e-8)
+    grown, other = drawn(make, "float32", scale=0.02)[0], drawn(make, "float32", scale=1e-7)[0]
+    facts = closeness.DtypeFacts("float32", 3e38, 1e-38, 1e-45, 2.0**-23)
+
+    def judge():
+        usual = errors_of(actual, exact)
+        standard = Standard(exact, closeness.round_like(exact, actual), actual, usual.stats, 1e-6, 0.02)
+        growth = find_growth(grown, other, exact, actual, facts, 10, 1.0)
+        return (
+            find_accepted(standard, actual, "float32", usual.exact, stated=False),
+            find_accepted(standard, actual, "float32", usual.exact, stated=True),
+            growth["index"],
+            growth["scale"],
+            pytest.approx(growth["value"]),
+            find_growth(other, other, exact, actual, facts, 10, 1.0),
+        )
+
+    blockwise = judge()
+    monkeypatch.undo()
+    assert blockwise == judge()
+    assert blockwise[0] == ROUNDED and blockwise[1] is None and blockwise[5] is None

@@ -87,27 +87,6 @@ def test_infinities_of_an_input_are_named_where_they_made_the_answer_differ():
     assert wrong_output(suite, NumpyArrays(), {"n": 1}, inputs, 3 * inputs["x"]).kind == "timed_output_wrong"
 
 
-@pytest.mark.torch
-@pytest.mark.parametrize("summed", [False, True])
-def test_a_device_sorts_errors_by_size_as_the_host_does(summed):
-    torch = pytest.importorskip("torch")
-    from perfci.device.tensors import TorchArrays
-    from perfci.measure.closeness import sort_errors
-
-    arrays, generator = TorchArrays("cpu"), torch.Generator().manual_seed(5)
-    sizes = 10.0 ** torch.arange(-150.0, 150, dtype=torch.float64)[:, None]
-    exact = torch.randn(300, 200, generator=generator, dtype=torch.float64) * sizes
-    exact[3, 4], exact[5, 6], exact[7] = np.nan, np.inf, 0.0
-    actual = exact * (1 + 1e-6 * torch.randn(300, 200, generator=generator, dtype=torch.float64))
-    errors = arrays.errors_by_size(actual, exact, 1e-6, 1e-30, summed=summed)
-    due = sort_errors(actual.numpy(), exact.numpy(), 1e-6, 1e-30, summed=summed)
-
-    np.testing.assert_array_equal(errors.counts, due.counts)
-    np.testing.assert_allclose(errors.largest, due.largest, rtol=1e-12)
-    assert errors.counts.sum() == 300 * 200 - 2
-    assert errors.rms == pytest.approx(due.rms)
-
-
 # --- how exact --------------------------------------------------------------------------------------------------------
 
 

@@ -269,8 +269,7 @@ class _CheckedCase:
         return Output(name, facts.dtype, epsilon, largest, self._error(array, exact), self._error(usual, exact))
 
     def _find_stats(self, got: Any, exact: Any) -> ErrorStats:
-        stats = self.arrays.deviation(got, exact)
-        return (stats or errors_of(self.arrays.host(got), self.arrays.host(exact))).stats
+        return errors_of(self.arrays.compared(got), self.arrays.compared(exact)).stats
 
     def _error(self, got: Any, exact: Any) -> Error:
         stats = self._find_stats(got, exact)

@@ -10,7 +10,7 @@ from perfci.core.model import Fact, Reason
 from perfci.device.seam import Accelerator, Arrays
 from perfci.extensions.lab.soak.endurance import Endurance
 from perfci.extensions.lab.soak.findings import SoakFinding, Status
-from perfci.measure.closeness import first_index, tolerance
+from perfci.measure.closeness import find_mismatch, first_index, tolerance
 from perfci.measure.inputs import bound_inputs, flat
 from perfci.ops.spec import Params, Performance, case_id
 
@@ -84,7 +84,8 @@ class SoakSubject:
             return {"count": None, "index": "-"}
         if not self.deterministic:
             terms = self.suite.reduces(**self.params) if self.suite.reduces else 1
-            mismatch = arrays.mismatch(got, wanted, *tolerance(facts.dtype, self.suite.tolerance, terms))
+            allowed = tolerance(facts.dtype, self.suite.tolerance, terms)
+            mismatch = find_mismatch(arrays.compared(got), arrays.compared(wanted), *allowed)
             return {"count": mismatch.count, "index": str(mismatch.worst_index)} if mismatch.count else None
         left, right = arrays.host(got), arrays.host(wanted)
         differing = (left != right) & ~(np.isnan(left) & np.isnan(right))
