@@ -84,7 +84,7 @@ class Progress:
     def __call__(self, message: Message) -> None:
         """Hear one message of a worker."""
         match message:
-            case Ready(device, None) if ("", "device") not in self._shown:
+            case Ready(device) if ("", "device") not in self._shown:
                 self._shown.add(("", "device"))
                 self._print(say("device: {name}", name=device.name))
             case Doing():

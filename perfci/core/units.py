@@ -1,6 +1,7 @@
 """Numbers as people read them: three significant digits and a unit."""
 
 import math
+from collections.abc import Sequence
 
 
 def time(us: float | None, digits: int = 0) -> str:
@@ -55,3 +56,12 @@ def significant(value: float, digits: int = 3) -> str:
     # of the rounded value: 9.999 is 10.0
     places = max(digits - 1 - int(f"{value:.{digits - 1}e}".partition("e")[2]), 0)
     return f"{value:.{places}f}"
+
+
+def name_some(names: Sequence[str], most: int = 3) -> str:
+    """Returns the first of several names.
+
+    >>> name_some(["a", "b"]), name_some("abcd")
+    ('a; b', 'a; b; c; ...')
+    """
+    return "; ".join(names[:most]) + ("; ..." if len(names) > most else "")

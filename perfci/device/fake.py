@@ -27,6 +27,7 @@ from perfci.device import seam
 Array = np.ndarray[Any, Any]
 
 VISIBLE = "FAKE_VISIBLE_DEVICES"  # variable that names the boards which a process may use
+NUMBERS = "biufc"  # kinds of dtypes of numbers, as numpy has them
 MADE = 3  # calls of a turn that are really made
 TICK_US = 0.032  # times are whole ticks, as on an H200
 GUARD = 64  # elements of NaN on either side of a guarded input
@@ -443,6 +444,12 @@ class NumpyArrays(seam.Arrays):
         root = _root(array)
         flat = root if root.flags.c_contiguous else root.T
         return flat.reshape(-1).view(np.uint8).data if root.size else memoryview(bytearray())
+
+    def item_bytes(self, dtype: str) -> int:
+        """Not of objects, of which an array holds addresses."""
+        if (kind := np.dtype(dtype)).kind not in NUMBERS:
+            raise TypeError(f"an array of dtype {dtype}")
+        return kind.itemsize
 
     def view(self, memory: Any, place: seam.Memory) -> Array:
         given = self.bytes_of(memory) if isinstance(memory, np.ndarray) else memory

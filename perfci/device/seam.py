@@ -15,7 +15,7 @@ from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from perfci.core.errors import DeviceError
-from perfci.core.model import CompiledKernel, Device, DeviceState, Fact, Identity, Limits, Reason, as_fact
+from perfci.core.model import CompiledKernel, Count, Device, DeviceState, Fact, Identity, Limits, Reason, as_fact
 from perfci.device.targets import Target
 from perfci.ops.recording import Recording
 
@@ -254,6 +254,10 @@ class Arrays(ABC):
         raise NotImplementedError
 
     @abstractmethod
+    def item_bytes(self, dtype: str) -> int:
+        """Returns the bytes of an element. Raises TypeError for anything but a dtype of plain numbers."""
+
+    @abstractmethod
     def spell(self, value: Any) -> Any:
         """A dtype or the like as JSON: a mapping with one key. None for anything else."""
 
@@ -287,9 +291,9 @@ class Arrays(ABC):
 class Damage(NamedTuple):
     """Guard zones that were written into, and how far from their arrays at most, in elements."""
 
-    zones: int = 0
-    before: int = 0
-    after: int = 0
+    zones: Count = 0
+    before: Count = 0
+    after: Count = 0
 
     def join(self, other: Damage) -> Damage:
         """Returns both together."""

@@ -95,12 +95,25 @@ class TorchArrays(Arrays):
         storage = array.untyped_storage()
         return memoryview((ctypes.c_char * storage.nbytes()).from_address(storage.data_ptr())).cast("B")
 
+    def item_bytes(self, dtype: str) -> int:
+        """Not of quantised numbers, whose scales lie elsewhere."""
+        kind = getattr(torch, dtype, None)
+        if not isinstance(kind, torch.dtype) or dtype.startswith(("q", "bits")):
+            raise TypeError(f"an array of dtype {dtype}")
+        return kind.itemsize
+
     def view(self, memory: Any, place: Memory) -> torch.Tensor:
         if not isinstance(memory, torch.Tensor):
             empty = torch.empty(0, dtype=torch.uint8)
             memory = torch.frombuffer(memory, dtype=torch.uint8) if len(memory) else empty
-        made = torch.empty(0, dtype=getattr(torch, place.dtype), device=memory.device)
-        return made.set_(memory.untyped_storage(), place.offset, place.shape, place.strides)
+        made, storage = (
+            torch.empty(0, dtype=getattr(torch, place.dtype), device=memory.device),
+            memory.untyped_storage(),
+        )
+        last = place.offset + sum((n - 1) * step for n, step in zip(place.shape, place.strides, strict=True))
+        if min(place.strides, default=0) < 0 or (all(place.shape) and (last + 1) * made.itemsize > storage.nbytes()):
+            raise ValueError(f"an array of {place.shape} beyond its memory of {storage.nbytes()} bytes")
+        return made.set_(storage, place.offset, place.shape, place.strides)
 
     def twin(self, array: torch.Tensor) -> torch.Tensor | None:
         if array.device.type == "cpu":

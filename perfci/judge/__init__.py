@@ -215,8 +215,7 @@ class _OpJudge:
         """Cases that only base or baseline know. A --case filter, or an op that did not load, knows nothing of them."""
         if self.run.plan.filter is not None or self.plan.failure or self.plan.unlisted:
             return
-        before = self.plan.base.performance if self.plan.base else ()
-        gone = [case for case in before if case not in self.plan.performance]
+        gone = change.list_gone(self.run, self.plan)
         for case in gone:
             yield self._row(case, Verdict.REMOVED, Reason("removed_since_base", {"op": self.plan.op}))
         if self._is_covered():

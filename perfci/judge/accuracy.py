@@ -13,6 +13,9 @@ from perfci.thresholds.limits import Thresholds
 
 _BY_LIMIT = ("checked_errors_", BEYOND)  # what kinds of reasons about a limit begin with
 
+BROKE_RULES = frozenset({"worker_unasked", "worker_flooded"})
+"""Reasons for which nothing that an op's processes have said passes it, however much they have checked."""
+
 _DOUBTS = frozenset(
     {"calls_reference", "interpreter_lacks_now", "launches_nothing", "less_exact", "vacuous", "vacuous_answers"}
 )
@@ -29,7 +32,7 @@ def judge_accuracy(run: Run, op: PlannedOp, outcome: OpRun | None, thresholds: T
     failure = op.failure or (outcome.failure if outcome else None)
     checks = outcome.accuracy if outcome else ()
     cases = tuple(_judge_cases(run, op, outcome, thresholds))
-    if failure and not is_complete(run, op, outcome):
+    if failure and (failure.kind in BROKE_RULES or not is_complete(run, op, outcome)):
         told = _describe_failures(op.op, checks)
         if any(row.verdict is Verdict.WRONG for row in cases) and told:
             return (_row(op, None, Verdict.WRONG, (*told, failure)), *cases)

@@ -1,7 +1,7 @@
 """What a change does to an op beside its kernel: suites that got weaker, and the kind of change, by evidence."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from perfci.core.model import (
@@ -17,6 +17,7 @@ from perfci.core.model import (
     as_fact,
     because,
 )
+from perfci.core.units import name_some
 from perfci.judge.expected import Standing, day_of, stage
 
 PARTS = ("baseline", "triton", "accuracy", "performance")
@@ -86,28 +87,44 @@ def take_own(op: PlannedOp, outcome: OpRun | None) -> OpRun | None:
     return replace(outcome, accuracy=checks) if checks else outcome
 
 
-def list_weaker(op: PlannedOp, outcome: OpRun | None) -> tuple[Reason, ...]:
-    """Returns what a change's suites ask less of."""
-    kind = find_kind(op, outcome)
+def list_weaker(run: Run, op: PlannedOp, outcome: OpRun | None) -> tuple[Reason, ...]:
+    """Returns what a change's suites ask less of: cases that are gone, by the plan, and what its processes say."""
+    kind, gone = find_kind(op, outcome), tuple(_find_gone(run, op))
     if outcome is None or outcome.change is None or kind is None:
-        return ()
+        return gone
     other = (
         [differ for differ in outcome.change.differs if differ.kind in _OTHER_ANSWERS] if kind.name != "logic" else []
     )
     answers = [because("weaker_answers", reason, op=op.op, what="answers") for reason in other]
-    return (*(Reason(weakness.kind, {**weakness.facts, "op": op.op}) for weakness in outcome.change.weaker), *answers)
+    said = tuple(Reason(weakness.kind, {**weakness.facts, "op": op.op}) for weakness in outcome.change.weaker)
+    return (*(lost for lost in gone if lost not in said), *said, *answers)
+
+
+def list_gone(run: Run, op: PlannedOp) -> list[str]:
+    """Returns performance cases that only the base has. A --case filter, or an op that did not load, shows none."""
+    if run.plan.filter is not None or op.failure or op.unlisted or op.base is None:
+        return []
+    return [case for case in op.base.performance if case not in op.performance]
+
+
+def _find_gone(run: Run, op: PlannedOp) -> Iterator[Reason]:
+    """Cases that the base's process has described and the change's has not, whatever that says of itself."""
+    if run.plan.base and run.plan.base.suites and op.base and (gone := list_gone(run, op)):
+        facts: dict[str, Fact] = {"op": op.op, "what": as_fact("cases"), "suite": as_fact("performance")}
+        facts |= {"count": len(gone), "of": len(op.base.performance), "names": name_some(gone)}
+        yield Reason("weaker_fewer", facts)
 
 
 def judge_change(run: Run, op: PlannedOp, outcome: OpRun | None) -> Judgement | None:
     """Returns the row about an op's suites and files. None if there is nothing that anybody has to agree to."""
-    kind, weaker = find_kind(op, outcome), list_weaker(op, outcome)
-    if kind is None or run.plan.base is None or not run.plan.base.suites:
+    kind, weaker = find_kind(op, outcome), list_weaker(run, op, outcome)
+    if (kind is None and not weaker) or run.plan.base is None or not run.plan.base.suites:
         return None
     entries = {entry.weaker: entry for entry in _list_entries(run, op.op)}
     open_ = [weakness for weakness in weaker if weakness.facts.get("what") not in entries]
     told = tuple(declare(entries[str(weakness.facts["what"])]) for weakness in weaker if weakness not in open_)
-    facts: dict[str, Fact] = {"op": op.op, "kind": kind.name}
-    if kind.missing and kind.name in {"interface", "logic"}:
+    facts: dict[str, Fact] = {"op": op.op, "kind": kind.name if kind else None}
+    if kind and kind.missing and kind.name in {"interface", "logic"}:
         lacks = Reason("change_lacks_files", {**facts, "files": ", ".join(kind.missing)})
         return _row(op, Verdict.WEAKENED, (lacks, kind.proof, *open_, *told))
     if open_:
@@ -115,7 +132,7 @@ def judge_change(run: Run, op: PlannedOp, outcome: OpRun | None) -> Judgement | 
         example = f"- {{weaker: {what[0]}, why: ..., until: 2027-01-31}}"
         weakened = Reason("weakened", {"op": op.op, "what": ", ".join(what), "entry": example})
         return _row(op, Verdict.WEAKENED, (weakened, *open_, *told))
-    if kind.answers:
+    if kind and kind.answers:
         if entry := entries.get("answers"):
             return _row(op, Verdict.EXPECTED, (declare(entry), kind.proof, *told))
         return _row(op, Verdict.INCONCLUSIVE, (Reason("change_other_answers", facts), kind.proof, *told))

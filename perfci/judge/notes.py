@@ -50,7 +50,7 @@ def note_run(
     plan, base = run.plan, run.plan.base
     if base:
         outcomes = {op.op: op for op in run.ops}
-        yield from (weaker for op in plan.ops for weaker in list_weaker(op, outcomes.get(op.op)))
+        yield from (weaker for op in plan.ops for weaker in list_weaker(run, op, outcomes.get(op.op)))
         yield from _note_base(plan, base, comparisons)
         yield from _note_kinds(run, rows, outcomes)
     if plan.base_note:

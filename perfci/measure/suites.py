@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from perfci.core.model import Fact, Reason, as_fact
+from perfci.core.units import name_some
 from perfci.device.seam import Accelerator, Arrays, Inputs
 from perfci.device.source import stable
 from perfci.measure.bench import REFERENCE, Arm
@@ -43,7 +44,6 @@ MOST_VALUES = 1 << 20  # of an array that are compared
 
 SLOWER = 1.1  # times as long as the base's a reference may take
 MOST_BYTES = 1 << 26  # of a performance case with inputs that are made although nothing is timed
-_NAMED = 3  # cases that a sentence names
 
 Suites = tuple[Accuracy, Performance]
 _Suite = Accuracy | Performance
@@ -165,7 +165,7 @@ def _find_fewer(old: _Suite, new: _Suite, renamed: Mapping[str, str], arrays: Ar
     for what, had, has in lists:
         gone = [lost for lost in had if lost not in has]
         if gone:
-            names = "; ".join(gone[:_NAMED]) + ("; ..." if len(gone) > _NAMED else "")
+            names = name_some(gone)
             facts: dict[str, Fact] = {"what": what, "suite": _name(old), "count": len(gone), "of": len(had)}
             yield Reason("weaker_fewer", {**facts, "names": names})
 

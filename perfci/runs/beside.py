@@ -106,8 +106,8 @@ def _planned_base(
     # In head's process such imports would find head's modules. What the base's kernel imports runs in its own.
     suites = [where for where in theirs.late_imports if not where.partition(":")[0].endswith("_triton.py")]
     unjudged = Reason("judged_by_own_late", {"op": head.op, "where": suites[0]}) if suites else None
-    # The base's performance cases by the names that the change gives them.
-    now = {old: new for new, old in head.renamed.items()}
+    renamed = match_names(head, base)
+    now = {old: new for new, old in renamed.items()}
     cases = tuple(now.get(case, case) for case in base.performance)
     return PlannedBase(
         changed=changed,
@@ -117,7 +117,18 @@ def _planned_base(
         apart=apart,
         signature=base.signature,
         unjudged=unjudged,
+        renamed=renamed,
     )
+
+
+def match_names(head: PlannedOp, base: PlannedOp) -> Mapping[str, str]:
+    """The base's id of each performance case that the change gives another, as far as what it declares can be.
+
+    A case that both have, by its id, is the same case.
+    """
+    here, there = set(head.performance), set(base.performance)
+    pairs = {old: new for new, old in head.renamed.items() if new in here - there and old in there - here}
+    return {new: old for old, new in pairs.items()}
 
 
 def can_be_called_alike(before: Sequence[str], after: Sequence[str]) -> bool:

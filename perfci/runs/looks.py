@@ -3,10 +3,20 @@
 import dataclasses
 from collections.abc import Generator, Sequence
 
-from perfci.core.model import UNTIMED, AccuracyCase, PlannedOp, Reason, Suite, SuiteChange, because
+from perfci.core.model import (
+    UNTIMED,
+    AccuracyCase,
+    PerformanceCase,
+    PlannedOp,
+    Reason,
+    Suite,
+    SuiteChange,
+    because,
+)
+from perfci.judge.accuracy import BROKE_RULES
 from perfci.runs.bench import Listener
 from perfci.runs.record import Record, ends_run
-from perfci.runs.tasks import Tasks, changes_suites
+from perfci.runs.tasks import Tasks, changes_suites, time_all
 from perfci.worker.gather import Gathered
 from perfci.worker.inbox import LATE
 from perfci.worker.pair import run_pair
@@ -24,7 +34,7 @@ class Looks:
     def look(self, task: Measure, gathered: Gathered, hear: Listener) -> Working:
         """Do a task, once more without peers if they may be to blame: a kernel is judged by what it does alone."""
         failure = yield from self._look(task, gathered, hear)
-        if failure and gathered.met_peers and not ends_run(failure) and failure.kind != LATE:
+        if failure and gathered.met_peers and _may_be_tried_again(failure):
             self._start_afresh(gathered, task)
             gathered.note(because("peers_given_up", failure, op=task.op))
             alone = dataclasses.replace(task, suites=_list_rest(task, gathered), peers=False)
@@ -34,37 +44,47 @@ class Looks:
     def _look(self, task: Measure, gathered: Gathered, hear: Listener) -> Working:
         """A process with the base's suites, and one for the op's code. What they cannot time comes after."""
         planned = self._record.planned(task.op)
-        if not self._tasks.can_judge_apart(planned, task):
+        if not self._tasks.can_judge_apart(task):
             return (yield from self._look_together(task, gathered, hear))
+        judge, around = self._tasks.judge(task)
         refused: dict[str, Reason] = {}
         first, blameless, wrong = OpDone(), True, False
 
         def listen(message: Message) -> None:
             nonlocal first, blameless, wrong
-            if isinstance(message, Refused):
+            if isinstance(message, Refused) and task.process:
+                # What judged it before cannot be joined by times of another source.
+                why = because("judged_no_more", message.reason, op=planned.op, case=message.case)
+                hear(Prepared(PerformanceCase(message.case, failure=why, raised=True)))
+            elif isinstance(message, Refused):
                 refused[message.case] = message.reason
             else:
-                first = message if isinstance(message, OpDone) else first
+                if isinstance(message, OpDone):
+                    first, gathered.ceilings = message, message.limits
                 blameless &= not isinstance(message, HostLost)
                 wrong |= isinstance(message, AccuracyCase) and message.failure is not None
                 hear(message)
 
-        judge, around = self._tasks.judge(task)
-        failure = yield from working(judge, around, listen)
+        failure = None
+        if judge.cases or not task.process:
+            failure = yield from working(judge, around, listen)
         if failure:
-            if not (blameless and gathered.begun and failure.kind != LATE and not ends_run(failure)):
+            if not (blameless and gathered.begun and _may_be_tried_again(failure)):
                 return failure
             # If the base alone does not end the process, the change did.
             alone = dataclasses.replace(judge, host=None, base=None, peers=False)
             if (yield from working(alone, around, lambda _: None)) is None:
                 return because("judge_ended", failure, op=planned.op)
-        if why := failure or gathered.apart(None):
+        why = failure or gathered.apart(None)
+        if why and task.process:
+            return because("judged_no_more", why, op=planned.op, case="; ".join(judge.cases or ()))
+        if why:
             self._start_afresh(gathered, task)
-            task = dataclasses.replace(task, suites=_list_rest(task, gathered))
+            task = dataclasses.replace(time_all(task), suites=_list_rest(task, gathered))
             refused = dict.fromkeys(planned.performance, why)
         elif wrong and changes_suites(planned):
-            # The change may mean something else than the base: both suites are needed beside each other to tell.
-            gathered.forget_all()
+            # The change may mean something else than the base. What its suites find stands beside what the judge found.
+            task = dataclasses.replace(time_all(task), by_own=True)
             refused = dict.fromkeys(planned.performance, Reason("logic_changed"))
         elif rest := self._tasks.find_rest(planned, task, refused):
             task = rest
@@ -74,16 +94,21 @@ class Looks:
 
         def relay(message: Message) -> None:
             if isinstance(message, Prepared | Finished):
-                case = dataclasses.replace(message.case, self_reported=refused[message.case.case])
+                # That it does the base's work is its word alone.
+                base = message.case.base and dataclasses.replace(message.case.base, same=None)
+                case = dataclasses.replace(message.case, self_reported=refused[message.case.case], base=base)
                 message = dataclasses.replace(message, case=case)
             if isinstance(message, OpDone) and task.remaining:
                 late, change = first.late or message.late, message.change or first.change
+                if not (message.change or late or task.process) and changes_suites(planned):
+                    facts = {"what": "suites", "error": "OpDone", "message": "without a comparison"}
+                    change = SuiteChange((Reason("weaker_unknown", facts),))
                 seconds = (first.measure_s or 0.0) + (message.measure_s or 0.0)
                 message = dataclasses.replace(first, late=late, measure_s=seconds, change=change)
             if isinstance(message, OpDone) and message.change:
                 weaker = (*message.change.weaker, *(name for name in apart.weaker if name not in message.change.weaker))
                 message = dataclasses.replace(message, change=dataclasses.replace(message.change, weaker=weaker))
-            if isinstance(message, AccuracyCase) and task.remaining:
+            if isinstance(message, AccuracyCase) and not why:
                 gathered.note_base_suite()
             hear(message)
 
@@ -110,8 +135,8 @@ class Looks:
         if task.base and base and base.apart and self._record.run.plan.device not in UNTIMED:
             return run_pair(*self._tasks.pair(task), hear)
         failure = yield from working(task, self._tasks.around(task), hear)
-        late = failure is not None and failure.kind == LATE
-        why = gathered.apart(failure) if task.base and task.base.plan.cases and not late else None
+        final = failure is not None and not _may_be_tried_again(failure)
+        why = gathered.apart(failure) if task.base and task.base.plan.cases and not final else None
         if why is None:
             return failure
         self._record.note_apart(task.op, why)
@@ -123,6 +148,11 @@ class Looks:
         cases = task.cases if task.remaining else None
         gathered.forget_times(cases)
         self._record.drop_launches(task, cases)
+
+
+def _may_be_tried_again(failure: Reason) -> bool:
+    """Whether another arrangement of processes may do what one failed to do."""
+    return failure.kind not in {LATE, *BROKE_RULES} and not ends_run(failure)
 
 
 def _list_rest(task: Measure, gathered: Gathered) -> tuple[Suite, ...]:

@@ -14,7 +14,7 @@ from perfci.core.settings import Settings
 from perfci.core.stopping import Stopped
 from perfci.runs.merge import join_limits
 from perfci.store import launches
-from perfci.worker.protocol import Measured, Ready
+from perfci.worker.protocol import Measured
 from perfci.worker.tasks import Measure
 
 ENDS_RUN = frozenset({"device_gone", "device_taken"})  # failures that every later op would share
@@ -25,6 +25,7 @@ class Record:
 
     def __init__(self, run: Run, settings: Settings) -> None:
         self.run, self._settings = run, settings
+        self.ceilings = run.limits  # of the device, for the workers
         # A re-measurement goes on with the clock of its run.
         self.began = time.monotonic() - (run.wall_s or 0.0)
 
@@ -35,6 +36,10 @@ class Record:
     def measured(self, op: str) -> OpRun:
         """What is known of an op that was begun."""
         return next(op_run for op_run in self.run.ops if op_run.op == op)
+
+    def list_reported(self, op: str) -> dict[str, Reason]:
+        """Cases of an op that its first process could time in the op's process alone, and why."""
+        return {case.case: case.self_reported for case in self.measured(op).performance if case.self_reported}
 
     @contextmanager
     def note_stops(self) -> Iterator[None]:
@@ -47,10 +52,10 @@ class Record:
         finally:
             store.write_run(self.run, self._settings.reports)
 
-    def note_device(self, ready: Ready) -> None:
+    def note_device(self, device: Device | None = None, timer: str | None = None) -> None:
         """Note what a first look found: an op that is not timed does not change what is known of the timer."""
-        timer = ready.timer or self.run.environment.timer
-        environment = describe_environment(self._settings, ready.device, timer)
+        known = self.run.environment
+        environment = describe_environment(self._settings, device or known.device, timer or known.timer)
         self.run = dataclasses.replace(self.run, environment=environment)
 
     def note_apart(self, op: str, why: Reason) -> None:
@@ -73,8 +78,9 @@ class Record:
         """Drop the raw launches that a process has sent. cases: None for all."""
         launches.drop_launches(self._settings.reports, task.op, task.process, cases)
 
-    def keep(self, op: OpRun, limits: Limits | None = None) -> None:
-        """Put an op into the record, on disk too."""
+    def keep(self, op: OpRun, limits: Limits | None = None, ceilings: Limits | None = None) -> None:
+        """Put an op into the record, on disk too. ceilings: of limits, those that no code of the op has touched."""
+        self.ceilings = join_limits([self.ceilings, ceilings or Limits()])
         self.put(op, limits)
         store.write_run(self.run, self._settings.reports)
 
@@ -84,7 +90,7 @@ class Record:
         self.run = dataclasses.replace(
             self.run,
             ops=tuple(sorted([*others, op], key=lambda op_run: op_run.op)),
-            limits=join_limits([self.run.limits, limits or Limits()]),
+            limits=join_limits([self.ceilings, self.run.limits, limits or Limits()]),
             wall_s=round(time.monotonic() - self.began, 3),
         )
 

@@ -23,7 +23,7 @@ from perfci.runs.tasks import Tasks
 from perfci.worker.gather import Gathered
 from perfci.worker.inbox import LATE
 from perfci.worker.process import Running, side_by_side, working
-from perfci.worker.protocol import DONE, Doing, Finished, LockAsked, Measured, Message, Prepared, Ready
+from perfci.worker.protocol import DONE, Doing, Finished, LockAsked, Measured, Message, Prepared, Ready, Timing
 from perfci.worker.tasks import NOTHING_PLANTED, Measure, Plant, Precompile
 
 
@@ -188,7 +188,9 @@ class Recorder:
                 self._show_position()
             # Later looks may be on another board of the host. The run's environment is the first one's.
             if isinstance(message, Ready) and not task.process:
-                record.note_device(message)
+                record.note_device(message.device)
+            if isinstance(message, Timing) and not task.process:
+                record.note_device(timer=message.timer)
             if isinstance(message, LockAsked) and message.displaced:
                 gathered.note(message.displaced)
             if isinstance(message, Measured):
@@ -210,14 +212,17 @@ class Recorder:
                 seed = None if record.run.plan.seed_given else task.seed
                 accepted = dataclasses.replace(accepted, wall_s=round(took_s, 3), seed=seed)
             self._pace.end(name)
-            record.keep(dataclasses.replace(accepted, spent_s=spent), gathered.limits)
+            is_judged = self._tree is not None and self._tree.base.suites
+            ceilings = gathered.ceilings if is_judged else gathered.limits
+            record.keep(dataclasses.replace(accepted, spent_s=spent), gathered.limits, ceilings)
         self._show_position()
         self._bench.listener(Doing(DONE, start.op))
 
     def _sum_up(self, gathered: Gathered, failure: Reason | None, task: Measure) -> OpRun:
         """The op's record, with what lacks evidence if its time was up."""
-        late = gathered.late or (failure is not None and failure.kind == LATE)
-        if not late or task.until_s is None:
+        # A worker's word that its time was up is taken if it was.
+        cut = gathered.late and task.until_s is not None and time.time() >= task.until_s
+        if not (cut or (failure is not None and failure.kind == LATE)) or task.until_s is None:
             return gathered.op_run(failure)
         op = gathered.op_run(None, self._late("looks_late" if task.process else "case_late"), task.cases)
         if task.process:

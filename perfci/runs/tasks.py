@@ -2,6 +2,7 @@
 
 import dataclasses
 import shutil
+from collections.abc import Collection
 from pathlib import Path
 
 from perfci.core import deadline
@@ -63,12 +64,13 @@ class Tasks:
             opening=plan_opening(settings, plan.device, seed, timer, process),
             suites=plan.suites,
             pattern=plan.filter,
-            cases=cases,
+            cases=planned.performance if cases is None else cases,
+            renamed=planned.base.renamed if planned.base else {},
             budget_s=plan.budget_s,
             run_started=self._record.began,
             base=base,
             cache=planned.base.cache if base and planned.base and base.judges else None,
-            ceilings=run.limits,
+            ceilings=self._record.ceilings,
             limits={case: self._limits.for_case(op, case) for case in planned.performance},
             plant=self._plant,
             peers=plan.peers and not process,
@@ -78,7 +80,7 @@ class Tasks:
         """The task of an op's first process. cases: None for all that are planned."""
         plan = self._record.run.plan
         unchanged = plan.skip_unchanged and planned.base is not None and planned.base.same
-        chosen = planned.audit if unchanged else planned.performance if plan.again else None
+        chosen = planned.audit if unchanged else None
         task = self.measure(planned.op, cases=chosen if cases is None else cases)
         return dataclasses.replace(task, suites=(Suite.PERFORMANCE,)) if unchanged else task
 
@@ -120,7 +122,7 @@ class Tasks:
 
     # --- a process for the judge, and one for the op's code -------------------------------------------------------
 
-    def can_judge_apart(self, planned: PlannedOp, task: Measure) -> bool:
+    def can_judge_apart(self, task: Measure) -> bool:
         """Whether the base's suites can judge the op's kernel from another process."""
         tree, run = self._tree, self._record.run
         device, here = run.plan.device, run.environment
@@ -129,15 +131,16 @@ class Tasks:
             same = tree.base.commit == here.commit and tree.base.packages.get("torch") == here.packages.get("torch")
             if not same or device != "cuda":
                 return False
-        return bool(task.base and task.base.judges and tree and not planned.renamed and device in SPLIT)
+        return bool(task.base and task.base.judges and tree and device in SPLIT)
 
     def judge(self, task: Measure) -> tuple[Measure, WorkerEnvironment]:
         """The task of the process that has the base's suites, and nothing of the op under test but answers."""
         assert task.base is not None
         planned, judge, around = task.base.plan.cases, self.on_base(task), self.around(task, of_base=True)
+        reported = self._record.list_reported(task.op) if task.process else {}
         return dataclasses.replace(
             judge,
-            cases=planned if task.cases is None else tuple(case for case in task.cases if case in planned),
+            cases=tuple(case for case in task.cases or () if case in planned and case not in reported),
             host=_host(task, self.around(task), task.opening.arm),
             base_host=_host(judge, around, BASE),
         ), around
@@ -148,15 +151,14 @@ class Tasks:
         assert task.base is not None
         new = [case for case in planned.performance if case not in planned.base.performance]
         refused |= dict.fromkeys(new, Reason("case_is_new"))
+        refused |= self._record.list_reported(task.op) if task.process else {}
         stored = planned.stored and Suite.ACCURACY in task.suites
         checks = not task.process and (changes_suites(planned) or stored)
-        cases = tuple(case for case in refused if task.cases is None or case in task.cases)
+        cases = tuple(case for case in task.cases or () if case in refused)
         if not checks and not (cases and Suite.PERFORMANCE in task.suites):
             return None
-        plan = dataclasses.replace(task.base.plan, cases=tuple(case for case in task.base.plan.cases if case in cases))
-        base = dataclasses.replace(task.base, plan=plan)
         suites = task.suites if checks else (Suite.PERFORMANCE,)
-        return dataclasses.replace(task, suites=suites, cases=cases, base=base, remaining=True)
+        return dataclasses.replace(time_all(task, cases), suites=suites, cases=cases, remaining=True)
 
     def compare_suites(self, planned: PlannedOp, task: Measure) -> tuple[Measure, WorkerEnvironment] | None:
         """The task of a process that compares suites, with the base's kernel in the place of head's. None: nothing to.
@@ -197,9 +199,7 @@ class Tasks:
         judged, cache = base if base.compares else None, task.cache or planned.cache
         peers, by_round = task.peers and bool(planned.peers), self._record.run.plan.device in SPLIT
         head = dataclasses.replace(task, base=judged, cache=cache, peers=peers, by_round=by_round)
-        # Its own suite does not know a case by the name of now.
-        shared_cases = [case for case in base.plan.cases if case not in planned.renamed]
-        cases = tuple(case for case in shared_cases if task.cases is None or case in task.cases)
+        cases = tuple(case for case in base.plan.cases if case in (task.cases or ()))
         other = dataclasses.replace(
             self.on_base(dataclasses.replace(head, base=base)),
             base=None,
@@ -229,6 +229,18 @@ class Tasks:
             until_s,
         )
         return make_environment(self._bench, place)
+
+
+def time_all(task: Measure, cases: Collection[str] | None = None) -> Measure:
+    """The task, with every case timed beside the base: that one does the base's work would be the op's word alone.
+
+    cases: those that are.
+    """
+    if task.base is None:
+        return task
+    shared = tuple(case for case in task.base.plan.cases if cases is None or case in cases)
+    plan = dataclasses.replace(task.base.plan, cases=shared, audit=shared)
+    return dataclasses.replace(task, base=dataclasses.replace(task.base, plan=plan))
 
 
 def _host(task: Measure, around: WorkerEnvironment, arm: str) -> Host:

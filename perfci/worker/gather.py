@@ -22,7 +22,8 @@ class Gathered:
         self._whole: set[str] = set()  # cases that this worker is done with
         self.late = False  # the time was up before all was done
         self.met_peers = False  # whether peers were called
-        self.limits = Limits()
+        self.limits = Limits()  # of the device, as its worker says
+        self.ceilings = Limits()  # of the device, as the judge's process says
         self._cases: dict[str, PerformanceCase] = {}
         self._blocks: dict[str, list[Block]] = {}
         self.forget_times()
@@ -74,11 +75,6 @@ class Gathered:
         """Add a note about the op as a whole, once."""
         if reason not in (*self._notes, *self._start.notes):
             self._notes = (*self._notes, reason)
-
-    def forget_all(self) -> None:
-        """Go back to what was known at the start."""
-        self._op = self._start
-        self.forget_times()
 
     def note_base_suite(self) -> None:
         """Note that the checks so far are those of the base's suite, and that the op's differs."""

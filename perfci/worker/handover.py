@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import mmap
 import os
 import time
@@ -9,10 +10,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from perfci.core.codec import convert
 from perfci.core.errors import HandoverError
-from perfci.core.model import CompiledKernel, Fact, Reason
+from perfci.core.model import Amount, CompiledKernel, Count, Fact, Reason, Whole
 from perfci.device.seam import Arrays, Damage, Memory
-from perfci.ops.recording import Recording, spell, unspell
+from perfci.ops.recording import Recording, UnspelledError, spell, unspell
 
 SIZE = 1 << 33  # bytes that one call may hand over. Pages that no one writes take no memory
 _PAGE = 4096
@@ -79,8 +81,8 @@ class Arena:
 class Lent:
     """The memory behind one or several arrays of a call."""
 
-    size: int
-    place: int = 0  # in the arena
+    size: Count
+    place: Count = 0  # in the arena
     handle: str = ""  # of a GPU's memory, by which another process opens it
 
 
@@ -106,18 +108,18 @@ class Called:
 
     output: Any = None
     memory: tuple[Lent, ...] = ()  # behind the outputs, where it is not that of inputs
-    again: tuple[int, ...] = ()  # number of each: the same as in the answer before if it is the same memory
+    again: tuple[Count, ...] = ()  # number of each: the same as in the answer before if it is the same memory
     error: Mapping[str, Fact] | None = None  # what the kernel raised
     kinds: tuple[str, ...] = ()  # names of the exception's classes
     damage: Damage = field(default_factory=Damage)  # to guard zones
-    races: tuple[tuple[str, int, tuple[int, int]], ...] = ()
-    spent_us: tuple[float, ...] = ()  # what it claims on a device without hardware
-    turn_s: tuple[float, float] | None = None  # seconds of a turn. Believed on a device without hardware alone
-    in_use: int | None = None  # bytes of device memory
+    races: tuple[tuple[str, Count, tuple[Whole, Whole]], ...] = ()
+    spent_us: tuple[Amount, ...] = ()  # what it claims on a device without hardware
+    turn_s: tuple[Amount, Amount] | None = None  # seconds of a turn. Believed on a device without hardware alone
+    in_use: Count | None = None  # bytes of device memory
     launched: tuple[str, ...] = ()  # names of the Triton kernels that the call launched
     recording: Recording | None = None
     refusal: Reason | None = None  # why there is no recording
-    compile_s: float | None = None
+    compile_s: Amount | None = None
     compiled: tuple[CompiledKernel, ...] = ()
 
 
@@ -141,6 +143,10 @@ class Lender:
         if not self.arrays.is_array(value):
             return self.arrays.spell(value)
         memory = self.arrays.memory_of(value)
+        try:
+            self.arrays.item_bytes(memory.dtype)
+        except TypeError as error:
+            raise UnspelledError(str(error)) from None
         if memory.key not in self.known:
             self.known[memory.key] = len(self.lent)
             self.held.append(value)
@@ -164,14 +170,31 @@ class Lender:
                 content[:] = self.arena.part(lent.place, lent.size)
 
 
+@dataclass(frozen=True)
+class _SpelledArray:
+    """An array as the other process describes it."""
+
+    memory: Count  # number of the memory that it lies in
+    dtype: str
+    shape: tuple[Count, ...]
+    strides: tuple[Whole, ...]
+    offset: Count
+
+
 def borrow(value: Any, arrays: Arrays, find: Callable[[int], Any]) -> Any:
-    """A value from JSON. `find` gives a memory by its number: bytes, or an array that lies in it."""
+    """A value from JSON. `find` gives a memory by its number: bytes, or an array that lies in it.
+
+    Raises ValueError or TypeError, among others, for what no sound process spells: the other one may be of any code.
+    """
 
     def unspell_array(spelled: Mapping[str, Any]) -> Any:
-        inner = spelled.get("array")
-        if inner is None:
+        if "array" not in spelled:
             return arrays.unspell(spelled)
-        part = Memory(0, 0, inner["dtype"], tuple(inner["shape"]), tuple(inner["strides"]), inner["offset"])
-        return arrays.view(find(inner["memory"]), part)
+        inner = convert(spelled["array"], _SpelledArray)
+        size = math.prod(inner.shape) * arrays.item_bytes(inner.dtype)
+        if size > SIZE and not all(inner.strides):  # of memory that has less, an element for many
+            raise ValueError(f"an array of {size} bytes")
+        part = Memory(0, 0, inner.dtype, inner.shape, inner.strides, inner.offset)
+        return arrays.view(find(inner.memory), part)
 
     return unspell(value, unspell_array)

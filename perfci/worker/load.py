@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from perfci.core import PACKAGE
@@ -72,9 +73,17 @@ class LoadedOp:
         )
 
 
-def choose_cases(cases: Sequence[Params], pattern: str | None, names: Sequence[str] | None = None) -> list[Params]:
-    """Returns the cases with these ids. Without ids, those that fit the --case pattern."""
-    by_id = [(case_id(params), params) for params in cases]
+def choose_cases(
+    cases: Sequence[Params],
+    pattern: str | None,
+    names: Sequence[str] | None = None,
+    now: Mapping[str, str] = MappingProxyType({}),
+) -> list[Params]:
+    """Returns the cases with these ids. Without ids, those that fit the --case pattern.
+
+    now: of an id, another for it.
+    """
+    by_id = [(now.get(case_id(params), case_id(params)), params) for params in cases]
     return [params for case, params in by_id if (matches(case, pattern) if names is None else case in names)]
 
 

@@ -11,7 +11,7 @@ from perfci.device import open_device
 from perfci.device.seam import Accelerator
 from perfci.worker.apart import stray_import
 from perfci.worker.load import LoadedOp, import_roots, load_op
-from perfci.worker.protocol import Doing, LockAsked, MessageChannel, Ready, Waiting
+from perfci.worker.protocol import Doing, Holding, LockAsked, MessageChannel, Ready, Waiting
 from perfci.worker.tasks import BASE, DeviceTask, OpFiles, Task
 
 T = TypeVar("T")
@@ -32,6 +32,7 @@ def open_op(
             raise
         # The plan was made for it: it is gone, for later ops too.
         raise DeviceError("device_gone", device=opening.device, why=str(error).rstrip(".")) from error
+    channel.send(Ready(device.info))
     channel.send(Doing("import", task.op))
     # For imports that the op's functions make when they are called.
     sys.path[:0] = import_roots(task.folder, task.shared_folder)
@@ -46,7 +47,7 @@ def open_op(
             channel.ask(LockAsked(name))
             held = device_lock(name, opening.lock_folder, lambda by: channel.send(Waiting(by)), opening.lock_wait_s)
             stack.enter_context(held)
-        channel.send(Ready(device.info))
+        channel.send(Holding())
         yield device, loaded
 
 

@@ -17,7 +17,7 @@ from perfci.measure.blocks import FIRST_BLOCKS
 from perfci.ops.identity import DuelPlan
 from perfci.statistics import duel_rule, exact
 from perfci.worker.process import Running, start_worker, wait
-from perfci.worker.protocol import Doing, Finished, Measured, Message, Prepared, Ready, Turn, TurnAsked
+from perfci.worker.protocol import Doing, Finished, Holding, Measured, Message, Prepared, Timing, Turn, TurnAsked
 from perfci.worker.tasks import Measure, WorkerEnvironment
 
 HEAD = "head"
@@ -114,11 +114,12 @@ class Referee:
                     self._heard(head)
             case Finished(case):
                 self._duels[case.case].finished[side] = case
-            case Ready(_, timer):
-                self._timers[side] = timer or self._timers[side]
+            case Timing(timer):
+                self._timers[side] = timer
                 if side == HEAD:
-                    self.ready = True
                     self._heard(message)
+            case Holding():
+                self.ready |= side == HEAD
             case Doing() as step:
                 self._heard(replace(step, stage=f"{step.stage}{OF_BASE}") if side == BASE else step)
             case _ if side == HEAD:

@@ -8,6 +8,7 @@ import math
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -24,13 +25,16 @@ from perfci.core.files import read_regular
 from perfci.core.model import Fact, Reason
 from perfci.store.signature import KEY, find_key
 from perfci.worker import confine, forks
+from perfci.worker.answers import describe
 from perfci.worker.forks import Forked
 from perfci.worker.handover import KernelCall
 from perfci.worker.inbox import LATE, Inbox
 from perfci.worker.log import copy_output, find_frame, find_last_words
-from perfci.worker.protocol import Hosted, LockAsked, Message, Ready, Turn
-from perfci.worker.tasks import DeviceTask, Task, WorkerEnvironment, pack_task
+from perfci.worker.protocol import Failed, Holding, LockAsked, Message, Turn
+from perfci.worker.tasks import DeviceTask, Measure, Task, WorkerEnvironment, pack_task
 from perfci.worker.warm import PROGRAM
+
+TAKEN = "device_taken"  # kind of the failure of a worker that another process kept waiting for the device
 
 _CHUNK = 1 << 14
 _CLOSE_S, _EXIT_S = 5.0, 10.0
@@ -49,12 +53,18 @@ def start_worker(task: Task, around: WorkerEnvironment, descriptors: tuple[int, 
     if find_key() and not confine.landlock_version():
         raise PerfciError("signing_unconfined", name=KEY)
     reading, writing = os.pipe()
+    # A judge's process gives handles of those that it starts through a socket: they end with it, whatever ends it.
+    handles = giving = None
+    if isinstance(task, Measure) and task.is_judge:
+        handles, giving = socket.socketpair(type=socket.SOCK_DGRAM)
+        task = dataclasses.replace(task, handles=giving.fileno())
     command = [around.python, "-P", "-X", "faulthandler", "-m", PROGRAM]
     try:
         around.log.parent.mkdir(parents=True, exist_ok=True)
         # The judge's process runs none of the op's code, and confines the one that does.
         places = None if task.is_judge else [[*map(str, paths)] for paths in around.places]
-        passed, same_python = [writing, *descriptors], around.python == sys.executable
+        passed = [writing, *descriptors, *([giving.fileno()] if giving else [])]
+        same_python = around.python == sys.executable
         forked = forks.start(around.environment, around.folder, places, passed) if same_python else None
         process = forked or subprocess.Popen(
             # Fault handler: the log then holds the stack of a segmentation fault. -P: a perfci in the folder, as in a
@@ -70,10 +80,14 @@ def start_worker(task: Task, around: WorkerEnvironment, descriptors: tuple[int, 
         )
     except BaseException:
         os.close(reading)
+        if handles:
+            handles.close()
         raise
     finally:
         os.close(writing)
-    worker = Running(process, reading, task, around)
+        if giving:
+            giving.close()
+    worker = Running(process, reading, task, around, handles)
     try:
         # Standard input stays open: when it ends, the worker knows that the parent is gone.
         if isinstance(task, DeviceTask):  # the worker's folder of temporary files is its own
@@ -83,6 +97,39 @@ def start_worker(task: Task, around: WorkerEnvironment, descriptors: tuple[int, 
         yield worker
     finally:
         worker.end()
+
+
+def give_handle(process: int, descriptor: int) -> None:
+    """Give the parent a handle of a process that this one has started, through its end of a socket.
+
+    On a kernel without such handles the process ends as its standard input does.
+    """
+    with contextlib.suppress(AttributeError, OSError), socket.socket(fileno=os.dup(descriptor)) as giving:
+        handle = os.pidfd_open(process)
+        socket.send_fds(giving, [b"."], [handle])
+        os.close(handle)
+
+
+def end_given(handles: socket.socket) -> None:
+    """Kill the processes whose handles were given, with their groups, and close the socket."""
+    with handles:
+        handles.setblocking(False)
+        with contextlib.suppress(OSError):
+            while given := socket.recv_fds(handles, 1, 1)[1]:
+                _end_group(given[0])
+
+
+def _end_group(handle: int) -> None:
+    """Kill a process and its group. Its number is the kernel's, and stays its own while it stands still."""
+    with contextlib.suppress(OSError, StopIteration):
+        signal.pidfd_send_signal(handle, signal.SIGSTOP)
+        lines = Path(f"/proc/self/fdinfo/{handle}").read_text().splitlines()
+        number = int(next(line for line in lines if line.startswith("Pid:")).split()[1])
+        if number > 1:
+            os.killpg(number, signal.SIGKILL)
+    with contextlib.suppress(OSError):
+        signal.pidfd_send_signal(handle, signal.SIGKILL)
+    os.close(handle)
 
 
 def wait(workers: Iterable[Running]) -> None:
@@ -96,8 +143,14 @@ class Running:
     """A worker under way: hears what it sends, notices how it ends. Reading never blocks."""
 
     def __init__(
-        self, process: subprocess.Popen[bytes] | Forked, reading: int, task: Task, around: WorkerEnvironment
+        self,
+        process: subprocess.Popen[bytes] | Forked,
+        reading: int,
+        task: Task,
+        around: WorkerEnvironment,
+        handles: socket.socket | None = None,
     ) -> None:
+        """`handles`: where those of processes that it starts arrive."""
         assert process.stdout is not None
         self._process, self._reading, self._task, self._around = process, reading, task, around
         self._inbox = Inbox(task)
@@ -105,7 +158,7 @@ class Running:
         self._log.start()
         self._spoke = time.monotonic()
         self._lock: int | None = None  # the open file of the device's lock, once it was asked for
-        self._hosted: list[int] = []  # groups of processes that it started
+        self._handles = handles
         self._ended = False
         self.over = False  # nothing more will be heard of it
         self.failure: Reason | None = None  # why it failed as a whole. Known once it is over
@@ -136,6 +189,12 @@ class Running:
         elif not data and self._silence_left() <= 0:
             self._finish(None if self._inbox.done else self._explain("worker_hung", limit_s=self._around.limit_s))
         return heard
+
+    def refuse(self, message: str) -> Reason:
+        """End it because of something that it has sent. Returns why it failed."""
+        failure = self._explain("worker_unasked", message=message)
+        self._finish(failure)
+        return failure
 
     @property
     def pid(self) -> int:
@@ -183,30 +242,33 @@ class Running:
         self._spoke = time.monotonic()
         heard = self._inbox.take(data)
         for at, message in enumerate(heard):
-            if isinstance(message, LockAsked) or (isinstance(message, Ready) and self._lock is not None):
+            if isinstance(message, LockAsked):
                 heard[at] = self._lend_lock(message)
-            if isinstance(message, Hosted):
-                self._hosted.append(message.pid)
-        if failure := self._inbox.failure:
+            elif isinstance(message, Holding) and self._lock is not None:
+                with contextlib.suppress(OSError):
+                    locks.sign(self._lock, self._process.pid, self._around.folder)
+        failure = self._inbox.failure
+        if failure and failure.kind == TAKEN and not self._is_taken():
+            self._inbox.breach, failure = ("worker_unasked", {"message": describe(Failed(failure))}), None
+        if failure:
             self._finish(failure)
         elif breach := self._inbox.breach:
             kind, facts = breach
             self._finish(self._explain(kind, **facts))
         return heard
 
-    def _lend_lock(self, message: LockAsked | Ready) -> LockAsked | Ready:
-        """Make the lock that it asks for, since it cannot, and sign it in its name once it has the device."""
+    def _lend_lock(self, message: LockAsked) -> LockAsked:
+        """Make the lock that it asks for, since it cannot."""
         folder = self._task.opening.lock_folder if isinstance(self._task, DeviceTask) else None
         with contextlib.suppress(OSError):  # the worker says what is wrong with it
-            if isinstance(message, Ready):
-                assert self._lock is not None
-                locks.sign(self._lock, self._process.pid, self._around.folder)
-            elif self._lock is None:
-                self._lock = locks.open_lock(locks.find_lock(message.name, folder))
-        if isinstance(message, Ready):
-            return message
+            self._lock = locks.open_lock(locks.find_lock(message.name, folder))
         self.write(encode(Turn(0, ())) + b"\n")
         return LockAsked(message.name, locks.find_displaced(folder))
+
+    def _is_taken(self) -> bool:
+        """Whether another process than this worker holds the device's lock."""
+        self._kill()
+        return self._lock is not None and not locks.take_if_possible(self._lock)
 
     def _close(self) -> None:
         """Its pipe has ended. Status 0 is no success by itself: a kernel may call sys.exit."""
@@ -230,10 +292,12 @@ class Running:
 
     def _kill(self) -> None:
         """End it and whatever it started. A process can only have left its group if this kernel cannot fence it in."""
-        for group in (self._process.pid, *self._hosted):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(group, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
+        if self._handles:
+            end_given(self._handles)
+            self._handles = None
         # One that died before it read its task leaves some of it unsent.
         with contextlib.suppress(BrokenPipeError):
             if self._process.stdin:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from perfci.core.codec import decode, encode
-from perfci.core.model import Block, Device, DeviceState, Limits, PerformanceCase, Reason, SuiteChange
+from perfci.core.model import Amount, Block, Device, DeviceState, Limits, PerformanceCase, Reason, SuiteChange, Time
 
 DONE = "done"  # stage of an op with workers that have ended, sent by the parent to those who watch several at once
 
@@ -20,13 +20,24 @@ Message = object
 
 @dataclass(frozen=True)
 class Ready:
-    """The device is open."""
+    """The device is open. Said before anything of the project is imported, so that no code of it can say another."""
 
     device: Device
-    timer: str | None = None
     devices: int = 1
     visible: int = 1  # devices that this process sees, of whatever model
     uuids: tuple[str, ...] = ()  # theirs, in their order, if they are known
+
+
+@dataclass(frozen=True)
+class Holding:
+    """The op is imported, and the worker holds the device alone."""
+
+
+@dataclass(frozen=True)
+class Timing:
+    """The timer works."""
+
+    timer: str | None
 
 
 @dataclass(frozen=True)
@@ -86,7 +97,7 @@ class Measured:
 
     case: str
     block: Block
-    launches_us: Mapping[str, tuple[float, ...]]
+    launches_us: Mapping[str, tuple[Time, ...]]
 
 
 @dataclass(frozen=True)
@@ -95,13 +106,6 @@ class Finished:
 
     case: PerformanceCase
     short: bool = False  # the time was up before it had the blocks that it should have
-
-
-@dataclass(frozen=True)
-class Hosted:
-    """The worker has started a process group, which has to end with it."""
-
-    pid: int
 
 
 @dataclass(frozen=True)
@@ -126,8 +130,8 @@ class OpDone:
     unmeasured: Reason | None = None
     notes: tuple[Reason, ...] = ()
     tuned: str | None = None
-    verify_s: float | None = None
-    measure_s: float | None = None
+    verify_s: Amount | None = None
+    measure_s: Amount | None = None
     limits: Limits = field(default_factory=Limits)
     late: bool = False  # the time was up before it had checked and measured everything
     change: SuiteChange | None = None
@@ -178,13 +182,13 @@ _LINE = re.compile(rb'\{"kind":"(\w{1,40})","body":(.*)\}\n', re.DOTALL)
 
 
 class UnaskedError(ValueError):
-    """A message of a kind that a task does not answer. The text is the kind."""
+    """A message of a kind that a task does not answer, or with a body of another kind. The text names it."""
 
 
 def unpack(line: bytes, kinds: Iterable[type[Any]]) -> Message:
     """The message on one line, of one of these kinds.
 
-    Raises UnaskedError for another kind, and ValueError for a line that is no message, such as one cut off by a crash.
+    Raises UnaskedError for another kind or body, and ValueError for a line that is no message.
     """
     if not (match := _LINE.fullmatch(line)):
         raise ValueError(f"no message: {line[:80]!r}")
@@ -192,7 +196,10 @@ def unpack(line: bytes, kinds: Iterable[type[Any]]) -> Message:
     kind = next((kind for kind in kinds if kind.__name__ == name), None)
     if kind is None:
         raise UnaskedError(name)
-    message: Message = decode(match[2], kind)
+    try:
+        message: Message = decode(match[2], kind)
+    except ValueError as error:
+        raise UnaskedError(f"{name} that cannot be read: {error}"[:200]) from error
     return message
 
 

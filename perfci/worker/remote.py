@@ -34,8 +34,7 @@ from perfci.worker.handover import (
     rest,
 )
 from perfci.worker.load import LoadedOp
-from perfci.worker.process import Running, start_worker, wait
-from perfci.worker.protocol import Hosted, MessageChannel
+from perfci.worker.process import Running, give_handle, start_worker, wait
 from perfci.worker.remote_device import RemoteDevice
 from perfci.worker.tasks import Host
 
@@ -180,7 +179,11 @@ class RemoteOp:
                 raise RuntimeError(program.kind)
         answer, lender = self._ask(suite, inputs)
         lender.take_back()
-        return self._receive(answer, lender)
+        try:
+            return self._receive(answer, lender)
+        except (ArithmeticError, LookupError, MemoryError, TypeError, ValueError) as error:
+            reason = self._process.refuse(f"Called with what is no output: {error}"[:200])
+            raise HostLostError(reason, answering=self._answering) from error
 
     def _record(self, suite: Suite, inputs: Inputs) -> Callable[..., Any] | Reason:
         """How a call is repeated, or why it cannot be."""
@@ -259,9 +262,10 @@ def _raise_as(facts: Mapping[str, Fact], kinds: tuple[str, ...]) -> Exception:
 
 
 @contextmanager
-def connect(host: Host, device: Accelerator, channel: MessageChannel) -> Iterator[RemoteOp]:
+def connect(host: Host, device: Accelerator, alive: Callable[[], None], handles: int = -1) -> Iterator[RemoteOp]:
     """Start an op's process, which ends with the context. It is ready once it was heard.
 
+    alive: called while the process works. handles: where the parent gets a handle of it.
     Raises UnsharedError if calls must be repeated and cannot.
     """
     if device.info.kind == "cuda" and not device.can_replay:
@@ -270,9 +274,9 @@ def connect(host: Host, device: Accelerator, channel: MessageChannel) -> Iterato
     with tempfile.TemporaryDirectory(prefix="perfci-") as folder:
         task = replace(host.task, arena=arena.descriptor)
         with start_worker(task, host.around, (arena.descriptor,)) as process:
-            channel.send(Hosted(process.pid))
+            give_handle(process.pid, handles)
             source = task.folder / f"{task.op}_triton.py"
-            op = RemoteOp(process, device, arena, Path(folder), source, channel.stay_alive)
+            op = RemoteOp(process, device, arena, Path(folder), source, alive)
             yield op
 
 

@@ -17,12 +17,31 @@ from perfci.core.model import Cache, Device, Limits, PlannedOp, Suite
 from perfci.ops.identity import DuelPlan
 from perfci.thresholds.case import CaseThresholds
 from perfci.worker import protocol
+from perfci.worker.answers import (
+    Answers,
+    Rule,
+    of_block,
+    of_case,
+    of_check,
+    of_device,
+    of_end,
+    of_lock,
+    of_op,
+    of_refused,
+    of_stage,
+    of_timer,
+)
 from perfci.worker.handover import Called
-from perfci.worker.protocol import Doing, Failed, LockAsked, Message, OpDone, Prepared, Ready, Waiting
+from perfci.worker.protocol import Doing, Failed, Holding, LockAsked, Message, OpDone, Prepared, Ready, Waiting
 
 BASE = "base"  # arm of a worker that times the base revision, in the second of two processes
 
-OPENING = (Ready, Waiting, LockAsked)
+OPENING: Answers = {
+    Ready: Rule(of_device),
+    Waiting: Rule(most=None),
+    LockAsked: Rule(of_lock),
+    Holding: Rule(),
+}
 """What a worker may say while it opens a device and holds it alone."""
 
 
@@ -67,8 +86,8 @@ class Task:
 
     performer: ClassVar[str]
     """`module:function`, which is called with the task and the channel to its parent"""
-    answers: ClassVar[tuple[type[Any], ...]] = (Doing, Failed)
-    """kinds of messages that its worker may send"""
+    answers: ClassVar[Answers] = {Doing: Rule(of_stage, most=None), Failed: Rule()}
+    """kinds of messages that its worker may send, and when. What it says is testimony: see perfci.worker.inbox"""
     last: ClassVar[tuple[type[Any], ...]]
     """kinds of those that end it. A worker that ends before has failed, whatever its status"""
 
@@ -109,7 +128,7 @@ class Task:
 class DeviceTask(Task):
     """A task that opens the device."""
 
-    answers = (*Task.answers, *OPENING)
+    answers: ClassVar[Answers] = {**Task.answers, **OPENING}
 
     opening: Opening
 
@@ -129,7 +148,13 @@ class Describe(DeviceTask):
     """Report the device and the cases of each op, with what they declare. Nothing is launched."""
 
     performer = "perfci.worker.describe:describe"
-    answers = (*Task.answers, Ready, Prepared, PlannedOp)
+    answers: ClassVar[Answers] = {
+        **Task.answers,
+        Doing: Rule(of_op),
+        Ready: Rule(of_device),
+        Prepared: Rule(lambda said, message: (said.doing.op, message.case.case)),
+        PlannedOp: Rule(lambda said, message: message.op if message.op == said.doing.op else None),
+    }
     last = (PlannedOp,)
 
     suites: tuple[Suite, ...] = (Suite.ACCURACY, Suite.PERFORMANCE)
@@ -145,7 +170,7 @@ class Examine(DeviceTask):
     """Report what the device is doing and which timer works on it."""
 
     performer = "perfci.worker.describe:examine"
-    answers = (*Task.answers, Ready, protocol.Examined)
+    answers: ClassVar[Answers] = {**Task.answers, Ready: Rule(of_device), protocol.Examined: Rule()}
     last = (protocol.Examined,)
 
 
@@ -154,7 +179,7 @@ class Serve(DeviceTask):
     """Make calls of an op for the process that judges it, which has the device."""
 
     performer = "perfci.worker.serve:serve"
-    answers = (*Task.answers, Ready, Called)
+    answers: ClassVar[Answers] = {**DeviceTask.answers, Called: Rule(most=None)}
     last = ()  # the other process ends it
 
     arena: int = -1  # descriptor of the memory by which calls are handed over
@@ -218,15 +243,26 @@ class Measure(DeviceTask):
     """Verify an op and time it, alone or beside the base revision."""
 
     performer = "perfci.worker.work:perform"
-    answers = (
-        *DeviceTask.answers, model.AccuracyCase, model.StoredTensor, Prepared, protocol.Measured, protocol.Finished,
-        protocol.Refused, OpDone, protocol.Apart, protocol.TurnAsked, protocol.Hosted, protocol.HostLost,
-    )  # fmt: skip
+    answers: ClassVar[Answers] = {
+        **DeviceTask.answers,
+        protocol.Timing: Rule(of_timer),
+        model.AccuracyCase: Rule(of_check, most=None),
+        model.StoredTensor: Rule(lambda _, message: (message.case, message.tensor)),
+        Prepared: Rule(of_case, most=2, case=lambda message: message.case.case, step=1),  # again with its peers
+        protocol.Measured: Rule(of_block, case=lambda message: message.case, step=2),
+        protocol.Finished: Rule(of_case, case=lambda message: message.case.case, step=3),
+        protocol.Refused: Rule(of_refused),
+        OpDone: Rule(of_end),
+        protocol.Apart: Rule(),
+        protocol.TurnAsked: Rule(lambda said, _: "turns" if said.task.turns else None, most=None),
+        protocol.HostLost: Rule(lambda said, _: "it" if said.task.is_judge else None),
+    }
     last = (OpDone, protocol.Apart)
 
     suites: tuple[Suite, ...] = (Suite.ACCURACY, Suite.PERFORMANCE)
     pattern: str | None = None
     cases: tuple[str, ...] | None = None  # performance cases to measure. None for all that fit the pattern
+    renamed: Mapping[str, str] = field(default_factory=dict)  # of those: the id in the base's suite, if it is another
     until_s: float | None = None  # when to come to an end, seconds since the epoch. None: when all is measured
     budget_s: float = 1.0
     run_started: float = 0.0
@@ -234,7 +270,9 @@ class Measure(DeviceTask):
     host: Host | None = None
     """the process of the op under test, where this one is the judge's and these ops are the base's"""
     base_host: Host | None = None  # the same of the base's kernel, for its host time alone
+    handles: int = -1  # descriptor of the socket by which the judge's process gives handles of those that it starts
     remaining: bool = False  # check only what the op's suite has beyond the base's
+    by_own: bool = False  # the op's suites judge it: what the base's find of it is known
     baton: int = -1  # descriptor of the socket by which two processes that take blocks in turns hand over the device
     by_round: bool = True  # they hand it over after each round. False: after all blocks of a turn
     cache: Cache | None = None  # cold or warm, that both revisions are timed alike. None for the suite's own
@@ -265,7 +303,7 @@ class Precompile(Task):
     """Compile what an op's cases launch for the device at hand, without it. Its workers share the cache."""
 
     performer = "perfci.worker.precompile:run"
-    answers = (*Task.answers, Prepared, OpDone)
+    answers: ClassVar[Answers] = {**Task.answers, Prepared: Rule(of_case), OpDone: Rule()}
     last = (OpDone,)
 
     board: Device | None  # to compile for

@@ -50,8 +50,8 @@ from perfci.worker.protocol import (
     MessageChannel,
     OpDone,
     Prepared,
-    Ready,
     Refused,
+    Timing,
     Turn,
     TurnAsked,
 )
@@ -95,7 +95,7 @@ def perform(task: Measure, channel: MessageChannel) -> None:
             def connect_host(host: Host) -> RemoteOp:
                 from perfci.worker.remote import connect  # which few workers need
 
-                return stack.enter_context(connect(host, device, channel))
+                return stack.enter_context(connect(host, device, channel.stay_alive, task.handles))
 
             if task.host:
                 remote = connect_host(task.host)
@@ -144,7 +144,7 @@ class Worker:
         self._before = base.op
         self._earlier = base.op.accuracy.kernel if base.op else None  # as exact as head's has to be
         self._change: SuiteChange | None = None
-        if base.op is not None and base.judges:
+        if base.op is not None and base.judges and not task.by_own:
             self._judged = loaded.judged_by(base.op)
         self._verify_s: float | None = None
         self._cut = False  # the time was up before all was done
@@ -184,6 +184,7 @@ class Worker:
         """Compare head's suites with those of the base, once."""
         if self._before is None or self._task.process or self._change or self._is_late():
             return
+        task = self._task
         before, after = ((op.accuracy, op.performance) for op in (self._before, self._loaded))
         self._send(Doing("suites", self._op))
         try:
@@ -191,7 +192,7 @@ class Worker:
             weaker = (*wrapped, *find_weaker(before, after, self._device))
             texts = [describe_suite(op.accuracy)["reference"] for op in (self._before, self._loaded)]
             other = None
-            if texts[0] != texts[1] and self._judged is not self._loaded:
+            if texts[0] != texts[1] and (task.by_own or self._judged is not self._loaded):
                 other = find_other_answers(before[0], after[0], self._device.arrays)
             self._change = SuiteChange(weaker, (other,) if other else ())
         except Exception as error:
@@ -253,7 +254,9 @@ class Worker:
         # Two revisions are timed alike, whatever the other's suite has.
         task = self._task
         suite, heads = (op.timed_suite(task.cache) for op in (self._judged, self._loaded))
-        chosen = choose_cases(heads.cases, task.pattern, task.cases)
+        # The base's process knows a case by the id that it had.
+        now = {old: new for new, old in task.renamed.items()} if task.is_judge or task.opening.arm == BASE else {}
+        chosen = choose_cases(heads.cases, task.pattern, task.cases, now)
         done = OpDone(notes=self._notes, verify_s=self._verify_s)
         failure = None
         if task.remaining and self._before and self._device.absent is None and Suite.PERFORMANCE in task.suites:
@@ -264,7 +267,7 @@ class Worker:
             failure = self._smoke(heads)
             done = replace(done, unmeasured=self._device.absent)
         else:
-            done = self._time(suite, heads, chosen, done)
+            done = self._time(suite, heads, chosen, now, done)
         # A board's slice, or one with another power limit, uses its model's tuned file.
         files = (self._folder / "tuned").glob("*.json")
         fitting = [path for path in files if f"{self._device.info.key}-".startswith(f"{path.stem}-")]
@@ -275,11 +278,19 @@ class Worker:
         if failure:
             self._send(Failed(failure))
 
-    def _time(self, suite: Performance, performance: Performance, chosen: Sequence[Params], done: OpDone) -> OpDone:
+    def _time(
+        self,
+        suite: Performance,
+        performance: Performance,
+        chosen: Sequence[Params],
+        now: Mapping[str, str],
+        done: OpDone,
+    ) -> OpDone:
+        """Time the chosen cases. `now`: the ids of those that have other ones here."""
         task, op = self._task, self._op
         self._send(Doing("prepare", op, "the timer"))
         self._device.start_timer()
-        self._send(Ready(self._device.info, self._device.timer))
+        self._send(Timing(self._device.timer))
         limits = task.ceilings
         dtypes = {str(params["dtype"]).removeprefix("torch.") for params in chosen if "dtype" in params}
         unknown = sorted(dtypes - limits.matmul_tflops.keys()) if suite.flops else []
@@ -299,8 +310,8 @@ class Worker:
         for params in chosen:
             if self._is_late():
                 break
-            case = case_id(params)
-            before = base_cases.get(performance.renamed.get(case, case))
+            case = now.get(case_id(params), case_id(params))
+            before = base_cases.get(task.renamed.get(case, case))
             self._send(Doing("prepare", op, case))
             if subject := self._prepare(bench, before or params, case, None if before else performance):
                 subjects.append(subject)

@@ -5,7 +5,7 @@ from rich.console import Console
 
 from perfci.cli.progress import Progress, write_position
 from perfci.core.model import AccuracyCase, Device, Reason
-from perfci.worker.protocol import Doing, OpDone, Position, Ready, Waiting
+from perfci.worker.protocol import Doing, OpDone, Position, Ready, Timing, Waiting
 
 READY = Ready(Device("fake", "Fake One", "fake-one"))
 
@@ -29,7 +29,7 @@ def test_in_a_log_each_stage_is_one_plain_line():
         Doing("import", "relu"),
         *(Doing("accuracy", "relu", f"rows={i}", i, 5) for i in range(5)),
         Doing("prepare", "relu", "rows=1"),
-        Ready(READY.device, "virtual"),
+        Timing("virtual"),
         *(Doing("measure", "relu", f"rows={i}") for i in range(4)),
         OpDone(),
         READY,

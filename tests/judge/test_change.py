@@ -38,11 +38,15 @@ def ran(*, weaker=(), differs=(), wrong=False):
     return OpRun("gelu", (failed if wrong else of_base, own), change=SuiteChange(weaker, differs))
 
 
-def row(planned, answer, *entries, how="merge_base"):
+def a_run(planned, found, *entries, how="merge_base"):
     base = Base("a" * 40, how, "origin/main", expected=entries)
     where = Environment(Device("cpu", "CPU", "cpu"), None, "3.12", {}, "host", "Linux")
     plan = Plan((planned,), 1, 1.0, "cpu", base=base)
-    return judge_change(Run("id", "2026-06-01T00:00:00Z", "1", "", where, plan, (answer,)), planned, answer)
+    return Run("id", "2026-06-01T00:00:00Z", "1", "", where, plan, (found,))
+
+
+def row(planned, found, *entries, how="merge_base"):
+    return judge_change(a_run(planned, found, *entries, how=how), planned, found)
 
 
 def declared(weaker="cases", until="2026-07-01", *, added=True):
@@ -88,10 +92,22 @@ def test_what_got_weaker_fails_until_the_change_itself_declares_it():
 
 
 def test_a_reference_of_other_answers_is_weaker_if_the_kernel_agrees_with_the_bases():
-    (weaker,) = list_weaker(op(), ran(differs=(DIFFER,)))
+    found = ran(differs=(DIFFER,))
+    (weaker,) = list_weaker(a_run(op(), found), op(), found)
 
     assert (weaker.kind, weaker.facts["what"], weaker.facts["op"]) == ("weaker_answers", "answers", "gelu")
-    assert list_weaker(op(), ran(differs=(DIFFER,), wrong=True)) == ()
+    found = ran(differs=(DIFFER,), wrong=True)
+    assert list_weaker(a_run(op(), found), op(), found) == ()
+
+
+@pytest.mark.parametrize("found", [ran(), OpRun("gelu")])
+def test_cases_that_only_the_bases_process_describes_fail_whatever_the_changes_processes_say(found):
+    planned = op(performance=("rows=2", "rows=3"))
+
+    lost = row(planned, found)
+    assert (lost.verdict, lost.reasons[1].facts["names"]) == ("WEAKENED", "rows=2; rows=3")
+    assert row(planned, found, declared()).verdict == "EXPECTED"
+    assert row(planned, found, how="release") is None
 
 
 def test_files_that_a_kind_of_change_takes_are_listed_with_the_baseline_first():

@@ -22,6 +22,7 @@ from perfci.worker.protocol import (
     OpDone,
     Prepared,
     Ready,
+    Timing,
 )
 from perfci.worker.tasks import Describe, Measure
 
@@ -105,7 +106,8 @@ class Workers:
         by_process = self.boards.get(task.process, DEVICE.uuid)
         uuid = self.boards.get(around.environment.get("FAKE_VISIBLE_DEVICES"), by_process)
         timer = task.opening.timer
-        heard(Ready(Device("fake", "Fake One", "fake-one", uuid), "virtual" if timer in {"auto", "event"} else timer))
+        heard(Ready(Device("fake", "Fake One", "fake-one", uuid)))
+        heard(Timing("virtual" if timer in {"auto", "event"} else timer))
         if not task.process and task.suites[0] == "accuracy":
             heard(AccuracyCase("rows=0", "normal", "contiguous", 0))
         cases = task.cases if task.cases is not None else CASES

@@ -14,6 +14,7 @@ from perfci.worker.protocol import (
     Apart,
     Failed,
     Finished,
+    Holding,
     Measured,
     OpDone,
     Prepared,
@@ -145,7 +146,12 @@ def test_a_base_alone_waits_to_be_let_onto_the_device_and_is_timed_as_the_base(h
 
     assert failure is None
     first = next(i for i, message in enumerate(heard) if isinstance(message, TurnAsked))
-    assert not of(Ready, heard[:first]) and not of(Prepared, heard[:first]) and not of(AccuracyCase, heard)
+    assert (
+        of(Ready, heard[:first])
+        and not of(Holding, heard[:first])
+        and not of(Prepared, heard[:first])
+        and not of(AccuracyCase, heard)
+    )
     assert sorted((message.case, message.block.index) for message in of(Measured, heard)) == [
         ("rows=16", 0),
         ("rows=8", 0),
@@ -175,7 +181,7 @@ def test_a_base_that_reads_heads_files_is_refused_in_its_own_process_and_when_it
 
     assert of(Apart, beside)[0].reason.kind == "imports_other_code"
     assert failure.kind == "base_reaches_head" and failure.facts["file"].startswith(str(head.root))
-    assert not of(Ready, alone) and not of(Failed, alone)
+    assert not of(Holding, alone) and not of(Failed, alone)
     assert of(PlannedOp, described)[0].failure.kind == "base_reaches_head"
 
 

@@ -101,6 +101,45 @@ def test_what_lies_outside_the_memory_cannot_be_reached(arena):
             arena.part(place, size)
 
 
+UNSOUND = {
+    "addresses of objects": {"dtype": "O"},
+    "a record with an address": {"dtype": "O8, i4"},
+    "texts": {"dtype": "S8"},
+    "times": {"dtype": "M8[s]"},
+    "no dtype": {"dtype": "evil"},
+    "a negative size": {"shape": [-1]},
+    "a size that is no number": {"shape": ["8"]},
+    "a number of no memory": {"memory": -1},
+    "an address": {"memory": "0x7f"},
+    "more than any memory holds": {"shape": [1 << 40], "strides": [0]},
+    "strides of another number": {"strides": []},
+    "too many axes": {"shape": [1] * 80, "strides": [0] * 80},
+}
+
+
+@pytest.mark.parametrize("change", UNSOUND.values(), ids=UNSOUND)
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+def test_an_array_that_no_sound_process_describes_is_refused(kind, change, arena):
+    arrays = NumpyArrays()
+    if kind == "torch":
+        pytest.importorskip("torch")
+        from perfci.device.tensors import TorchArrays
+
+        arrays = TorchArrays("cpu")
+    sound = {"memory": 0, "dtype": "float64", "shape": [8], "strides": [8 if kind == "numpy" else 1], "offset": 0}
+    if kind == "torch" and "shape" in change and len(change["shape"]) == 80:
+        pytest.skip("torch takes as many")
+
+    borrow({"array": sound}, arrays, lambda _: bytearray(64))
+    with pytest.raises((ValueError, TypeError)):
+        borrow({"array": sound | change}, arrays, lambda _: bytearray(64))
+
+
+def test_an_array_of_objects_is_not_handed_over(arena):
+    with pytest.raises(UnspelledError, match="object"):
+        hand_over(arena, NumpyArrays(), np.array([None, {}]))
+
+
 def test_an_object_that_is_no_value_is_not_handed_over(arena):
     with pytest.raises(UnspelledError, match="function"):
         hand_over(arena, NumpyArrays(), lambda: None)

@@ -28,10 +28,11 @@ from perfci.worker.pair import BASE, BEGIN, HEAD, PairSide, Referee, run_pair
 from perfci.worker.protocol import (
     Doing,
     Finished,
+    Holding,
     Measured,
     OpDone,
     Prepared,
-    Ready,
+    Timing,
     Turn,
     TurnAsked,
 )
@@ -83,7 +84,7 @@ class Player:
         self.taken = []
 
     def start(self):
-        begin = [TurnAsked()] if self.side == BASE else [Ready(DEVICE), Ready(DEVICE, "virtual"), *self._prepared()]
+        begin = [TurnAsked()] if self.side == BASE else [Holding(), Timing("virtual"), *self._prepared()]
         return begin if self.side == BASE else [*begin, TurnAsked()]
 
     def _prepared(self):
@@ -93,8 +94,8 @@ class Player:
         """Its messages in a turn; None if it dies."""
         if turn.index == BEGIN:
             return [
-                Ready(DEVICE),
-                Ready(DEVICE, self.timer),
+                Holding(),
+                Timing(self.timer),
                 Doing("prepare", "relu", A),
                 *self._prepared(),
                 TurnAsked(),
@@ -175,7 +176,7 @@ def test_the_base_waits_until_head_has_prepared_its_cases():
     match._say(BASE, [TurnAsked()])
     assert list(match.referee.turns()) == []
 
-    match._say(HEAD, [Ready(DEVICE, "virtual"), Prepared(prepared(HEAD, A))])
+    match._say(HEAD, [Holding(), Timing("virtual"), Prepared(prepared(HEAD, A))])
     assert match.referee.ready
     assert list(match.referee.turns()) == []
 
@@ -322,7 +323,9 @@ def run():
     base = arm == "base"
     if base:
         ask()
-    say(Ready(Device("fake", "Fake One", "fake-one"), "virtual"))
+    say(Ready(Device("fake", "Fake One", "fake-one")))
+    say(Holding())
+    say(Timing("virtual"))
     case = PerformanceCase("rows=1", identity=Identity((arm,), inputs="same"))
     say(Prepared(case))
     while (turn := ask()).cases:
@@ -401,7 +404,9 @@ def test_a_base_is_heard_to_its_end_for_why_a_case_of_it_failed(pair):
     lost = """
 def run():
     ask()
-    say(Ready(Device("fake", "Fake One", "fake-one"), "virtual"))
+    say(Ready(Device("fake", "Fake One", "fake-one")))
+    say(Holding())
+    say(Timing("virtual"))
     say(Prepared(PerformanceCase("rows=1", identity=Identity(("base",), inputs="same"))))
     while ask().cases:
         pass

@@ -14,7 +14,7 @@ from perfci.core.stopping import Stopped
 from perfci.core.wording import sentence
 from perfci.worker import log, process
 from perfci.worker.process import run_worker, side_by_side, start_worker, wait, working
-from perfci.worker.protocol import Doing, OpDone, Ready, Turn, TurnAsked
+from perfci.worker.protocol import Doing, OpDone, Timing, Turn, TurnAsked
 from perfci.worker.tasks import WorkerEnvironment
 from tests.processes import runs
 from tests.worker.task_examples import make_task
@@ -28,7 +28,7 @@ from perfci.worker.tasks import unpack_task
 task, events = unpack_task(sys.stdin.readline())
 def say(message, fd=events):
     os.write(fd, message if isinstance(message, bytes) else pack(message))
-say(Doing("accuracy", "relu", "rows=1"))
+say(Doing("accuracy", task.op, "rows=1"))
 """
 
 TASK = make_task()
@@ -76,12 +76,12 @@ def gone(pid):
 
 def test_a_worker_that_ends_well_has_no_failure_and_every_message_is_heard(worker):
     failure = worker.run("""
-        say(Ready(Device("fake", "Fake One", "fake-one")))
+        say(Timing("virtual"))
         say(OpDone(tuned="x" * 300_000))
     """)
 
     assert failure is None
-    assert [type(message) for message in worker.heard] == [Doing, Ready, OpDone]
+    assert [type(message) for message in worker.heard] == [Doing, Timing, OpDone]
     assert len(worker.heard[-1].tuned) == 300_000
 
 
@@ -99,7 +99,7 @@ def test_a_message_that_the_task_does_not_answer_ends_the_worker_and_is_named(wo
 def test_garbage_in_the_pipe_is_passed_over(worker):
     failure = worker.run(r"""
         say(b"Traceback (most recent call last):\n\n{}\n\xff\xfe\x00\n")
-        say(b'{"kind":"Doing","body":}}\n{"kind":"OpDone","body":{"tuned":[]}}\n')
+        say(b'{"kind":"Doing","body"}\n{"kind":"OpDone","other":{"tuned":[]}}\n')
         say(Doing("measure", "relu"))
         say(OpDone())
         say(b"and half a line")
@@ -234,7 +234,7 @@ ASKING = """
 
 def test_a_worker_that_asks_is_told_its_turns(worker):
     turns = iter([Turn(0, ("a", "b")), Turn(1, ("b",)), Turn(2, ())])
-    with start_worker(TASK, worker.around(ASKING)) as running:
+    with start_worker(make_task(baton=0), worker.around(ASKING)) as running:
         while not running.over:
             wait([running])
             for message in running.hear():
@@ -264,7 +264,7 @@ MEET = """
 open(os.path.join(os.getcwd(), task.op), "w").close()
 while not os.path.exists(os.path.join(os.getcwd(), "other" if task.op == "relu" else "relu")):
     time.sleep(0.01)
-say(Doing("measure", str(os.getpid())))
+say(Doing("measure", task.op, str(os.getpid())))
 """
 
 
@@ -288,7 +288,9 @@ class Lanes:
 
     @property
     def pids(self):
-        return [int(message.op) for message in self.heard if isinstance(message, Doing) and message.stage == "measure"]
+        return [
+            int(message.case) for message in self.heard if isinstance(message, Doing) and message.stage == "measure"
+        ]
 
 
 def test_lanes_go_on_side_by_side_until_all_have_ended(worker):

@@ -24,9 +24,10 @@ from perfci.core.model import (
     Suite,
     Summary,
 )
-from perfci.extensions.lab.chains.records import ChainCase, Error, StageResult
+from perfci.extensions.lab.chains.records import ChainMeasured, Error, StageMeasured
 from perfci.extensions.lab.chains.task import ChainPlanned
 from perfci.thresholds.case import CaseThresholds
+from perfci.worker.answers import Rule
 from perfci.worker.handover import Called
 from perfci.worker.protocol import (
     Apart,
@@ -34,10 +35,12 @@ from perfci.worker.protocol import (
     Examined,
     Failed,
     Finished,
+    Holding,
     Measured,
     OpDone,
     Prepared,
     Ready,
+    Timing,
     TurnAsked,
     Waiting,
     pack,
@@ -63,7 +66,9 @@ SUMMARY = Summary(30, 5.0, 4.9, 4.9, 4.95, 5.1, 5.2, 5.3, 5.01, 0.01, 1)
 BLOCK = Block(2, 1, 3.25, {"kernel": ArmBlock(SUMMARY, 5.5, 12.0, 1)}, {"kernel/reference": -0.01}, DeviceState(1980))
 ERRORS = ErrorStats(12, 0.1, 0.01, 0.2, 0.02, 0.0, 0.05, 0.09, 0.03, (1, 2), l2=0.02)
 MESSAGES = [
-    Ready(Device("cuda", "NVIDIA H200", "nvidia-h200", "GPU-1", "580", "CUDA 13.0", 132, 1 << 25, 1 << 37), "activity"),
+    Ready(Device("cuda", "NVIDIA H200", "nvidia-h200", "GPU-1", "580", "CUDA 13.0", 132, 1 << 25, 1 << 37)),
+    Timing("activity"),
+    Holding(),
     Ready(Device("fake", "Fake One", "fake-one"), devices=8),
     Examined(DeviceState(1980, 3200, 40, 300.5, ("thermal",), 1), None),
     PlannedOp("relu", ("rows=1",), ("rows=2", "rows=3"), REASON),
@@ -79,7 +84,7 @@ MESSAGES = [
     OpDone(),
     StaticOp("relu", "sm_90", failure=REASON),
     ChainPlanned(("rows=1", "rows=2")),
-    ChainCase("rows=1", 7, (StageResult("norm", Error(1e-3, 0.5)),), failures=(REASON,)),
+    ChainMeasured("rows=1", 7, (StageMeasured("norm", (0,), Error(1e-3, 0.5)),), failures=(REASON,)),
     Apart(REASON),
     TurnAsked(),
     Failed(REASON),
@@ -163,7 +168,7 @@ class Echo(Task):
     """What an extension may ask of a worker."""
 
     performer = f"{__name__}:echo"
-    answers = (*Task.answers, Waiting)
+    answers = {**Task.answers, Waiting: Rule()}  # noqa: RUF012
     last = (Waiting,)
 
     holder: str

@@ -12,7 +12,7 @@ from perfci.measure.bench import BaseKernel, InseparableError
 from perfci.ops.identity import DuelPlan
 from perfci.ops.spec import Accuracy, Performance
 from perfci.worker.load import LoadedOp
-from perfci.worker.protocol import Doing, Finished, Measured, OpDone, Prepared, Ready
+from perfci.worker.protocol import Doing, Finished, Measured, OpDone, Prepared, Timing
 from perfci.worker.work import LoadedBase, Worker
 from tests.worker.task_examples import make_task
 
@@ -77,8 +77,7 @@ def test_an_op_is_timed_beside_its_base_and_every_case_is_told_from_beginning_to
     kinds = [type(message) for message in mouth.said if isinstance(message, Prepared | Measured | Finished | OpDone)]
     assert kinds[:2] == [Prepared] * 2 and kinds[-3:] == [Finished, Finished, OpDone]
     assert set(kinds[2:-3]) == {Measured}
-    ready = [message for message in mouth.said if isinstance(message, Ready)]
-    assert [message.timer for message in ready] == ["virtual"]
+    assert [message for message in mouth.said if isinstance(message, Timing)] == [Timing("virtual")]
 
 
 def test_operators_that_a_kernel_registers_when_it_is_called_make_the_revisions_inseparable():

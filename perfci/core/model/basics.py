@@ -7,10 +7,10 @@ ratios and sums of what was read stay finite.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from msgspec import Meta
 
@@ -27,6 +27,15 @@ Moment = Annotated[float, Meta(ge=-1e18, le=1e18)]  # seconds since some other m
 Count = Annotated[int, Meta(ge=0, le=2**62)]  # how many, or how many bytes
 Launches = Annotated[int, Meta(ge=1, le=2**62)]  # of a sample: one at least
 Whole = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]  # a whole number that may be negative: a seed, a temperature
+
+
+BY_PERFCI: Mapping[str, Any] = {"writer": "perfci"}
+"""Metadata of a field that perfci alone writes: no message of a worker may have it, as code of an op could write it."""
+
+
+def is_by_perfci(entry: "Field[Any]") -> bool:
+    """Whether perfci alone writes a field of a record."""
+    return entry.metadata.get("writer") == "perfci"
 
 
 Fact = str | Whole | float | bool | None  # a number or word that a sentence about a reason may need

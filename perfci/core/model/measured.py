@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from perfci.core.model.basics import Amount, Count, ErrorStats, Launches, Moment, Reason, Shift, Time, Whole
+from perfci.core.model.basics import BY_PERFCI, Amount, Count, ErrorStats, Launches, Moment, Reason, Shift, Time, Whole
 from perfci.core.model.place import DeviceState
 
 
@@ -154,10 +154,12 @@ class StoredTensor:
     histogram: ErrorHistogram
     channels: Channels | None = None  # None of a tensor of fewer than two axes, or of no slices
     scale_bytes: Count = 0  # what the scales take
-    divergence: Amount = 0.0
+    divergence: Amount = field(default=0.0, metadata=BY_PERFCI)
     """Kullback-Leibler divergence of the histogram from that of the newest accepted run, nats. 0 if there is none"""
-    before: tuple[AcceptedStorage, ...] = ()  # accepted runs that have it, oldest first, 30 at most
-    accepted: ErrorHistogram | None = None  # of the newest accepted run, which the divergence is from
+    before: tuple[AcceptedStorage, ...] = field(default=(), metadata=BY_PERFCI)
+    """accepted runs that have it, oldest first, 30 at most"""
+    accepted: ErrorHistogram | None = field(default=None, metadata=BY_PERFCI)
+    """of the newest accepted run, which the divergence is from"""
 
 
 Cache = Literal["cold", "warm"]
@@ -260,7 +262,8 @@ class Block:
     """'kernel/reference', 'kernel/peer:NAME' -> Hodges-Lehmann shift of the launches' logarithms. Positive: the first
     is slower"""
     state: DeviceState = field(default_factory=DeviceState)
-    board: str | None = None  # UUID, if the block was not measured on the run's board
+    board: str | None = field(default=None, metadata=BY_PERFCI)
+    """UUID, if the block was not measured on the run's board"""
     clock_mhz: Amount | None = None  # mean clock before its launches, by light work. None if that was not asked for
     held: bool = False  # the power limit held the clock down
 
@@ -372,7 +375,7 @@ class PerformanceCase:
     footprint_bytes: Count | None = None  # device memory held by inputs and output
     compiled: tuple[CompiledKernel, ...] = ()
     errors: ErrorStats | None = None  # of the timed outputs that were verified, the worst
-    blocks: tuple[Block, ...] = ()
+    blocks: tuple[Block, ...] = field(default=(), metadata=BY_PERFCI)
     failure: Reason | None = None
     raised: bool = False
     suspicion: tuple[Reason, ...] = ()  # what looks like cheating or a broken measurement
@@ -380,11 +383,11 @@ class PerformanceCase:
     peak_bytes: Count | None = None  # most device memory that the process held during a call, inputs included
     base: BaseArm | None = None  # None if the case is not held against a base
     cache: Cache = "cold"
-    late: Reason | None = None
+    late: Reason | None = field(default=None, metadata=BY_PERFCI)
     """why it lacks evidence: the time limit was reached before it had its blocks, or further processes"""
-    self_reported: Reason | None = None
+    self_reported: Reason | None = field(default=None, metadata=BY_PERFCI)
     """why the process that timed it also ran the op's code, where a base's suites judge the op"""
-    compile_again_s: tuple[Amount, ...] = ()
+    compile_again_s: tuple[Amount, ...] = field(default=(), metadata=BY_PERFCI)
     """the same first call in the fresh processes that looked again, in their order"""
     peers: tuple[PeerArm, ...] = ()  # in the suite's order. None if they were not asked for
     sustained: tuple[SustainedTurn, ...] = ()

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from perfci.core.model.basics import Amount, Count, Reason, Suite, Whole
+from perfci.core.model.basics import BY_PERFCI, Amount, Count, Reason, Suite, Whole
 from perfci.core.model.measured import Cache, Coverage, OpRun, Static
 from perfci.core.model.place import Environment, Limits
 
@@ -59,6 +59,8 @@ class PlannedBase:
     apart: Reason | None = None  # why the two revisions need a process each
     signature: tuple[str, ...] = ()  # parameters of its kernel, with their defaults
     unjudged: Reason | None = None  # why its suites do not judge the change although its kernel can be called alike
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    """id of a performance case -> the id that the base has for it, where the change gives it another"""
 
 
 @dataclass(frozen=True)
@@ -71,16 +73,18 @@ class PlannedOp:
     failure: Reason | None = None  # the op breaks the contract or does not import
     signature: tuple[str, ...] = ()  # parameters of the kernel, with their defaults
     cache: Cache = "cold"  # the performance suite's choice of the L2 cache: cold or warm
-    base: PlannedBase | None = None  # None without a base revision
-    audit: tuple[str, ...] = ()  # cases that are duelled although they are unchanged: a control of the measurement
-    unlisted: bool = False  # its cases were not looked up, since all of its files are the base's own
+    base: PlannedBase | None = field(default=None, metadata=BY_PERFCI)  # None without a base revision
+    audit: tuple[str, ...] = field(default=(), metadata=BY_PERFCI)
+    """cases that are duelled although they are unchanged: a control of the measurement"""
+    unlisted: bool = field(default=False, metadata=BY_PERFCI)
+    """its cases were not looked up, since all of its files are the base's own"""
     renamed: Mapping[str, str] = field(default_factory=dict)
     """id of a case -> the id that it had before, as the performance suite declares"""
     renamed_from: str | None = None  # name that the op had before
     stored: tuple[str, ...] = ()
     """cases in which it stores tensors in low precision, with * for the tensors' names, which no one knows yet"""
     peers: tuple[str, ...] = ()  # names of further implementations that its performance suite knows
-    outdated: Reason | None = None
+    outdated: Reason | None = field(default=None, metadata=BY_PERFCI)
     """of a kernel or reference that is a copy: how its original has changed since, so that another code is judged"""
 
 

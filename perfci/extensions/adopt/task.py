@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from perfci.core.errors import DeviceError, PerfciError
 from perfci.core.model import Reason
 from perfci.extensions.adopt.sketch import Sketch, SketchFiles
+from perfci.worker.answers import Answers, Rule, of_op
 from perfci.worker.protocol import Doing, MessageChannel
 from perfci.worker.tasks import Task
 
@@ -24,7 +26,10 @@ class Rehearse(Task):
     """Import functions and rehearse them, to find out what an op of them takes."""
 
     performer = "perfci.extensions.adopt.task:run"
-    answers = (*Task.answers, Sketched)
+    answers: ClassVar[Answers] = {
+        **Task.answers,
+        Sketched: Rule(of_op),
+    }
     last = (Sketched,)
 
     sketches: Mapping[str, SketchFiles]  # by the new op's name, in the order of the ops

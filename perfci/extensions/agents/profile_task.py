@@ -2,6 +2,7 @@
 
 import sys
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from perfci.core.model import KernelBinary
 from perfci.core.temporary import temporary_folder
@@ -11,6 +12,7 @@ from perfci.extensions.agents.counters import count
 from perfci.extensions.agents.profile_records import Looked
 from perfci.measure.bench import KERNEL, Arm
 from perfci.measure.inputs import bound_inputs
+from perfci.worker.answers import Answers, Rule
 from perfci.worker.load import LoadedOp, choose_cases
 from perfci.worker.opening import load_files, open_op
 from perfci.worker.protocol import Doing, MessageChannel
@@ -24,7 +26,7 @@ class ProfileOp(DeviceTask):
     """Find out where the time of an op's cases goes."""
 
     performer = "perfci.extensions.agents.profile_task:run"
-    answers = (*DeviceTask.answers, Looked)
+    answers: ClassVar[Answers] = {**DeviceTask.answers, Looked: Rule()}
     last = (Looked,)
 
     cases: tuple[str, ...]

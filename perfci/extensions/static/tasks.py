@@ -1,8 +1,10 @@
 """What workers of this extension are asked for."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from perfci.core.model import Coverage, StaticOp
+from perfci.worker.answers import Answers, Rule, of_target
 from perfci.worker.tasks import Task
 
 
@@ -11,7 +13,7 @@ class Compile(Task):
     """Compile the performance cases of ops for one target, on a machine without a device."""
 
     performer = "perfci.extensions.static.compiled:run"
-    answers = (*Task.answers, StaticOp)
+    answers: ClassVar[Answers] = {**Task.answers, StaticOp: Rule(of_target)}
     last = (StaticOp,)
 
     target: str  # sm_90, gfx942
@@ -24,7 +26,7 @@ class Cover(Task):
     """Find out what an op's accuracy cases exercise of what its performance cases time, without launching any."""
 
     performer = "perfci.extensions.static.covered:run"
-    answers = (*Task.answers, Coverage)
+    answers: ClassVar[Answers] = {**Task.answers, Coverage: Rule(of_target)}
     last = (Coverage,)
 
     target: str

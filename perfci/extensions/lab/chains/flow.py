@@ -7,8 +7,9 @@ from pathlib import Path
 from perfci.core.errors import PerfciError, UsageError
 from perfci.core.model import Device, Reason
 from perfci.core.settings import Settings
-from perfci.extensions.lab.chains.records import ChainCase, ChainResult, find_chains, select_chains
+from perfci.extensions.lab.chains.records import ChainCase, ChainMeasured, ChainResult, find_chains, select_chains
 from perfci.extensions.lab.chains.task import ChainPlanned, CheckChain
+from perfci.extensions.lab.chains.verdicts import conclude
 from perfci.runs.bench import Bench, Listener, WorkerPlace, claim_bench, make_environment, place_ops, plan_opening
 from perfci.runs.describe import OpSource, describe_sources
 from perfci.runs.plan import Request, draw_seed
@@ -63,17 +64,18 @@ def check_chains(settings: Settings, request: Request, listener: Listener) -> Ch
 
 def _check_chain(bench: Bench, name: str, path: Path, request: Request) -> ChainResult:
     """Has workers check case after case until all are done, or until a worker ends without having done any."""
-    planned: tuple[str, ...] | None = None
+    planned: ChainPlanned | None = None
     done: dict[str, ChainCase] = {}
     at: str | None = None
 
     def hear(message: Message) -> None:
         nonlocal planned, at
         match message:
-            case ChainPlanned(cases) if planned is None:
-                planned = cases
-            case ChainCase():
-                done[message.case] = message
+            case ChainPlanned() if planned is None:
+                planned = message
+            case ChainMeasured() if planned and message.case in planned.cases:
+                where = {"chain": name, "case": message.case}
+                done[message.case] = conclude(message, planned.tolerance, where)
             case Doing(_, op, case, number, total) if case is not None:
                 at, message = case, Doing("chain", op, case, number, total)
         bench.listener(message)
@@ -87,10 +89,10 @@ def _check_chain(bench: Bench, name: str, path: Path, request: Request) -> Chain
         before, at = len(done), None
         task = CheckChain(place=place, opening=opening, pattern=request.pattern, cases=left)
         failure = run_worker(task, around, hear)
-        left = tuple(case for case in planned or () if case not in done)
+        left = tuple(case for case in planned.cases if case not in done) if planned else ()
         if failure and at is not None and at in left:
             done[at] = ChainCase(at, seed, failures=(failure,), raised=True)
             failure, left = None, tuple(case for case in left if case != at)
         elif failure is None and (planned is None or (left and len(done) == before)):
             failure = Reason("worker_silent")
-    return ChainResult(name, tuple(done[case] for case in planned or () if case in done), failure)
+    return ChainResult(name, tuple(done[case] for case in (planned.cases if planned else ()) if case in done), failure)

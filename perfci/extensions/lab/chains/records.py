@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perfci.core.errors import UsageError
-from perfci.core.model import Reason
+from perfci.core.model import Amount, Count, Reason, Whole
 
 FOLDER = "_chains"  # In the kernels folder. It is no op, since its name begins with an underscore.
 
@@ -34,9 +34,47 @@ def select_chains(kernels: Path, names: Sequence[str]) -> dict[str, Path]:
 class Error:
     """How far outputs are from those in float64, over the elements that are finite in both: the worst of several."""
 
-    l2: float | None = None
+    l2: Amount | None = None
     """relative, ||output - exact|| / ||exact||, None if only ||exact|| is 0 or if nothing is finite"""
-    max_abs: float | None = None  # largest absolute error, None if nothing is finite
+    max_abs: Amount | None = None  # largest absolute error, None if nothing is finite
+
+
+@dataclass(frozen=True)
+class Output:
+    """One output of a stage as its numbers."""
+
+    name: str
+    dtype: str
+    epsilon: Amount  # of the dtype, 0 for integers
+    largest: Amount  # largest finite magnitude of the exact output
+    so_far: Error
+    usual: Error
+    faults: Count = 0  # elements that are NaN or infinite and should not be, or the other way round
+
+
+@dataclass(frozen=True)
+class StageMeasured:
+    """What the worker of a chain has measured of one stage of a case."""
+
+    stage: str
+    reads: tuple[Count, ...] = ()  # places of the stages whose outputs it takes
+    usual: Error | None = None
+    outputs: tuple[Output, ...] = ()  # of the kernels. None if they did not come so far
+    strays: Count = 0  # arrays of other stages, and guard zones, that its kernel wrote into
+
+
+@dataclass(frozen=True)
+class ChainMeasured:
+    """What the worker of a chain says of one case. What it means is decided from its numbers (`conclude`)."""
+
+    case: str
+    seed: Whole
+    stages: tuple[StageMeasured, ...] = ()
+    failures: tuple[Reason, ...] = ()
+    raised: bool = False
+    notes: tuple[Reason, ...] = ()
+    unchecked: Reason | None = None
+    lost: bool = False  # the process lost its device, so that the other cases need another process
 
 
 @dataclass(frozen=True)
@@ -62,7 +100,6 @@ class ChainCase:
     raised: bool = False  # a stage raised or crashed, so that there is no whole answer: ERROR instead of WRONG
     notes: tuple[Reason, ...] = ()  # what is worth knowing and no kernel's fault
     unchecked: Reason | None = None  # why it could not be checked on this machine
-    lost: bool = False  # the process lost its device, so that the other cases need another process
 
     @property
     def verdict(self) -> str:

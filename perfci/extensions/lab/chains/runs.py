@@ -11,9 +11,9 @@ import numpy as np
 from perfci.core.errors import PerfciError
 from perfci.core.model import ErrorStats, Fact, Reason
 from perfci.device.seam import Accelerator, Arrays, NotInterpretedError, not_interpreted
-from perfci.extensions.lab.chains.records import ChainCase, Error, StageResult
+from perfci.extensions.lab.chains.records import ChainMeasured, Error, Output, StageMeasured
 from perfci.extensions.lab.chains.spec import Chain, Stage
-from perfci.extensions.lab.chains.verdicts import Output, judge, judge_finiteness, worst
+from perfci.extensions.lab.chains.verdicts import judge_finiteness, worst
 from perfci.measure.closeness import errors_of
 from perfci.ops.spec import Params, case_id
 
@@ -41,17 +41,17 @@ class Setting:
     """called with each stage and case before its kernel is called"""
 
 
-def check_case(on: Setting, params: Params, seed: int) -> ChainCase:
-    """Computes a case three times and judges it. Whatever its functions do becomes one of its failures."""
+def check_case(on: Setting, params: Params, seed: int) -> ChainMeasured:
+    """Computes a case three times. Whatever its functions do becomes one of its failures."""
     case = case_id(params)
     if on.device.info.kind == "cpu" and any(params is case for case in on.chain.accelerator_cases):
-        return ChainCase(case, seed, unchecked=Reason("chain_accelerator_case", {"case": case}))
+        return ChainMeasured(case, seed, unchecked=Reason("chain_accelerator_case", {"case": case}))
     try:
         return _CheckedCase(on, params, seed).check()
     except StageError as error:
-        return ChainCase(case, seed, failures=(error.reason,), raised=True, lost=_is_lost(on.device))
+        return ChainMeasured(case, seed, failures=(error.reason,), raised=True, lost=_is_lost(on.device))
     except NotInterpretedError as error:
-        return ChainCase(case, seed, unchecked=Reason("interpreter_lacks", {"case": case, "function": str(error)}))
+        return ChainMeasured(case, seed, unchecked=Reason("interpreter_lacks", {"case": case, "function": str(error)}))
 
 
 def _is_lost(device: Accelerator) -> bool:
@@ -166,6 +166,8 @@ class _CheckedCase:
         # Of the kernels, as far as they came:
         self.outputs: list[dict[str, Any]] = []
         self.failures: list[Reason] = []
+        self.strays: dict[int, int] = {}  # stage -> arrays and guard zones that it wrote into beside its outputs
+        self.faults: dict[tuple[int, str], int] = {}  # of outputs: elements that are wrongly finite, or not finite
 
     def _run_references(self, inputs: dict[str, Any]) -> list[dict[str, Any]]:
         """The references all through, from these inputs."""
@@ -223,10 +225,12 @@ class _CheckedCase:
                         return False
                 there = {name: value for name, value in state.items() if arrays.is_array(value)}
                 changed = [name for name, value in there.items() if not arrays.same_bits(value, kept[name])]
+                self.strays[at] = len(changed)
                 if changed:
                     self._fail("chain_state_changed", stage, names=", ".join(changed))
                     kept |= arrays.copies({name: there[name] for name in changed})
                 if (damage := watch.find_damage()).zones:
+                    self.strays[at] += damage.zones
                     self._fail("chain_wrote_outside", stage, **damage.facts)
                 state = add_outputs(stage, state, first, self.where)
             except StageError as error:
@@ -241,32 +245,30 @@ class _CheckedCase:
 
     # --- the result ---------------------------------------------------------------------------------------------------
 
-    def check(self) -> ChainCase:
+    def check(self) -> ChainMeasured:
         """All that is known of the case, each failure once."""
         raised = self._run_kernels()
         if raised and _is_lost(self.on.device):  # whatever lies on the device is gone
-            return ChainCase(self.case, self.seed, failures=tuple(self.failures), raised=True, lost=True)
-        outputs = [[self._measure(at, name, got[name]) for name in got] for at, got in enumerate(self.outputs)]
+            return ChainMeasured(self.case, self.seed, failures=tuple(self.failures), raised=True, lost=True)
         finite, notes = self._judge_finiteness()
-        stages = []
-        for at, stage in enumerate(self.stages):
-            usual = worst([self._error(value, self.exact[at][name]) for name, value in self.usual[at].items()])
-            so_far = worst([output.so_far for output in outputs[at]]) if at < len(outputs) else None
-            stages.append(StageResult(stage.name, so_far, usual))
-        whole = limit = None
-        too_far: tuple[Reason, ...] = ()
-        if len(outputs) == len(stages):
-            whole, limit, too_far = judge(stages, outputs, self.reads, self.on.chain.tolerance, self.where)
         errors, others = (self.failures, []) if raised else ([], self.failures)
-        failures = (*errors, *finite, *others, *too_far)
-        return ChainCase(self.case, self.seed, tuple(stages), whole, limit, failures, raised, notes)
+        stages = tuple(self._measure_stage(at, stage) for at, stage in enumerate(self.stages))
+        return ChainMeasured(self.case, self.seed, stages, (*errors, *finite, *others), raised, notes)
+
+    def _measure_stage(self, at: int, stage: Stage) -> StageMeasured:
+        """What is known of a stage, and of its outputs if the kernels came so far."""
+        usual = worst([self._error(value, self.exact[at][name]) for name, value in self.usual[at].items()])
+        got = self.outputs[at] if at < len(self.outputs) else {}
+        outputs = tuple(self._measure(at, name, got[name]) for name in got)
+        return StageMeasured(stage.name, self.reads[at], usual, outputs, self.strays.get(at, 0))
 
     def _measure(self, at: int, name: str, array: Any) -> Output:
         """Numbers of an output of a stage that the kernels have reached."""
         exact, usual = self.exact[at][name], self.usual[at][name]
         kind, facts = self.arrays.dtype_facts(usual), self.arrays.facts(usual)
         epsilon, largest = kind.epsilon if kind else 0.0, self.largest[at][name]
-        return Output(name, facts.dtype, epsilon, largest, self._error(array, exact), self._error(usual, exact))
+        so_far, plain, faults = self._error(array, exact), self._error(usual, exact), self.faults.get((at, name), 0)
+        return Output(name, facts.dtype, epsilon, largest, so_far, plain, faults)
 
     def _find_stats(self, got: Any, exact: Any) -> ErrorStats:
         return errors_of(self.arrays.compared(got), self.arrays.compared(exact)).stats
@@ -289,6 +291,7 @@ class _CheckedCase:
                 where = {**self.where, "stage": self.stages[at].name, "name": name}
                 fault, note = judge_finiteness(values, where, facts.dtype)
                 if fault:
+                    self.faults[at, name] = int(fault.facts["count"] or 0)
                     return [fault], tuple(notes)
                 if note and not notes:
                     notes.append(note)

@@ -5,14 +5,16 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from perfci.core.errors import ContractError
+from perfci.core.model import Amount
 from perfci.device.seam import Accelerator
-from perfci.extensions.lab.chains.records import ENDING, ChainCase
+from perfci.extensions.lab.chains.records import ENDING, ChainMeasured
 from perfci.extensions.lab.chains.runs import Setting, check_case, list_parameters
 from perfci.extensions.lab.chains.spec import Chain, Stage
 from perfci.ops.spec import case_id
+from perfci.worker.answers import Answers, Rule
 from perfci.worker.load import (
     check_calls,
     check_cases,
@@ -34,6 +36,7 @@ class ChainPlanned:
     """A chain is imported."""
 
     cases: tuple[str, ...]
+    tolerance: Mapping[str, Amount] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +44,12 @@ class CheckChain(DeviceTask):
     """Check a chain of ops, stage by stage and as a whole."""
 
     performer = "perfci.extensions.lab.chains.task:run"
-    answers = (*DeviceTask.answers, ChainPlanned, ChainCase, OpDone)
+    answers: ClassVar[Answers] = {
+        **DeviceTask.answers,
+        ChainPlanned: Rule(),
+        ChainMeasured: Rule(lambda _, message: message.case),
+        OpDone: Rule(),
+    }
     last = (OpDone,)
 
     pattern: str | None = None
@@ -77,7 +85,7 @@ def check(task: CheckChain, send: Send, device: Accelerator, chain: Chain) -> No
     """Check the task's cases of a chain."""
     name = task.op
     chosen = choose_cases(choose_cases([*chain.cases, *chain.accelerator_cases], task.pattern), None, task.cases)
-    send(ChainPlanned(tuple(case_id(params) for params in chosen)))
+    send(ChainPlanned(tuple(case_id(params) for params in chosen), chain.tolerance))
     describe = functools.partial(describe_exception, folder=task.shared_folder)
     for done, params in enumerate(chosen):
 

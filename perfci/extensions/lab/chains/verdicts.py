@@ -2,13 +2,12 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from perfci.core.model import Fact, Reason
-from perfci.extensions.lab.chains.records import Error, StageResult
+from perfci.extensions.lab.chains.records import ChainCase, ChainMeasured, Error, Output, StageResult
 from perfci.measure.closeness import RATIO, TOLERANCES, finiteness, first_index
 
 Host = np.ndarray[Any, Any]
@@ -17,18 +16,6 @@ Reads = Sequence[Sequence[int]]  # for each stage the places of the stages whose
 NOISE = 2.0**-10  # errors below this share of a dtype's epsilon count as this: the ratio of two of them means nothing
 
 MEASURES = ("l2", "max_abs")
-
-
-@dataclass(frozen=True)
-class Output:
-    """One output of a stage as its numbers."""
-
-    name: str
-    dtype: str
-    epsilon: float  # of the dtype, 0 for integers
-    largest: float  # largest finite magnitude of the exact output
-    so_far: Error
-    usual: Error
 
 
 def worst(errors: Sequence[Error]) -> Error:
@@ -63,6 +50,28 @@ def judge_finiteness(
 
     fault = place("chain_not_finite", made) or place("chain_swallowed", lost)
     return fault, place("chain_overflow", beyond, dtype=dtype)
+
+
+# --- from what a worker has measured to a verdict ---------------------------------------------------------------------
+
+
+def conclude(measured: ChainMeasured, tolerance: Mapping[str, float] | None, where: Where) -> ChainCase:
+    """Returns what a case's numbers mean. One that lacks numbers, or the reason for what they show, has not passed."""
+    reads, outputs = [stage.reads for stage in measured.stages], [stage.outputs for stage in measured.stages]
+    so_far = [worst([output.so_far for output in gave]) if gave else None for gave in outputs]
+    stages = tuple(StageResult(one.stage, error, one.usual) for one, error in zip(measured.stages, so_far, strict=True))
+    whole = limit = None
+    failures = measured.failures
+    leads_back = all(read < at for at, places in enumerate(reads) for read in places)
+    if stages and all(outputs) and all(stage.usual for stage in stages) and leads_back:
+        whole, limit, too_far = judge(stages, outputs, reads, tolerance, where)
+        failures = (*failures, *too_far)
+    faults = sum(stage.strays + sum(output.faults for output in stage.outputs) for stage in measured.stages)
+    if not (failures or measured.unchecked) and (whole is None or faults):
+        failures = (Reason("chain_unproven", {**where, "stages": len(stages), "faults": faults}),)
+    unchecked = None if failures else measured.unchecked
+    case, seed, raised, notes = measured.case, measured.seed, measured.raised, measured.notes
+    return ChainCase(case, seed, stages, whole, limit, failures, raised, notes, unchecked)
 
 
 # --- the whole --------------------------------------------------------------------------------------------------------

@@ -1,8 +1,10 @@
 """The tune task, and what it answers."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from perfci.extensions.lab.tune.records import Attempt, Config, Regime
+from perfci.worker.answers import Answers, Rule
 from perfci.worker.protocol import OpDone
 from perfci.worker.tasks import DeviceTask
 
@@ -41,7 +43,14 @@ class Tune(DeviceTask):
     """Search an op's configurations: on the device, or by the model for one that is not here."""
 
     performer = "perfci.extensions.lab.tune.perform:run"
-    answers = (*DeviceTask.answers, Regimes, Trying, Attempt, Modelled, OpDone)
+    answers: ClassVar[Answers] = {
+        **DeviceTask.answers,
+        Regimes: Rule(),
+        Trying: Rule(most=None),
+        Attempt: Rule(most=None),
+        Modelled: Rule(lambda _, message: message.case),
+        OpDone: Rule(),
+    }
     last = (OpDone,)
 
     pattern: str | None = None

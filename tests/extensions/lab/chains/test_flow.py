@@ -1,5 +1,7 @@
 """The flow of `perfci chain` around its workers, with workers that are functions."""
 
+from dataclasses import replace
+
 import pytest
 
 from perfci.core.errors import PerfciError, UsageError
@@ -7,12 +9,14 @@ from perfci.core.model import Device, Reason
 from perfci.core.settings import load
 from perfci.extensions.lab.chains import flow
 from perfci.extensions.lab.chains.flow import check_chains
-from perfci.extensions.lab.chains.records import ChainCase
+from perfci.extensions.lab.chains.records import ChainMeasured, Error, Output, StageMeasured
 from perfci.extensions.lab.chains.task import ChainPlanned
 from perfci.runs.describe import Described
 from perfci.runs.plan import Request
 from perfci.worker.protocol import Doing, OpDone, Ready
 
+SOUND = Output("y", "float32", 1e-7, 1.0, Error(1e-6, 1e-6), Error(1e-6, 1e-6))
+GOOD = ChainMeasured("rows=1", 7, (StageMeasured("loud", (), Error(1e-6, 1e-6), (SOUND,)),))
 CASES = ("rows=1", "rows=2", "rows=3")
 FAKE = Device("fake", "Fake One", "fake-one")
 
@@ -50,7 +54,7 @@ def good(*cases):
     return [
         message
         for case in cases
-        for message in (Doing("stage loud", "echo", case), ChainCase(case, 7, lost=case == "rows=2"))
+        for message in (Doing("stage loud", "echo", case), replace(GOOD, case=case, lost=case == "rows=2"))
     ]
 
 
@@ -103,3 +107,30 @@ def test_without_a_device_named_the_one_at_hand_is_asked_for_first(settings, tas
 
     assert check(settings, device="auto").device == FAKE
     assert [task.opening.device for task in tasks] == ["fake"]
+
+
+OFF = replace(SOUND, so_far=Error(1.0, 1.0))
+
+
+def staged(*outputs, **fields):
+    return replace(GOOD, stages=(StageMeasured("loud", (), Error(1e-6, 1e-6), outputs),), **fields)
+
+
+FORGED = {
+    "nothing": ChainMeasured("rows=1", 7),
+    "a stage without outputs": replace(GOOD, stages=(StageMeasured("loud"),)),
+    "an error without its failure": staged(OFF),
+    "infinities without their failure": staged(replace(SOUND, faults=1)),
+    "what it wrote elsewhere": replace(GOOD, stages=(replace(GOOD.stages[0], strays=1),)),
+    "no error of the references": replace(GOOD, stages=(StageMeasured("loud", (), None, (OFF,)),)),
+    "stages that read themselves": replace(GOOD, stages=(replace(GOOD.stages[0], reads=(0,)),)),
+    "unchecked and wrong": staged(OFF, unchecked=Reason("interpreter_lacks")),
+}
+
+
+@pytest.mark.parametrize("message", FORGED.values(), ids=FORGED)
+def test_a_case_whose_numbers_do_not_show_that_it_is_right_does_not_pass(settings, tasks, message):
+    tasks.said = [([Ready(FAKE), ChainPlanned(("rows=1",)), message, OpDone()], None)]
+
+    (result,) = check(settings).results
+    assert result.failed and result.cases[0].verdict == "WRONG"

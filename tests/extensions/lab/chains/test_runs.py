@@ -8,6 +8,7 @@ from perfci.core.wording import sentence
 from perfci.device import open_device
 from perfci.extensions.lab.chains.runs import Setting, check_case
 from perfci.extensions.lab.chains.spec import Chain, Stage
+from perfci.extensions.lab.chains.verdicts import conclude
 from perfci.ops.spec import grid
 
 CASE = {"rows": 16, "dtype": "float16"}
@@ -45,7 +46,8 @@ def check(kernels=None, references=REFERENCES, inputs=make_inputs, params=CASE, 
     describe = lambda error: {"error": type(error).__name__, "message": str(error), "file": "f.py", "line": 3}  # noqa: E731
     told = [] if told is None else told
     device = open_device("fake", seed=1)
-    return check_case(Setting("block", chain, device, describe, lambda *step: told.append(step)), params, 7)
+    measured = check_case(Setting("block", chain, device, describe, lambda *step: told.append(step)), params, 7)
+    return conclude(measured, chain.tolerance, {"chain": "block", "case": measured.case})
 
 
 def only(case) -> Reason:

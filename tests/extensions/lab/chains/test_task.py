@@ -7,8 +7,9 @@ import pytest
 from perfci.core.errors import ContractError
 from perfci.core.wording import sentence
 from perfci.device import open_device
-from perfci.extensions.lab.chains.records import ChainCase
+from perfci.extensions.lab.chains.records import ChainMeasured
 from perfci.extensions.lab.chains.task import ChainPlanned, CheckChain, check, load_chain
+from perfci.extensions.lab.chains.verdicts import conclude
 from perfci.worker.protocol import Doing, OpDone
 from tests.worker.task_examples import make_task
 
@@ -89,6 +90,7 @@ def test_a_worker_tells_its_cases_then_each_stage_and_each_case(load):
 
     assert planned == ChainPlanned(("rows=4", "rows=8"))
     assert done == OpDone()
-    assert [m.verdict for m in others if isinstance(m, ChainCase)] == ["PASS", "PASS"]
+    cases = [m for m in others if isinstance(m, ChainMeasured)]
+    assert [conclude(case, planned.tolerance, {}).verdict for case in cases] == ["PASS", "PASS"]
     steps = [(m.stage, m.case) for m in others if isinstance(m, Doing)]
     assert steps[:3] == [("inputs and references", "rows=4"), ("stage double", "rows=4"), ("stage half", "rows=4")]
