@@ -26,6 +26,7 @@ from perfci.core.model import (
 )
 from perfci.extensions.lab.chains.records import ChainMeasured, Error, StageMeasured
 from perfci.extensions.lab.chains.task import ChainPlanned
+from perfci.extensions.static.tasks import Compile
 from perfci.thresholds.case import CaseThresholds
 from perfci.worker.answers import Rule
 from perfci.worker.handover import Called
@@ -47,7 +48,6 @@ from perfci.worker.protocol import (
     unpack,
 )
 from perfci.worker.tasks import (
-    Compile,
     Describe,
     Examine,
     Host,

@@ -36,6 +36,17 @@ class SoakFinding:
     """bytes, microseconds (`_us`), ratios and counts, by name (listed in docs/soak.md)"""
 
 
+@dataclass(frozen=True)
+class SoakMeasured:
+    """What a worker says of a test in which it saw nothing that is wrong by itself. See `verdicts.conclude`."""
+
+    op: str
+    test: str
+    case: str | None
+    numbers: Mapping[str, Fact] = field(default_factory=dict)
+    series: Mapping[str, tuple[float | None, ...]] = field(default_factory=dict)  # readings over the calls, by name
+
+
 def name_test(test: str, case: str | None) -> str:
     """Returns one text for a test of a case.
 

@@ -1,13 +1,15 @@
 """`perfci soak`: a worker for each op, and another one if a call took the first with it."""
 
 import dataclasses
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from perfci.core.errors import DeviceError, PerfciError, UsageError
-from perfci.core.model import UNTIMED, Device, PlannedOp, Reason
+from perfci.core.model import UNTIMED, Device, Fact, PlannedOp, Reason
 from perfci.core.settings import Settings
-from perfci.extensions.lab.soak.findings import DECAY_LIMIT, TESTS, SoakFinding, Status, name_test
-from perfci.extensions.lab.soak.task import SoakOp
+from perfci.extensions.lab.soak.findings import DECAY_LIMIT, LARGE, TESTS, SoakFinding, SoakMeasured, Status, name_test
+from perfci.extensions.lab.soak.task import CALLS, SoakOp
+from perfci.extensions.lab.soak.verdicts import conclude
 from perfci.ops.discover import select
 from perfci.runs.bench import (
     Bench,
@@ -59,16 +61,16 @@ def soak_ops(
 
         def plan(op: PlannedOp) -> SoakOp:
             place = place_ops(bench.settings, list_files(select(bench.settings, (op.op,))))
-            return SoakOp(place=place, opening=opening, pattern=request.pattern, calls=calls, limit=limit)
+            return SoakOp(place=place, opening=opening, pattern=request.pattern, calls=calls)
 
-        findings = [finding for op in described.ops for finding in _soak_op(bench, op, plan(op))]
+        findings = [finding for op in described.ops for finding in _soak_op(bench, op, plan(op), limit)]
     if not any(finding.case or finding.status is Status.ERROR for finding in findings):
         names = ", ".join(op.op for op in described.ops)
         raise UsageError("no_case_fits", ops=names, pattern=request.pattern or "*")
     return Soak(described.device, seed, tuple(findings))
 
 
-def _soak_op(bench: Bench, op: PlannedOp, task: SoakOp) -> list[SoakFinding]:
+def _soak_op(bench: Bench, op: PlannedOp, task: SoakOp, limit: float) -> list[SoakFinding]:
     """Has workers test one op until one comes to its end, or until one fails that made no test."""
     findings: list[SoakFinding] = []
     at: Doing | None = None
@@ -78,8 +80,8 @@ def _soak_op(bench: Bench, op: PlannedOp, task: SoakOp) -> list[SoakFinding]:
         match message:
             case Doing() if message.stage in TESTS:
                 at = message
-            case SoakFinding():
-                findings.append(message)
+            case SoakFinding() | SoakMeasured():
+                findings.append(conclude(message, task.calls or CALLS, limit))
         bench.listener(message)
 
     around = make_environment(bench, WorkerPlace(f"soak-{op.op}", task.opening.device))
@@ -89,7 +91,7 @@ def _soak_op(bench: Bench, op: PlannedOp, task: SoakOp) -> list[SoakFinding]:
         done = tuple(name_test(finding.test, finding.case) for finding in findings)
         failure = run_worker(dataclasses.replace(task, done=done), around, hear)
         if failure is None:
-            return findings
+            return [*findings, *_list_missing(op, findings)]
         if failure.kind == "device_gone":
             raise PerfciError(failure.kind, **failure.facts)
         # The test that was under way died with its worker, unless the worker has reported it.
@@ -99,3 +101,13 @@ def _soak_op(bench: Bench, op: PlannedOp, task: SoakOp) -> list[SoakFinding]:
         if len(findings) > before:
             failure = None
     return [*findings, SoakFinding(op.op, "", None, Status.ERROR, failure)]
+
+
+def _list_missing(op: PlannedOp, findings: list[SoakFinding]) -> Iterator[SoakFinding]:
+    """Tests of the op's cases of which its worker has said nothing, although it has come to its end."""
+    made = {name_test(finding.test, finding.case) for finding in findings}
+    for case in op.performance:
+        for test in (test for test in TESTS if test != LARGE):
+            if made.isdisjoint({name_test(test, case), name_test(test, None)}):
+                facts: dict[str, Fact] = {"op": op.op, "case": case, "test": test}
+                yield SoakFinding(op.op, test, case, Status.ERROR, Reason("soak_unproven", facts))

@@ -9,7 +9,7 @@ from typing import Any
 
 from perfci.core.model import Fact, because
 from perfci.device.seam import Arrays, leaves
-from perfci.extensions.lab.soak.findings import LARGE, SoakFinding, Status
+from perfci.extensions.lab.soak.findings import LARGE, SoakFinding, SoakMeasured, Status
 from perfci.extensions.lab.soak.subject import SoakSubject
 from perfci.measure.inputs import bound_inputs, flat
 from perfci.measure.outputs import wrong_output
@@ -28,7 +28,7 @@ def is_large(arrays: Arrays, inputs: Mapping[str, Any]) -> bool:
     return any(_count(arrays, value) > BEYOND for value in leaves(inputs) if arrays.is_array(value))
 
 
-def check_large(subject: SoakSubject, accuracy: Accuracy, beyond: int = BEYOND) -> SoakFinding:
+def check_large(subject: SoakSubject, accuracy: Accuracy, beyond: int = BEYOND) -> SoakFinding | SoakMeasured:
     """Compares one call on huge arrays with float64, in slices. accuracy: its small cases show whether one can cut."""
     suite, arrays = subject.suite, subject.arrays
 
@@ -75,7 +75,7 @@ def check_large(subject: SoakSubject, accuracy: Accuracy, beyond: int = BEYOND) 
             facts: dict[str, Fact] = {**numbers, "case": subject.case, "start": start, "stop": stop}
             return subject.finding(LARGE, Status.FAIL, numbers, because("soak_large", wrong, **facts))
         subject.tick(done, len(places))
-    return subject.finding(LARGE, Status.PASS, numbers)
+    return subject.measured(LARGE, numbers)
 
 
 def _count(arrays: Arrays, array: Any) -> int:

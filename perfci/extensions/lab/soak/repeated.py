@@ -3,25 +3,19 @@
 import functools
 import gc
 import itertools
-import math
-from collections.abc import Mapping, Sequence
 from statistics import median
 
-import numpy as np
-
 from perfci.core.model import Fact, Reason
-from perfci.extensions.lab.soak.findings import DECAY, DECAY_LIMIT, DETERMINISM, MEMORY, SoakFinding, Status
+from perfci.extensions.lab.soak.findings import DECAY, DETERMINISM, MEMORY, SoakFinding, SoakMeasured, Status
 from perfci.extensions.lab.soak.subject import SoakSubject
-from perfci.extensions.lab.soak.trend import trend, trend_p
+from perfci.extensions.lab.soak.verdicts import LEAST_WINDOWS
 
 WARM_CALLS = 10
 """Calls before memory is read: compiled kernels, workspaces and what a wrapper keeps on its first calls are no leak."""
 
 WARM_TIMED = 50  # calls before the first timed one
 WINDOWS = 20  # readings over all calls, if there are enough calls
-LEAST_WINDOWS = 8  # with fewer, a trend cannot be beyond doubt, and a leak looks like a cache that fills
 LEAST_LAUNCHES = 5  # Least timed calls of a window. A spike then does not move its median.
-P_LIMIT = 0.01  # a rise counts if chance alone shows one as clear in fewer cases than this
 
 
 def split_calls(calls: int, least: int = 1) -> list[int]:
@@ -39,8 +33,8 @@ def split_calls(calls: int, least: int = 1) -> list[int]:
 # --- memory -----------------------------------------------------------------------------------------------------------
 
 
-def check_memory(subject: SoakSubject, calls: int) -> SoakFinding:
-    """Whether calls leave device memory behind, in the allocator's account and in the driver's."""
+def check_memory(subject: SoakSubject, calls: int) -> SoakFinding | SoakMeasured:
+    """Device memory over many calls, in the allocator's account and in the driver's."""
     endurance, device = subject.endurance, subject.device
     sizes = split_calls(calls)
     if not sizes:
@@ -64,36 +58,14 @@ def check_memory(subject: SoakSubject, calls: int) -> SoakFinding:
     held, outside = [reading.allocated or 0 for reading in readings], [reading.outside or 0 for reading in readings]
     numbers: dict[str, Fact] = {"calls": calls, "before": held[0], "after": held[-1], "peak": readings[-1].peak}
     numbers |= {"outside_before": readings[0].outside, "outside_after": readings[-1].outside, "alone": alone}
-    per_window = calls / len(sizes)
-    if (grown := find_leak(held)) is not None:
-        return subject.fail(MEMORY, "soak_leak", {**numbers, "rate": grown / per_window})
-    if alone and (grown := find_leak(outside)) is not None:
-        return subject.fail(MEMORY, "soak_leak_outside", {**numbers, "rate": grown / per_window})
-    return subject.finding(MEMORY, Status.PASS, numbers)
-
-
-def find_leak(held: Sequence[float]) -> float | None:
-    """Bytes a window that do not come back, by Theil and Sen's slope. None if memory does not go on growing.
-
-    held: bytes at evenly spaced readings. Caches fill in the first quarter, or are full by the end of the third. The
-    rise has to be beyond chance (Mann-Kendall).
-    """
-    size = len(held)
-    quarters = [held[size * k // 4 : size * (k + 1) // 4] for k in (1, 2, 3)]
-    if min(len(quarter) for quarter in quarters) < 2:
-        return None
-    second, third, last = (min(quarter) for quarter in quarters)
-    if not (second < third < last and held[-1] > quarters[1][-1]):
-        return None
-    late = held[size // 4 :]
-    return trend(late).value if trend_p(late) < P_LIMIT else None
+    return subject.measured(MEMORY, numbers, {"held": held, "outside": outside if alone else []})
 
 
 # --- speed ------------------------------------------------------------------------------------------------------------
 
 
-def check_decay(subject: SoakSubject, calls: int, limit: float = DECAY_LIMIT) -> SoakFinding:
-    """Whether calls become slower by more than the clock explains. The device's timer has been started."""
+def check_decay(subject: SoakSubject, calls: int) -> SoakFinding | SoakMeasured:
+    """Times and clock over many calls. The device's timer has been started."""
     device, sizes = subject.device, split_calls(calls, LEAST_LAUNCHES)
     if not sizes:
         return subject.skip(DECAY, "soak_few_calls", calls=calls, least=LEAST_WINDOWS * LEAST_LAUNCHES)
@@ -114,47 +86,18 @@ def check_decay(subject: SoakSubject, calls: int, limit: float = DECAY_LIMIT) ->
     if min(medians) <= 0:
         reason = Reason("nothing_launched", {"arm": "kernel", "case": subject.case})
         return subject.finding(DECAY, Status.ERROR, reason=reason)
-    decay = measure_decay(medians, [state.sm_clock_mhz for state in states])
+    clocks = [state.sm_clock_mhz for state in states]
     heat = [state.temperature_c for state in states if state.temperature_c is not None]
-    numbers: dict[str, Fact] = {"calls": calls, "first_us": medians[0], "last_us": medians[-1], **decay, "limit": limit}
+    numbers: dict[str, Fact] = {"calls": calls, "first_us": medians[0], "last_us": medians[-1]}
     numbers |= {"first_c": heat[0] if heat else None, "last_c": heat[-1] if heat else None}
     numbers["throttle"] = ", ".join(sorted({name for state in states for name in state.throttle}))
-    if not is_beyond(decay, limit):
-        return subject.finding(DECAY, Status.PASS, numbers)
-    if decay["left"] is None:
-        return subject.fail(DECAY, "soak_decay_unclocked", numbers)
-    if decay["left"] > limit:
-        return subject.fail(DECAY, "soak_decay", numbers)
-    reason = Reason("soak_clock_explains", {"case": subject.case, **numbers})
-    return subject.finding(DECAY, Status.PASS, numbers, reason)
-
-
-def measure_decay(medians_us: Sequence[float], clocks_mhz: Sequence[float | None]) -> dict[str, float | None]:
-    """How the time of a call changed over all windows: ratios - 1, positive is slower.
-
-    medians_us: of each window, above 0. `change`, `low`, `high`: Theil and Sen's slope of log medians. `p`: one-sided,
-    Mann-Kendall's. `clock`: the clock's. `left`: of the cycles, which a kernel that follows the clock alone keeps.
-    """
-    times = np.log(np.asarray(medians_us, dtype=np.float64))
-    steps, slope = times.size - 1, trend(times)
-    slopes = {"change": slope.value, "low": slope.low, "high": slope.high}
-    decay: dict[str, float | None] = {name: math.expm1(slope_a_step * steps) for name, slope_a_step in slopes.items()}
-    decay |= {"p": trend_p(times), "clock": None, "left": None}
-    if all(clocks_mhz):
-        clocks = np.log(np.asarray(clocks_mhz, dtype=np.float64))
-        decay["clock"], decay["left"] = (math.expm1(trend(series).value * steps) for series in (clocks, times + clocks))
-    return decay
-
-
-def is_beyond(decay: Mapping[str, float | None], limit: float) -> bool:
-    """Whether calls became slower by more than the limit beyond doubt."""
-    return (decay["low"] or 0.0) > limit and (decay["p"] or 0.0) < P_LIMIT
+    return subject.measured(DECAY, numbers, {"medians_us": medians, "clocks_mhz": clocks})
 
 
 # --- the same answer --------------------------------------------------------------------------------------------------
 
 
-def check_determinism(subject: SoakSubject, calls: int) -> SoakFinding:
+def check_determinism(subject: SoakSubject, calls: int) -> SoakFinding | SoakMeasured:
     """Whether every call answers the same inputs alike, and the first call's answer stays as it is."""
     inputs = subject.inputs()
     first = subject.outputs(inputs)
@@ -167,4 +110,4 @@ def check_determinism(subject: SoakSubject, calls: int) -> SoakFinding:
     subject.device.synchronize()
     if determinism := subject.difference(first, kept):
         return subject.fail(DETERMINISM, "soak_rewritten", {"calls": calls, **determinism})
-    return subject.finding(DETERMINISM, Status.PASS, {"calls": calls})
+    return subject.measured(DETERMINISM, {"calls": calls})

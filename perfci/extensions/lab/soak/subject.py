@@ -9,7 +9,7 @@ import numpy as np
 from perfci.core.model import Fact, Reason
 from perfci.device.seam import Accelerator, Arrays
 from perfci.extensions.lab.soak.endurance import Endurance
-from perfci.extensions.lab.soak.findings import SoakFinding, Status
+from perfci.extensions.lab.soak.findings import SoakFinding, SoakMeasured, Status
 from perfci.measure.closeness import find_mismatch, first_index, tolerance
 from perfci.measure.inputs import bound_inputs, flat
 from perfci.ops.spec import Params, Performance, case_id
@@ -57,6 +57,13 @@ class SoakSubject:
     ) -> SoakFinding:
         """A finding about this case."""
         return SoakFinding(self.op, test, self.case, status, reason, numbers or {})
+
+    def measured(
+        self, test: str, numbers: Mapping[str, Fact], series: Mapping[str, Sequence[float | None]] | None = None
+    ) -> SoakMeasured:
+        """A test of this case in which nothing was seen that is wrong by itself."""
+        told = {name: tuple(readings) for name, readings in (series or {}).items()}
+        return SoakMeasured(self.op, test, self.case, numbers, told)
 
     def fail(self, test: str, kind: str, numbers: Mapping[str, Fact], **facts: Fact) -> SoakFinding:
         """A failure. Its reason has the numbers too."""

@@ -5,6 +5,7 @@ import gc
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from perfci.core.errors import DeviceError, PerfciError
 from perfci.core.model import Fact, Reason
@@ -12,13 +13,14 @@ from perfci.device.seam import Accelerator
 from perfci.extensions.lab.soak.endurance import open_endurance
 from perfci.extensions.lab.soak.findings import (
     DECAY,
-    DECAY_LIMIT,
     DETERMINISM,
     LARGE,
     MEMORY,
     STREAMS,
+    TESTS,
     THREADS,
     SoakFinding,
+    SoakMeasured,
     Status,
     name_test,
 )
@@ -28,6 +30,7 @@ from perfci.extensions.lab.soak.subject import SoakSubject
 from perfci.extensions.lab.soak.together import check_streams, check_threads
 from perfci.measure.inputs import bound_inputs
 from perfci.ops.spec import Accuracy, Params, Performance, case_id
+from perfci.worker.answers import Answers, Rule, Said, Subject
 from perfci.worker.load import LoadedOp, choose_cases, describe_exception
 from perfci.worker.opening import load_files, open_op
 from perfci.worker.protocol import Doing, Message, MessageChannel, OpDone
@@ -42,18 +45,31 @@ TICK_S = 1.0
 
 Send = Callable[[Message], None]
 
+Body = Callable[[SoakSubject], SoakFinding | SoakMeasured]
+
+
+def _of_test(said: Said, message: SoakFinding | SoakMeasured) -> Subject:
+    """A test of a case. That it has passed is not for the worker to say."""
+    has_passed = isinstance(message, SoakFinding) and message.status is Status.PASS
+    is_asked = message.op == said.task.op and not has_passed
+    return name_test(message.test, message.case) if is_asked and message.test in TESTS else None
+
 
 @dataclass(frozen=True, kw_only=True)
 class SoakOp(DeviceTask):
     """Call an op often, at once and on huge arrays."""
 
     performer = "perfci.extensions.lab.soak.task:run"
-    answers = (*DeviceTask.answers, SoakFinding, OpDone)
+    answers: ClassVar[Answers] = {
+        **DeviceTask.answers,
+        SoakFinding: Rule(_of_test),
+        SoakMeasured: Rule(_of_test),
+        OpDone: Rule(),
+    }
     last = (OpDone,)
 
     pattern: str | None = None
     calls: int | None = None  # of each test. None: as many as the device is good for
-    limit: float = DECAY_LIMIT  # ratio by which a call may become slower over all calls
     done: tuple[str, ...] = ()  # tests of cases that are settled, named by `name_test`: a worker before this one died
 
 
@@ -93,10 +109,10 @@ class _Soaker:
     def soak(self, suite: Performance, params: Params) -> None:
         """Make every test of one case, threads first: the first calls of all have to come at once."""
         calls = self._task.calls or CALLS
-        bodies: dict[str, Callable[[SoakSubject], SoakFinding]] = {
+        bodies: dict[str, Body] = {
             THREADS: check_threads,
             MEMORY: functools.partial(check_memory, calls=calls),
-            DECAY: functools.partial(check_decay, calls=calls, limit=self._task.limit),
+            DECAY: functools.partial(check_decay, calls=calls),
             DETERMINISM: functools.partial(check_determinism, calls=calls),
             STREAMS: check_streams,
         }
@@ -110,7 +126,7 @@ class _Soaker:
         if large:
             self.test(LARGE, suite, params, functools.partial(check_large, accuracy=self._accuracy))
 
-    def test(self, test: str, suite: Performance, params: Params, body: Callable[[SoakSubject], SoakFinding]) -> None:
+    def test(self, test: str, suite: Performance, params: Params, body: Body) -> None:
         """Make one test of one case, unless it is settled."""
         case = case_id(params)
         if test in self._untested or name_test(test, case) in self._task.done:
@@ -130,7 +146,7 @@ class _Soaker:
         )  # fmt: skip
         finding = self._find(subject, test, body)
         self._send(finding)
-        if finding.status is Status.ERROR:
+        if isinstance(finding, SoakFinding) and finding.status is Status.ERROR:
             try:
                 self._device.synchronize()
             except Exception as error:  # the device answers this process no more, as after an illegal access
@@ -139,7 +155,7 @@ class _Soaker:
         gc.collect()
         self._endurance.trim()
 
-    def _find(self, subject: SoakSubject, test: str, body: Callable[[SoakSubject], SoakFinding]) -> SoakFinding:
+    def _find(self, subject: SoakSubject, test: str, body: Body) -> SoakFinding | SoakMeasured:
         status = Status.ERROR
         try:
             return body(subject)

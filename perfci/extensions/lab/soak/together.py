@@ -8,7 +8,7 @@ from typing import Any
 
 from perfci.core.model import Fact
 from perfci.device.seam import leaves
-from perfci.extensions.lab.soak.findings import STREAMS, THREADS, SoakFinding, Status
+from perfci.extensions.lab.soak.findings import STREAMS, THREADS, SoakFinding, SoakMeasured
 from perfci.extensions.lab.soak.subject import SoakSubject
 
 ROUNDS = 6  # how often the calls are made at once, each time with the inputs turned round
@@ -21,7 +21,7 @@ BATCH, BATCH_BYTES = 5, 1 << 30
 _SWITCH_S = 1e-5  # how soon Python turns to the other thread: as often as possible
 
 
-def check_streams(subject: SoakSubject) -> SoakFinding:
+def check_streams(subject: SoakSubject) -> SoakFinding | SoakMeasured:
     """Calls at once on two side streams and on the default one, compared with the same calls alone.
 
     Inputs are copied in on the stream some 20 ms late, if they can be, and outputs copied right after the call. One
@@ -64,10 +64,10 @@ def check_streams(subject: SoakSubject) -> SoakFinding:
                 kind = "soak_stream_side" if index else "soak_stream_default"
                 return subject.fail(STREAMS, kind, {**numbers, **difference, "round": turn})
         subject.tick(turn, ROUNDS)
-    return subject.finding(STREAMS, Status.PASS, numbers)
+    return subject.measured(STREAMS, numbers)
 
 
-def check_threads(subject: SoakSubject, calls: int = CALLS) -> SoakFinding:
+def check_threads(subject: SoakSubject, calls: int = CALLS) -> SoakFinding | SoakMeasured:
     """Two threads, a stream each: first calls at once, which compile together if the cache is empty, then many."""
     given = [subject.inputs(number) for number in range(2)]
     numbers: dict[str, Fact] = {"threads": len(given), "calls": calls}
@@ -103,7 +103,7 @@ def check_threads(subject: SoakSubject, calls: int = CALLS) -> SoakFinding:
         return subject.fail(THREADS, "soak_thread_raised", numbers, **subject.describe(raised))
     if wrong:
         return subject.fail(THREADS, "soak_threads", {**numbers, **wrong[0]})
-    return subject.finding(THREADS, Status.PASS, numbers)
+    return subject.measured(THREADS, numbers)
 
 
 def _run_threads(subject: SoakSubject, work: Callable[[int], None]) -> BaseException | None:

@@ -8,13 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from perfci.extensions.lab.soak.findings import Status
-from perfci.extensions.lab.soak.repeated import (
-    check_determinism,
-    find_leak,
-    is_beyond,
-    measure_decay,
-)
+from perfci.extensions.lab.soak.findings import SoakMeasured, Status
+from perfci.extensions.lab.soak.repeated import check_determinism
+from perfci.extensions.lab.soak.verdicts import conclude, find_leak, is_beyond, measure_decay
 
 PER_WINDOW = 50
 TRACES = Path(__file__).parents[4] / "benchmarks" / "traces"
@@ -27,8 +23,8 @@ def inputs(rows, device, seed):
 def test_a_kernel_that_answers_alike_passes(subject):
     determinism = check_determinism(subject(lambda x: x * 2.0, inputs), 50)
 
-    assert (determinism.status, determinism.numbers) == (Status.PASS, {"calls": 50})
-    assert check_determinism(subject(lambda x: x * np.nan, inputs), 10).status is Status.PASS
+    assert (type(determinism), determinism.numbers) == (SoakMeasured, {"calls": 50})
+    assert isinstance(check_determinism(subject(lambda x: x * np.nan, inputs), 10), SoakMeasured)
 
 
 def test_one_call_that_answers_otherwise_is_found_and_named(subject):
@@ -141,3 +137,34 @@ def test_recorded_launches_of_an_h200_never_fail_but_at_the_power_cap_without_a_
 
     assert +failed == {"matmul_8192x8192x4096_bf16": 41}
     assert len(failed) == 6
+
+
+# --- what a worker may say --------------------------------------------------------------------------------------------
+
+STEADY = (1.0,) * 20
+LEAKING = tuple(float(reading) for reading in read_memory(lambda call: 512))
+SAID = {
+    "memory that is steady": ("memory", {}, {"held": STEADY}, "PASS"),
+    "memory that leaks": ("memory", {}, {"held": LEAKING}, "FAIL"),
+    "memory that leaks outside": ("memory", {}, {"held": STEADY, "outside": LEAKING}, "FAIL"),
+    "memory without readings": ("memory", {"calls": 1000}, {}, "ERROR"),
+    "memory of few readings": ("memory", {}, {"held": (1.0, None, 1.0)}, "ERROR"),
+    "times that are steady": ("decay", {}, {"medians_us": STEADY, "clocks_mhz": STEADY}, "PASS"),
+    "times that decay": ("decay", {}, {"medians_us": tuple(draw_times(0.5)), "clocks_mhz": STEADY}, "FAIL"),
+    "times without the clock's": ("decay", {}, {"medians_us": STEADY, "clocks_mhz": ()}, "ERROR"),
+    "times of nothing": ("decay", {}, {"medians_us": (0.0,) * 20, "clocks_mhz": STEADY}, "ERROR"),
+    "no times": ("decay", {"first_us": 1.0, "last_us": 1.0}, {}, "ERROR"),
+    "all answers": ("determinism", {"calls": 1000}, {}, "PASS"),
+    "fewer answers": ("determinism", {"calls": 999}, {}, "ERROR"),
+    "answers that are no number": ("determinism", {"calls": "1000"}, {}, "ERROR"),
+    "no round": ("streams", {"rounds": 0}, {}, "ERROR"),
+    "no thread": ("threads", {}, {}, "ERROR"),
+    "no slice": ("large", {}, {}, "ERROR"),
+}
+
+
+@pytest.mark.parametrize(("test", "numbers", "series", "status"), SAID.values(), ids=SAID)
+def test_whether_a_test_passes_is_decided_from_its_numbers(test, numbers, series, status):
+    said = SoakMeasured("scale", test, "rows=1", numbers, series)
+
+    assert conclude(said, 1000, 0.03).status == status
