@@ -75,8 +75,8 @@ from perfci.extensions.history.archive import import_project
 from perfci.extensions.history.database import open_store
 from perfci.extensions.history.heat import Release
 from perfci.extensions.history.histories import PastSections, read_histories
+from perfci.extensions.shards.joined import merge_shards
 from perfci.judge import judge
-from perfci.runs.joined import merge_shards
 from perfci.runs.rules import hash_rules
 from perfci.store import layout
 from perfci.store.history import history_path

@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import os
-import re
 import sys
 import threading
 import time
@@ -31,7 +30,7 @@ from perfci.cli.watch import check_often
 from perfci.core import deadline as deadlines
 from perfci.core.errors import UsageError, require
 from perfci.core.files import read_regular
-from perfci.core.model import DEFAULT_BUDGET_S, DuelWhat, Gate, Reason, Suite
+from perfci.core.model import DEFAULT_BUDGET_S, DuelWhat, Gate, Suite
 from perfci.core.settings import ONE, Settings, are_devices
 from perfci.core.wording import say, sentence
 from perfci.judge.notes import note_missing_peers
@@ -41,11 +40,8 @@ from perfci.report.timings import tabulate_seconds
 from perfci.runs import flow
 from perfci.runs.decide import decide
 from perfci.runs.effective_thresholds import parse_options
-from perfci.runs.joined import check_on_devices
 from perfci.runs.nodes import choose_cluster, find_kind
 from perfci.runs.plan import Request
-from perfci.runs.shards import FOLDER, ShardPart, check_shard, confirm_shards
-from perfci.store import signature
 
 SUITES = {
     "both": (Suite.ACCURACY, Suite.PERFORMANCE),
@@ -179,7 +175,8 @@ def check(
     if toolchain:
         require("toolchain", "lab", "--toolchain")(toolchain, where)
     if plan is not None:
-        return _check_shard(plan, shard, confirm, device, limit, where, json=json)
+        check_planned = require("shards", "shards", "--plan").check_planned
+        return Exit(check_planned(plan, shard, confirm, device, limit, where, json=json))
     request = make_request(
         ops, case, device, suite, against, duel, threshold, peers=peers, seed=seed, timer=timer,
         budget_s=DEFAULT_BUDGET_S if budget is None else budget, base_python=base_python,
@@ -207,6 +204,7 @@ def check(
         elif (on or devices is base_python is None) and (cluster := choose_cluster(on, where)):
             run, judgements = find_kind().check(where, request, cluster, get_command(), progress)
         elif request.devices not in {None, ONE}:
+            check_on_devices = require("shards", "shards", "--devices").check_on_devices
             run, judgements = check_on_devices(where, request, get_command(), progress)
         else:
             run, judgements = flow.check(where, request, get_command(), progress)
@@ -288,41 +286,4 @@ def _measure(request: Request, where: Settings, *, json: bool) -> int:
         say("Run: {path}", path=relative(path)),
         say("Next: `perfci compare` judges it, `perfci report` renders it."),
     )
-    return Exit.OK
-
-
-def _check_shard(
-    plan: Path, shard: str | None, runs: Path | None, device: str, limit: deadlines.JobLimit, where: Settings, *,
-    json: bool,
-) -> int:  # fmt: skip
-    """Measure one shard, or look at what a board alone found slower in all of them (runs).
-
-    `perfci ci merge` judges it, so this ends with 0 unless perfci itself fails.
-    """
-    sharded, digest = store.read_plan(plan)
-    numbers = re.fullmatch(r"(\d{1,6})/(\d{1,6})", f"1/{sharded.shards}" if shard is None else shard, re.ASCII)
-    if not numbers:
-        raise UsageError("shard_malformed", shard=shard)
-    part = ShardPart(sharded, digest, int(numbers[1]), int(numbers[2]), device, limit)
-    if runs:
-        paths = store.list_runs(runs)
-        for path in paths:
-            signature.check(path)
-        parts = [(store.read_run(path), path.parent) for path in paths]
-        with Progress() as progress:
-            said = [*confirm_shards(where, part, parts, get_command(), progress)]
-        print_lines(*map(sentence, said or [Reason("confirm_nothing")]))
-        return Exit.OK
-    where = dataclasses.replace(where, reports=where.reports / FOLDER / str(part.index))
-    with Progress() as progress:
-        run, judgements = check_shard(where, part, get_command(), progress)
-    if json:
-        print_verdicts(run, judgements, json=True)
-        return Exit.OK
-    shard = f"{part.index}/{part.count}"
-    if run.ops:
-        print_verdicts(run, judgements, json=False, shard=shard)
-    else:
-        print_lines(say("Shard {shard}: there is nothing for it to measure.", shard=shard))
-    print_lines(say("Run: {path}", path=relative(where.reports / store.RUN_FILE)))
     return Exit.OK

@@ -15,7 +15,7 @@ from perfci.cli.options import argument, flag, option
 from perfci.cli.output import conclude, get_command, print_lines, relative, tell_of, write_json
 from perfci.cli.progress import Progress
 from perfci.core import extensions
-from perfci.core.errors import UsageError
+from perfci.core.errors import UsageError, require
 from perfci.core.model import Reason, ShardPlan
 from perfci.core.wording import say, sentence
 from perfci.git.command import parse_commit
@@ -24,8 +24,6 @@ from perfci.gitlab.note_text import compose, find_links, marker
 from perfci.gitlab.target import find_target
 from perfci.report.text import BLOCK_LIMIT, plain
 from perfci.runs.decide import decide
-from perfci.runs.joined import merge_shards
-from perfci.runs.shard_plans import plan_shards, refuse_foreign_plan
 from perfci.store import signature
 from perfci.store.files import encode
 
@@ -69,7 +67,8 @@ def plan(
         ops, case, device, suite, against, duel, threshold, peers=peers, budget_s=budget, seed=seed, timer=timer
     )
     with Progress() as progress:
-        plan = plan_shards(where, request, progress, shards, store.read_run(balance) if balance else None, every=every)
+        shared = require("shards", "shards", "perfci ci plan")
+        plan = shared.plan(where, request, progress, shards, store.read_run(balance) if balance else None, every=every)
     path = store.write_plan(plan, out)
     if output == "json":
         write_json(encode(plan, path).decode())
@@ -111,12 +110,13 @@ def merge(
     if target in {path.resolve() for path in paths}:
         raise UsageError("merge_over_shard", path=str(target))
     request = make_request(ops, case, device, suite, against, duel, threshold, peers=peers)
-    refuse_foreign_plan(where, sharded, request)
+    shared = require("shards", "shards", "perfci ci merge")
+    shared.refuse_foreign_plan(where, sharded, request)
     for path in paths:
         signature.check(path)
     parts = [(store.read_run(path), path.parent) for path in paths]
     with store.claim_reports(where.reports):
-        run, judgements = merge_shards(where, sharded, digest, parts, get_command())
+        run, judgements = shared.merge(where, sharded, digest, parts, get_command())
     return conclude(run, judgements, where, strict=strict, json=output == "json", html=html)
 
 

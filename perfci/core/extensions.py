@@ -20,6 +20,7 @@ NAMES = (
     "lowprec",
     "npu",
     "ray",
+    "shards",
     "static",
 )  # fmt: skip
 
@@ -40,6 +41,7 @@ POINTS = {
     "compile": "a function of an experiment and its run on a CPU that returns the run with what kernels compile to",
     "compiled": "a function of a run and its thresholds that yields Judgements of what kernels compile to",
     "static": "the function that compiles kernels without a device, and judges them",
+    "shards": "a class of functions for what several runners or devices share: see `Shards` of the extension shards",
     "losses": "a function of an op's accepted losses that returns a `Rescaled` of perfci.runs.accept_runs",
     "retry": "the function behind `perfci check --retry`",
     "toolchain": "the function behind `perfci check --toolchain`",

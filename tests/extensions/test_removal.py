@@ -118,6 +118,8 @@ def test_on_a_cluster_without_the_extension_for_it_the_missing_one_is_named(tmp_
         ("history", ["accept", "RUN", "--environment"]),
         ("history", ["accept", "--propose"]),
         ("history", ["check", "--retry=RUN"]),
+        ("shards", ["check", "--shard=1/2", "--plan=RUN"]),
+        ("shards", ["check", "--devices=all"]),
         ("lab", ["check", "--toolchain=triton==3.7.0"]),
         ("lab", ["doctor", "--selftest"]),
     ],

@@ -26,10 +26,10 @@ from perfci.core.model import (
     Verdict,
 )
 from perfci.core.wording import sentence
+from perfci.extensions.shards.merge import merge
 from perfci.judge import judge
 from perfci.judge.figures import CEILING, judge_bandwidth
 from perfci.judge.findings import Context
-from perfci.runs.merge import merge
 from perfci.thresholds.case import CaseThresholds
 from perfci.thresholds.limits import OpThresholds, Thresholds
 from tests.decision_examples import (

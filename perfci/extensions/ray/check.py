@@ -10,21 +10,18 @@ from pathlib import Path
 
 from perfci import store
 from perfci.core import deadline
-from perfci.core.errors import UsageError
+from perfci.core.errors import UsageError, require
 from perfci.core.files import read_regular
 from perfci.core.model import Deadline, Judgements, Reason, Run, ShardPlan
 from perfci.core.settings import ONE, Settings
 from perfci.core.stopping import Stopped
 from perfci.extensions.ray.cluster import Cluster, open_cluster
-from perfci.git.command import require
+from perfci.git import command as git
 from perfci.git.repository import find_repository
 from perfci.ops.discover import select
 from perfci.runs.bench import Listener
-from perfci.runs.joined import run_shards
 from perfci.runs.nodes import NodeAnswer, NodeCommand, unpack
 from perfci.runs.plan import Request, cases_to_run
-from perfci.runs.shard_plans import plan_shards
-from perfci.runs.shards import FOLDER
 from perfci.worker.protocol import Position
 
 GRACE_S = 30.0  # after the deadline
@@ -37,14 +34,15 @@ def check_on_cluster(
 
     Raises UsageError as `open_cluster` does, and GitError without a repository.
     """
+    shards = require("shards", "shards", "--on")
     with open_cluster(address, request.device) as cluster:
         request = dataclasses.replace(request, devices=ONE, device=cluster.device)
         last = store.read_run(settings.reports) if (settings.reports / store.RUN_FILE).is_file() else None
-        sharded = plan_shards(settings, request, listener, len(select(settings, request.ops)), last)
+        sharded = shards.plan(settings, request, listener, len(select(settings, request.ops)), last)
         sharded = dataclasses.replace(sharded, shards=max((op.shard for op in sharded.ops), default=0) or 1)
         notes = list[Reason]()
         measure = functools.partial(measure_shards, cluster, notes, settings, request.deadline, listener)
-        run, judgements = run_shards(settings, sharded, request.deadline, command, measure)
+        run, judgements = shards.run(settings, sharded, request.deadline, command, measure)
         return run, dataclasses.replace(judgements, notes=(*judgements.notes, *notes))
 
 
@@ -53,10 +51,10 @@ def measure_shards(
     sharded: ShardPlan, path: Path, options: Sequence[str], variables: Mapping[str, str],
 ) -> BaseException | None:  # fmt: skip
     """Write the folders of all shards that come back, and note what nodes did wrong. Returns what ended it early."""
-    base, given = sharded.plan.base, require(find_repository(settings.root)).top / "plan.json"
+    base, given = sharded.plan.base, git.require(find_repository(settings.root)).top / "plan.json"
     shares = zip(sharded.ops, sharded.plan.ops, strict=True)
     cases = {share.shard: cases_to_run(sharded.plan, op) for share, op in shares if share.shard}
-    done, folder = dict[int, Run](), settings.reports / FOLDER
+    done, folder = dict[int, Run](), settings.reports / require("shards", "shards", "--on").folder
 
     def plan(shard: int) -> NodeCommand:
         place = os.path.relpath(given, settings.root)

@@ -36,8 +36,8 @@ from perfci.git.repository import find_repository
 from perfci.runs.merge import refuse_mixed
 from perfci.runs.nodes import Node, NodeAnswer, NodeCommand
 from perfci.runs.record import ends_run
-from perfci.runs.shard_plans import AUTO, CPU
 
+AUTO, CPU = "auto", "cpu"
 BOARDS = {"cuda": "GPU", "npu": "NPU"}  # what Ray calls a board of a kind. Kernels run on a CPU for other kinds
 TRIES = 3  # how many nodes a command may fail on
 ENDED = frozenset({0, 2, 3})  # exit codes of a command that came to its end

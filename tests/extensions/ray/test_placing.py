@@ -18,11 +18,11 @@ from perfci.core.model import OpRun, Reason, Run
 from perfci.core.wording import sentence
 from perfci.extensions.ray.check import check_on_cluster, measure_shards
 from perfci.extensions.ray.cluster import TRIES, Cluster, refuse_unequal, share_out
-from perfci.runs.joined import run_shards
+from perfci.extensions.shards.joined import run_shards
+from perfci.extensions.shards.part import ShardPart, check_shard
+from perfci.extensions.shards.plans import plan_shards
 from perfci.runs.nodes import Node
 from perfci.runs.plan import Request
-from perfci.runs.shard_plans import plan_shards
-from perfci.runs.shards import ShardPart, check_shard
 from tests.example_runs import environment
 from tests.example_runs import run as make_run
 from tests.extensions.ray.ray_cluster import StandIn

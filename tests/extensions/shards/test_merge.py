@@ -20,8 +20,8 @@ from perfci.core.model import (
     Suite,
     Verdict,
 )
+from perfci.extensions.shards.merge import merge
 from perfci.judge import judge
-from perfci.runs.merge import merge
 from perfci.thresholds.limits import Thresholds
 from tests.example_runs import environment
 

@@ -28,6 +28,8 @@ from perfci.core.model import (
 )
 from perfci.core.settings import Settings
 from perfci.core.temporary import temporary_folder
+from perfci.extensions.shards.merge import DIGITS, merge
+from perfci.extensions.shards.plans import AUTO, CPU, FAKE, UNKNOWN, fingerprint_ops, refuse_difference
 from perfci.git.command import parse_commit
 from perfci.judge.quarantine import TIMED, boards_of
 from perfci.runs import base as base_stage
@@ -35,9 +37,8 @@ from perfci.runs.bench import Bench, Listener, claim_bench, open_bench
 from perfci.runs.boards import avoid_boards
 from perfci.runs.decide import decide
 from perfci.runs.experiment import Experiment, begin_run
-from perfci.runs.merge import DIGITS, merge, refuse_mixed
+from perfci.runs.merge import refuse_mixed
 from perfci.runs.plan import Request
-from perfci.runs.shard_plans import AUTO, CPU, FAKE, UNKNOWN, fingerprint_ops, refuse_difference
 from perfci.store import launches
 
 FOLDER = "shards"  # in the reports folder: shards/<number>/run.json of each shard that was measured here

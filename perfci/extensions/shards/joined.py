@@ -20,15 +20,15 @@ from perfci.core.model import (
 from perfci.core.settings import Settings
 from perfci.core.stopping import Stopped
 from perfci.core.wording import spoken
+from perfci.extensions.shards.merge import DIGITS, merge
+from perfci.extensions.shards.part import FOLDER, RULES
+from perfci.extensions.shards.plans import UNKNOWN, plan_shards, refuse_difference
 from perfci.runs import flow
 from perfci.runs.bench import BOARD, Listener
 from perfci.runs.decide import decide, open_rules
 from perfci.runs.experiment import begin_run
-from perfci.runs.merge import DIGITS, merge
 from perfci.runs.plan import Request
 from perfci.runs.rules import hash_rules
-from perfci.runs.shard_plans import UNKNOWN, plan_shards, refuse_difference
-from perfci.runs.shards import FOLDER, RULES
 from perfci.store import launches
 from perfci.store.files import uncollected
 

@@ -7,10 +7,10 @@ import pytest
 from perfci import store
 from perfci.core.errors import StoredFileError, UsageError
 from perfci.core.model import PlannedOp
-from perfci.runs.joined import merge_shards, run_shards
+from perfci.extensions.shards.joined import merge_shards, run_shards
+from perfci.extensions.shards.part import ShardPart, check_shard
+from perfci.extensions.shards.plans import plan_shards
 from perfci.runs.plan import Request
-from perfci.runs.shard_plans import plan_shards
-from perfci.runs.shards import ShardPart, check_shard
 from perfci.store.launches import read_launches
 from tests.runs.stand_ins import CASES
 

@@ -1,0 +1,13 @@
+"""A check that several runners, or several devices of a host, share: a shard each, joined to one run.
+
+plans      the plan: what is measured, by which shard
+part       one shard measured, or looked at again on another board
+merge      the runs of all shards as one: pure
+joined     shards measured at once on this host, merged and judged
+command    `perfci check --plan`
+kind       what the gate and other extensions ask for
+"""
+
+from perfci.core.extensions import Extension
+
+EXTENSION = Extension(provides={"shards": ("perfci.extensions.shards.kind:Shards",)})
