@@ -12,7 +12,7 @@ random      changes one value of the entry to another one of its list, not tried
 
 For each start the gain of the best round over the start, by the last duel. Then of each policy the geometric mean of
 how many times as fast the best is, the rounds kept, and of each kind of advice the rounds kept. --device fake needs no
-torch: three made-up ops, whose time and counters follow from block, warps and stages. It shows that all of this works,
+torch: three made-up ops. Time and counters follow from block, warps and stages. It shows that all of this works,
 and nothing about advice, as the counters there are planted.
 """
 
@@ -156,7 +156,7 @@ def compare(scene: Scene, drawn: random.Random, asked: argparse.Namespace) -> It
 
 
 class Bench:
-    """A project with one op, whose tuned file has one entry."""
+    """A project with one op, and one entry in its tuned file."""
 
     def __init__(self, folder: Path, scene: Scene, asked: argparse.Namespace) -> None:
         self._scene, self._rounds = scene, asked.rounds

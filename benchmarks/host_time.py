@@ -37,7 +37,7 @@ SPIN_US, CHECKS_US = 30.0, 5.0
 
 @dataclass(frozen=True)
 class Found:
-    """What one check said of the host times of one op's cases."""
+    """One check's host times of one op's cases."""
 
     verdicts: Mapping[str, str]  # case -> slower, open, undecided, or fine
     blocks: Mapping[str, Sequence[HostBlock]]

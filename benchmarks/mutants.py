@@ -84,7 +84,7 @@ def jitted(folder: Path) -> Iterator[tuple[str, str, ast.FunctionDef]]:
 
 
 def users(folder: Path) -> dict[str, list[str]]:
-    """File below the folder -> the ops whose kernel it belongs to, by what each op's file imports."""
+    """File below the folder -> the ops that it belongs to the kernel of, by what each op's file imports."""
     found: dict[str, list[str]] = {}
     for op in sorted(path.parent.name for path in folder.glob("*/*_triton.py")):
         todo, seen = [f"{op}/{op}_triton.py"], set[str]()

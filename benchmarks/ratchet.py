@@ -310,7 +310,7 @@ def learn_tau(world: World, state: State, null: Floats) -> None:
 
 
 def target_alarms(state: State, seen: Runs, merge: int, effect: float = 0.0) -> list[str]:
-    """Returns keys whose target this merge misses. Timed ones have to miss it in two fresh processes too."""
+    """Returns keys with a target that this merge misses. Timed ones have to miss it in two fresh processes too."""
     found = []
     for name, target in state.targets.items():
         value = seen.values[name][merge] + (effect if KEYS[name].confirmed else 0.0)

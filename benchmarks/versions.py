@@ -1,6 +1,6 @@
 """Run perfci's tests on other versions of Python, torch and Triton, and print a row of docs/versions.md for each.
 
-python benchmarks/versions.py                          # every cell whose Python is here
+python benchmarks/versions.py                          # every cell with a Python that is here
 python benchmarks/versions.py 3.11/2.13.0+cpu/3.5.1    # one cell: Python/torch/Triton
 python benchmarks/versions.py --here                   # the Python, torch and Triton that run this, with its GPU
 python benchmarks/versions.py --wheels aarch64         # which dependencies have no wheel for a machine

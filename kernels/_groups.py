@@ -1,4 +1,4 @@
-"""Common to kernels whose warps work in groups with a task each, on Hopper: which devices run them, and descriptors.
+"""Common to kernels with warps that work in groups with a task each, on Hopper: their devices, and descriptors.
 
 They are written in Gluon, a language that comes with Triton and can express the groups and what each waits for.
 Triton's interpreter does not support it.

@@ -1,6 +1,6 @@
 """Quantised storage: values cast to float8 with saturation, and their scales.
 
-Needs only torch. A value is `values * scale`, the scale float32 and shared by a group whose shape the mode gives.
+Needs only torch. A value is `values * scale`, the scale float32 and shared by a group with a shape that the mode gives.
 """
 
 from __future__ import annotations

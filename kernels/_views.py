@@ -11,7 +11,7 @@ FAR = 2**23 + 8
 
 
 def spread(x: torch.Tensor, axis: int, stride: int) -> torch.Tensor:
-    """Returns a copy whose neighbours along an axis lie `stride` elements apart; the other axes are dense."""
+    """Returns a copy with neighbours along an axis that lie `stride` elements apart; the other axes are dense."""
     sizes = [1 if i == axis % x.dim() else size for i, size in enumerate(x.shape)]
     strides = [math.prod(sizes[i + 1 :]) for i in range(x.dim())]
     strides[axis] = stride

@@ -40,8 +40,8 @@ def load(run: str | os.PathLike[str], project: str | os.PathLike[str] | None = N
 
     >>> perfci.load("reports").frame().groupby(["op", "case", "arm"])["median_us"].median()  # doctest: +SKIP
 
-    `project` is a folder of the project by whose thresholds and baselines `judgements` judges; without it the one
-    around the run. Raises `perfci.core.errors.PerfciError`, with a text that has the remedy.
+    `project` is a folder of the project with the thresholds and baselines by which `judgements` judges; without
+    it the one around the run. Raises `perfci.core.errors.PerfciError`, with a text that has the remedy.
     """
     from perfci.core import extensions
     from perfci.core.errors import UsageError

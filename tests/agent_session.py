@@ -30,7 +30,7 @@ WORDS = """# scale
 
 
 async def hold(root: Path) -> str:
-    """Hold the session with a server of its own. Returns all that was asked and answered, as text."""
+    """Hold the session with a server. Returns all that was asked and answered, as text."""
     from mcp import Client, StdioServerParameters, stdio_client
 
     program, *command = [*COMMAND, "mcp", "--device", "fake", "--project", str(root)]

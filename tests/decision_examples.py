@@ -47,7 +47,7 @@ def environment(timer="activity", key="nvidia-h200", torch="2.11", driver="580",
 
 @functools.cache
 def blocks(factor=1.0, *, process=0, count=10, seed=0, clock=1.0, span=None, activities=1, rsd=0.01, **state):
-    """Blocks whose kernel takes `factor` times its usual 50 us, with 0.3 % noise; a slow clock slows both arms."""
+    """Blocks with a kernel that takes `factor` times its usual 50 us, with 0.3 % noise; a slow clock slows both."""
     rng = np.random.default_rng([seed, process])
     made = []
     for index in range(count):

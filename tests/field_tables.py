@@ -13,7 +13,7 @@ PLAIN = {"string": "text", "integer": "whole number", "number": "number", "boole
 
 
 def fields(name: str, *but: str) -> str:
-    """A heading and a table a record of a schema. but: schemas whose records are left out."""
+    """A heading and a table a record of a schema. but: schemas with records to leave out."""
     shown = {record for other in but for record in _definitions(other)}
     return "\n\n".join(
         _record(record, definition)

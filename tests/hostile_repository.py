@@ -39,7 +39,7 @@ def arm(directory: Path, mark: Path) -> None:
 
 
 def make_hostile(repository: Path, tmp_path: Path) -> Path:
-    """A merge request whose kernels wrote whatever they like into `.git`, and into a submodule's."""
+    """A merge request with kernels that wrote whatever they like into `.git`, and into a submodule's."""
     inner = start(tmp_path / "inner")
     git(repository, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", inner.as_uri(), "module")
     (repository / ".gitattributes").write_text("*.py filter=evil diff=evil\n*.bin filter=lfs\n")

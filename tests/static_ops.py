@@ -64,7 +64,7 @@ def run(
     root: Path, ops: list[str], target: str, cache: Path, *, program: str | None = None, pattern: str | None = None,
     cases: tuple[str, ...] | None = None, **variables: str,
 ) -> Said:  # fmt: skip
-    """What a worker says that compiles the ops for a target; program: in place of the worker's own."""
+    """The answer of a worker that compiles the ops for a target; program: in place of the worker's own."""
     read, written = os.pipe()
     given = [os.environ["PYTHONPATH"]] if "PYTHONPATH" in os.environ else []
     environment = os.environ | LINE_FREE | HIDDEN | {"OMP_NUM_THREADS": "1", "TRITON_CACHE_DIR": str(cache)}

@@ -184,7 +184,7 @@ def set_up(folder: Path, python: str) -> subprocess.CompletedProcess[str]:
 
 
 def stand_in(folder: Path, refuses: str) -> str:
-    """An interpreter whose checks that mention a word fail."""
+    """An interpreter that fails checks that mention a word."""
     path = folder / "python"
     path.write_text(f'#!/bin/sh\ncase "$*" in *"{refuses}"*) exit 1;; *--version*) echo Python 3.9.2;; esac\n')
     path.chmod(0o755)

@@ -30,7 +30,7 @@ HOMES = {
     "markupsafe": ("report.markdown", "report.html"),
     "matplotlib": ("report.charts", "report.plots", "extensions.history.charts"),
     "PIL": ("report.charts",),  # a part of matplotlib, as it were: it writes the PNGs
-    # Messages between processes, and files, whose faults need their places; bounds mark the records' fields.
+    # Messages between processes, and files: their faults need places; bounds mark the records' fields.
     "msgspec": ("core.codec", "core.settings", "store", "core.model.basics", "extensions.agents.logbook"),
     "mcp": ("extensions.agents.server",),
     "pandas": ("extensions.history.tables",),

@@ -1,4 +1,4 @@
-"""A merge request whose author means harm: what its text, files and workers may do to whoever reads what perfci makes.
+"""A merge request of an author who means harm: what its text, files and workers may do to readers of the results.
 
 One run of a hostile project on the fake device is shared by all tests that look at what it left.
 """
@@ -327,7 +327,7 @@ def test_what_a_merge_request_does_is_its_own_verdict_and_no_traceback(flow):
     codes = {name: code for name, (code, _, _) in flow.said.items()}
 
     assert [name for name, text in everything(flow).items() if "Traceback" in text] == []
-    # relu writes messages of its own as it is imported, so that it cannot be listed.
+    # relu writes messages as it is imported, so that it cannot be listed.
     failed = {"check": 2, "compare": 2, "list": 1, "accept": 2}
     assert {name: code for name, code in codes.items() if code} == failed
     rows = json.loads(flow.said["compare"][1])["verdicts"]
@@ -736,7 +736,7 @@ for path in (
 
 
 def check_alone(flow: Flow, *arguments: str) -> str:
-    """A check as on a machine whose owner opens no folder to kernels."""
+    """A check as on a machine that opens no folder to kernels."""
     flow.variables.pop("PERFCI_WRITABLE", None)
     return flow.perfci("check", "--device", "fake", "--seed", "7", "--budget", "0.05", *arguments)
 
@@ -749,7 +749,7 @@ def commit(flow: Flow, message: str) -> None:
 
 @pytest.fixture
 def branch(tmp_path):
-    """A project on a branch of its own, with nothing changed yet."""
+    """A project on a topic branch, with nothing changed yet."""
     flow = Flow(tmp_path)
     flow.outside.write_text("precious")
     project(flow.root)

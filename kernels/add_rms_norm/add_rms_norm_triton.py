@@ -37,7 +37,7 @@ def add_rms_norm(
     Both are contiguous, of x's shape and dtype. The total is rounded to the dtype, and the norm is that of the rounded
     total, so that both answers are those of a model that adds first. The norm is computed in float32 and rounded once.
     x and residual have one shape of any rank from 1 and one dtype (float32, float16 or bfloat16), each with any strides
-    that a matrix of its rows can have (not, say, a transposed batch: that needs `.contiguous()`). The optional `weight`
+    that a matrix of its rows can have (not a transposed batch: that needs `.contiguous()`). The optional `weight`
     has shape (x.shape[-1],), any stride and x's dtype. Raises TypeError for dtypes, ValueError for shapes, strides,
     devices or a negative eps.
     """

@@ -82,7 +82,7 @@ def choose_config(
 
 @functools.lru_cache(maxsize=4096)
 def choose_split(rows: int, width: int, itemsize: int, limits: _launch.Limits) -> Config | None:
-    """Returns how keys are split among programs for so many rows: the first entry whose `rows_max` fits, or None.
+    """Returns how keys are split among programs for so many rows: the first entry with a `rows_max` that fits, or None.
 
     `rows`: queries times the heads that share a key head.
     """

@@ -1,4 +1,4 @@
-"""The kernel for dk and dv, whose programs own keys and walk the queries that see them."""
+"""The kernel for dk and dv. Its programs own keys and walk the queries that see them."""
 
 import triton
 import triton.language as tl

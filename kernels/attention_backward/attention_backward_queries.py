@@ -1,4 +1,4 @@
-"""The kernel for dq, whose programs own queries and walk the keys that they see."""
+"""The kernel for dq. Its programs own queries and walk the keys that they see."""
 
 import triton
 import triton.language as tl

@@ -32,7 +32,7 @@ def choose_tile(rows: int, cols: int, itemsize: int, limits: _launch.Limits) -> 
 def bias_relu(x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
     """Returns max(x + bias, 0), contiguous, of x's shape and dtype. NaN stays NaN, as in torch.relu.
 
-    x has any rank from 1 and any strides that a matrix of its rows can have (not, say, a transposed batch: that
+    x has any rank from 1 and any strides that a matrix of its rows can have (not a transposed batch: that
     needs `.contiguous()`). `bias` has shape (x.shape[-1],), any stride and x's dtype: float32, float16 or bfloat16.
     The sum is rounded once, from float32. Raises TypeError for dtypes, ValueError for shapes, strides or devices.
     """

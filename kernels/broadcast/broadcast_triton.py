@@ -29,7 +29,7 @@ def choose_tile(rows: int, cols: int, itemsize: int, limits: _launch.Limits) -> 
 
 
 def broadcast(x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-    """A contiguous tensor of x's shape and dtype whose rows all are `bias`: out[p, d] = bias[d].
+    """A contiguous tensor of x's shape and dtype with `bias` as each of its rows: out[p, d] = bias[d].
 
     x supplies shape, dtype and device and is never read. It may have any rank from 1, and any strides. `bias` has
     shape (x.shape[-1],) and any stride. Both are float32, float16 or bfloat16; a bias of another dtype is rounded to

@@ -105,7 +105,7 @@ class Sweep(NamedTuple):
 
 @functools.lru_cache(maxsize=4096)
 def choose_sweep(shape: Shape, limits: _launch.Limits) -> Sweep | None:
-    """Returns the sweep whose last program ends first with little work; None if strips are not possible.
+    """Returns the sweep with the last program that ends first with little work; None if strips are not possible.
 
     They do not for several outputs of a channel, for gaps, for padding that hides whole rows of outputs, for kernels
     and strides that ask for too many registers and instructions, on devices without registers, and before Triton 3.3,

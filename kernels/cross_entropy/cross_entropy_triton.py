@@ -44,7 +44,7 @@ def cross_entropy(
 ) -> torch.Tensor:
     """Returns -log softmax(x)[target] of each row of x (rows, classes), or of one row x (classes,), in x's dtype.
 
-    `target` holds int64 class numbers, shape x.shape[:-1]. Rows whose target is `ignore_index` count for nothing and
+    `target` holds int64 class numbers, shape x.shape[:-1]. Rows with the target `ignore_index` count for nothing and
     are not read. With `label_smoothing` s a row's loss is (1 - s) times that, plus s times the mean over all classes.
     `reduction` is "none" (shape of target), "sum", or "mean" over the rows that count (NaN if none does).
 

@@ -42,7 +42,7 @@ def cross_entropy_backward(
     """Returns the gradient of cross_entropy's logits x, (rows, classes) or (classes,), for its loss's grad.
 
     With p = exp(x - logsumexp) and label_smoothing s a row's is (p - s / classes - (1 - s) at the target) * grad, for a
-    mean divided by the rows that count. Rows whose target is `ignore_index` get 0. `grad` has x's dtype and the loss's
+    mean divided by the rows that count. Rows with the target `ignore_index` get 0. `grad` has x's dtype and the loss's
     shape: that of `target` if `reduction` is "none", () if it is "sum" or "mean". `logsumexp` is log(sum(exp(x))) of
     each row: float32, of target's shape. `target` holds int64 class numbers, shape x.shape[:-1].
 

@@ -32,7 +32,7 @@ def gelu(x: torch.Tensor, approximate: str = "none") -> torch.Tensor:
     """Returns x * Phi(x) as a contiguous tensor of x's shape and dtype; Phi is the normal distribution function.
 
     `approximate` is "none", or "tanh" for x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x**3))). x is float32, float16 or
-    bfloat16, of any rank, with any strides that a matrix of its rows can have (not, say, a transposed batch: that needs
+    bfloat16, of any rank, with any strides that a matrix of its rows can have (not a transposed batch: that needs
     `.contiguous()`). Computed in float32 and rounded once. -inf gives NaN, as in torch. Raises TypeError for
     another dtype, ValueError for strides or for another `approximate`.
     """

@@ -81,7 +81,7 @@ accuracy = perfci.Accuracy(
         *far(rows=[3], cols=[BEYOND_ONE_TILE], rows_apart=[2**30 + 8]),
         *far(rows=[133], cols=[65536], apart=[2**17 + 16]),  # beyond 2^31 within a chunk
     ),
-    # Not large ones, whose squares are beyond float32: PyTorch gives NaN then on a GPU, and the bias alone on a CPU.
+    # Not large ones: their squares are beyond float32: PyTorch gives NaN then on a GPU, and the bias alone on a CPU.
     values=("normal", "zeros", "ones", "tiny", "subnormal", "nan", "inf", "cancellation"),
     # Past 2^31 and 2^32 elements, 32-bit indexes become negative, or wrap around.
     large_cases=perfci.grid(rows=[2**22 + 5], cols=[1025], affine=["both"], stats=[True], dtype=[torch.bfloat16]),

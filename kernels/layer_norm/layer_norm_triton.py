@@ -43,7 +43,7 @@ def layer_norm(
 
     With `stats` three tensors: the answer, and mean and 1 / sqrt(variance + eps) of each row, float32 of shape
     (*x.shape[:-1], 1). x is float32, float16 or bfloat16, of any rank from 1, with any strides that a matrix of its
-    rows can have (not, say, a transposed batch: that needs `.contiguous()`). `weight` and `bias`, each of which may be
+    rows can have (not a transposed batch: that needs `.contiguous()`). `weight` and `bias`, each of which may be
     left out, have shape (x.shape[-1],), any stride and x's dtype. Computed in float32 from the differences to the mean,
     never from a difference of squares, and rounded once. Raises TypeError for dtypes, ValueError for shapes, strides,
     devices or a negative eps.

@@ -38,7 +38,7 @@ def layer_norm_backward(
 
     They have the shapes of x and weight and their dtype, contiguous. `bias` asks for that of a bias. x and
     `grad`, of x's shape and dtype, are float32, float16 or bfloat16, of any rank from 1, with any strides that a
-    matrix of its rows can have (not, say, a transposed batch: that needs `.contiguous()`). `mean` and `rstd` are what
+    matrix of its rows can have (not a transposed batch: that needs `.contiguous()`). `mean` and `rstd` are what
     `layer_norm` gives with `stats`: float32 of shape (*x.shape[:-1], 1). `weight` has shape (x.shape[-1],), any stride
     and x's dtype. Computed in float32 and rounded once. Two calls give the same bits. Raises TypeError for dtypes,
     ValueError for shapes, strides or devices.

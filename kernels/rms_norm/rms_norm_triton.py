@@ -37,7 +37,7 @@ def rms_norm(
 
     With `stats` two tensors: the answer, and 1 / sqrt(mean(x**2) + eps) of each row, float32 of shape
     (*x.shape[:-1], 1). x is float32, float16 or bfloat16, of any rank from 1, with any strides that a matrix of its
-    rows can have (not, say, a transposed batch: that needs `.contiguous()`). The optional `weight` has shape
+    rows can have (not a transposed batch: that needs `.contiguous()`). The optional `weight` has shape
     (x.shape[-1],), any stride and x's dtype. Computed in float32 and rounded once. Raises TypeError for dtypes,
     ValueError for shapes, strides, devices or a negative eps.
     """

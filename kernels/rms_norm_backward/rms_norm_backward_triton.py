@@ -33,7 +33,7 @@ def rms_norm_backward(
     """Returns the gradient of rms_norm's x for its answer's grad; with a weight two tensors, the second for the weight.
 
     They have the shapes of x and weight and their dtype, contiguous. x and `grad`, of x's shape and dtype, are float32,
-    float16 or bfloat16, of any rank from 1, with any strides that a matrix of its rows can have (not, say, a transposed
+    float16 or bfloat16, of any rank from 1, with any strides that a matrix of its rows can have (not a transposed
     batch: that needs `.contiguous()`). `rstd` is what `rms_norm` gives with `stats`: float32 of shape (*x.shape[:-1],
     1). `weight` has shape (x.shape[-1],), any stride and x's dtype. Computed in float32 and rounded once. Two calls
     give the same bits. Raises TypeError for dtypes, ValueError for shapes, strides or devices.

@@ -90,7 +90,7 @@ def _kernel(
     HALF: tl.constexpr, REST: tl.constexpr, Q_HEADS: tl.constexpr, K_HEADS: tl.constexpr, COPIES: tl.constexpr,
     INTERLEAVED: tl.constexpr,
 ):  # fmt: skip
-    """All heads of a token, whose cosines and sines are loaded once."""
+    """All heads of a token. Its cosines and sines are loaded once."""
     pair = tl.arange(0, HALF).to(tl.int64)
     for index in range(tl.program_id(0), rows, tl.num_programs(0)):
         row = tl.cast(index, tl.int64)  # 64 bits, as there may be more than 2**31 elements

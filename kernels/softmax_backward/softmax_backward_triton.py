@@ -33,7 +33,7 @@ def softmax_backward(grad: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """Returns y * (grad - sum(grad * y)) over the last dimension, contiguous: the gradient of softmax's x.
 
     y is softmax's answer, `grad` its gradient, of y's shape and dtype: float32, float16 or bfloat16, of any rank from
-    1, each with any strides that a matrix of its rows can have (not, say, a transposed batch: that needs
+    1, each with any strides that a matrix of its rows can have (not a transposed batch: that needs
     `.contiguous()`). Computed in float32 and rounded once. Raises TypeError for dtypes, ValueError for shapes,
     strides or devices.
     """

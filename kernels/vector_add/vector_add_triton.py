@@ -31,7 +31,7 @@ def vector_add(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """Returns x + y as a contiguous tensor of their shape and dtype.
 
     Both have one shape, of any rank, and one dtype: float32, float16 or bfloat16. Strides are any that a matrix of
-    their rows can have (not, say, a transposed batch: that needs `.contiguous()`). The sum is rounded once, from
+    their rows can have (not a transposed batch: that needs `.contiguous()`). The sum is rounded once, from
     float32. Raises TypeError for dtypes, ValueError for shapes, strides or devices.
     """
     _launch.check_tensors("vector_add", x=x, y=y)

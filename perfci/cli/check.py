@@ -120,7 +120,7 @@ def check(
         Path | None,
         option(
             "--confirm",
-            "With --plan: look on this board at what one alone found slower.",
+            "With --plan: re-measure here what a single board found slower.",
             "none",
             "RUNS",
             group=options.OTHERWISE,
@@ -251,7 +251,7 @@ def _refuse_malformed(
 
 
 def list_failed(where: Settings, names: list[str], *, strict: bool) -> list[str]:
-    """The ops, of those that were named, that failed in the last run. If none did it is said, and all are taken."""
+    """The ops, of those that were named, that failed in the last run. All if none did (a line of progress has it)."""
     reports, known = where.reports, [op.op for op in select(where, names)]
     failed: list[str] = []
     if (reports / store.RUN_FILE).exists():
@@ -267,7 +267,7 @@ def list_failed(where: Settings, names: list[str], *, strict: bool) -> list[str]
 
 
 def _set_reports(where: Settings, folder: str, out: Path | None = None) -> Settings:
-    """Returns settings with a reports folder of its own, so that the run of a plain check stays."""
+    """Returns settings with another reports folder, so that the run of a plain check stays."""
     return dataclasses.replace(where, reports=out.resolve() if out else where.reports / folder)
 
 

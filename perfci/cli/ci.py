@@ -58,9 +58,9 @@ def plan(
     output: options.Output = "text",
     project: options.Project = options.HERE,
 ) -> int:
-    """Fix what several runners will measure: changed ops, shards, families; imports nothing if files tell."""
+    """Fix what several runners will measure: changed ops, shards, families; imports nothing if files show it."""
     where = language.load(project)
-    # Asked before the work whose result it is to hold. The reports folder is made by perfci itself.
+    # Asked before the work that it is to hold the result of. The reports folder is made by perfci itself.
     if out.resolve().parent != where.reports.resolve() and not out.parent.is_dir():
         raise UsageError("out_folder_missing", path=str(out), folder=str(out.parent))
     request = make_request(

@@ -25,7 +25,7 @@ def choose(language: str | None) -> None:
 
 
 def choose_by_words(arguments: Sequence[str]) -> None:
-    """Speak the language of --lang before the command is parsed, so that a mistake in it is told in that language.
+    """Speak the language of --lang before the command is parsed, so that a mistake in it is reported in that language.
 
     Commands that are printed then ask for it too. A language that perfci does not have is refused with the command.
     """
@@ -47,7 +47,7 @@ def choose_by_environment(variables: Mapping[str, str] = os.environ) -> None:
 def load(project: Path) -> Settings:
     """Returns the project's settings. From here on its language is spoken, unless the user asked for another.
 
-    Commands that are printed are for somebody who stands where this one was typed.
+    Printed commands are for the folder where this one was typed.
     """
     where = settings.load(project)
     named = None if project == Path() else str(project)

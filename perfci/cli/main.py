@@ -67,7 +67,7 @@ def _run(arguments: list[str]) -> int:
         print_error(Reason("memory_spent"))
         return Exit.PERFCI_FAILED
     except Exception as error:
-        # typer brings a click of its own, or uses the installed one: known by what it can do. Its code for a usage
+        # typer brings a click with it, or uses the installed one: known by what it can do. Its code for a usage
         # error is 2, which would read as a failed gate.
         if not hasattr(error, "show") or not hasattr(error, "exit_code"):
             raise

@@ -185,7 +185,7 @@ RENAMED = {
 
 
 def _explain_unknown(ctx: Any, option: str) -> UsageError:
-    """Returns what to say of an option that the command does not have."""
+    """Returns the error about an option that the command does not have."""
     options = [
         name for param in ctx.command.get_params(ctx) if param.param_type_name == "option" for name in param.opts
     ]
@@ -206,7 +206,7 @@ class _Parses:
         try:
             rest: list[str] = super().parse_args(ctx, args)  # type: ignore[misc]
         except Exception as error:
-            # typer brings a click of its own, or uses the installed one: its error is known by what it has.
+            # typer brings a click with it, or uses the installed one: its error is known by what it has.
             if hasattr(error, "option_name") and hasattr(error, "possibilities"):
                 raise _explain_unknown(ctx, str(error.option_name)) from error
             raise
@@ -293,7 +293,7 @@ class Command(_Parses, typer.core.TyperCommand):
 
 
 def _describe(parameter: Any, ctx: Any, *, short: bool) -> tuple[str, str]:
-    """What help says of an option or an argument. short: without what goes without saying."""
+    """The help of an option or an argument. short: without what goes without saying."""
     name, words = parameter.get_help_record(ctx)
     words = re.sub(r"\[default: \((.*?)\)(?=[];])", r"[default: \1", words)
     words = words.replace(f"[default: {REQUIRED}]", f"[{REQUIRED}]")

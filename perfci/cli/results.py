@@ -84,7 +84,7 @@ def show(
     where = language.load(project)
     record = read_run(run or where.reports)
     tell_of(record, run or where.reports)
-    # Ops that were only compiled have no run of their own.
+    # Ops that were only compiled have no run.
     alone = {op.op for op in record.static.ops} - {op.op for op in record.ops} if record.static else set()
     record = dataclasses.replace(record, ops=(*record.ops, *map(OpRun, sorted(alone))))
     record, judgements = narrow(record, decide(record, where), ops, case)

@@ -31,7 +31,7 @@ _MESSAGES = (
 
 
 def print_usage(told: str) -> None:
-    """Print what typer says of a wrong command."""
+    """Print typer's error about a wrong command."""
     print("\n".join(map(write_line, told.splitlines())), file=sys.stderr)
 
 

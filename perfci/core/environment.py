@@ -112,7 +112,7 @@ def list_moving(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def differences(before: Sequence[Environment], after: Environment) -> tuple[Difference, ...]:
-    """Returns the fields whose present value no earlier environment has, those that may move a number first."""
+    """Returns the fields with a value that no earlier environment has, those that may move a number first."""
     old, new = [dict(flatten(one)) for one in before], dict(flatten(after))
     fields = dict.fromkeys(name for flat in (*old, new) for name in flat)
     differing = [

@@ -1,4 +1,4 @@
-"""Reads and appends to files that somebody else may have put in their place: plain ones of bounded size alone."""
+"""Reads and appends to files that others may have put in their place: plain ones of bounded size alone."""
 
 import errno
 import os

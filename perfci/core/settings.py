@@ -96,7 +96,7 @@ def _refuse_links(settings: Settings) -> None:
 
 
 def at(root: Path) -> Settings:
-    """Returns the settings of the project whose root this folder is or becomes. Raises UsageError as `load` does."""
+    """Returns the settings of the project with this folder as its root. Raises UsageError as `load` does."""
     return _make_settings(root, read_table(root))
 
 

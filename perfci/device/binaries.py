@@ -62,7 +62,7 @@ _AMD = (
     ("integer", re.compile(r"[vs]_\w*_[biu](1|8|16|24|32|64)(_|$)")),
 )
 
-_TRAITS = {  # backend -> what tells a good compilation from a bad one -> opcodes with their modifiers
+_TRAITS = {  # backend -> what separates a good compilation from a bad one -> opcodes with their modifiers
     "cuda": {
         "double": re.compile(r"D(ADD|FMA|MMA|MNMX|MUL|SETP)\b|.*\.(F64|\w+64H)\b"),
         "tensor": re.compile(r"U?[A-Z]*MMA\b"),

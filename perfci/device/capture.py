@@ -156,7 +156,7 @@ class Captured:
         shape = f"{str(tensor.dtype).removeprefix('torch.')}[{','.join(map(str, tensor.shape))}]"
         try:
             number, address = self._storages.of(tensor.untyped_storage()), tensor.data_ptr()
-        except (RuntimeError, NotImplementedError):  # sparse and nested tensors have no storage of their own
+        except (RuntimeError, NotImplementedError):  # sparse and nested tensors have no storage
             return f"{tensor.layout} {shape}"
         text = f"#{number} {shape}({','.join(map(str, tensor.stride()))})"
         # The largest power of two that divides the address, up to the 16 bytes that Triton distinguishes.

@@ -49,7 +49,7 @@ def perfci_l2_flush(source, sink, count, BLOCK: tl.constexpr, STEPS: tl.constexp
 class Flush:
     """perfci's cache flush, which reads a buffer of twice the L2 cache. Its records and its marks delimit launches.
 
-    Reading, since a flush that writes leaves dirty lines behind, whose write-back the next kernel would pay for.
+    Reading, since a flush that writes leaves dirty lines behind, and the next kernel would pay for their write-back.
     """
 
     def __init__(self, l2_bytes: int, device: str) -> None:

@@ -32,7 +32,7 @@ MADE = 3  # calls of a turn that are really made
 TICK_US = 0.032  # times are whole ticks, as on an H200
 GUARD = 64  # elements of NaN on either side of a guarded input
 FREE_MHZ = 1980.0  # clock of a board that its power limit does not hold down
-IDLE_W = 100.0  # what the board draws at rest, and under work that does not say
+IDLE_W = 100.0  # what the board draws at rest, and under work that does not declare it
 FILLER = 77.0  # what never-written elements hold in the second of two calls
 
 

@@ -83,7 +83,7 @@ def _find_block(cls: Any, element: Any = None, shape: Any = (), *_rest: Any) -> 
     """Return the type of a block that is known already, or an empty one for `_fill_block`."""
     if cls is not tl.block_type:
         return object.__new__(cls)
-    if len(_BLOCKS) > 4096:  # each launch has pointers of its own
+    if len(_BLOCKS) > 4096:  # each launch has its pointers
         _BLOCKS.clear()
     key = (id(element), *[side.value if isinstance(side, tl.constexpr) else side for side in shape])
     if (block := _BLOCKS.get(key)) is None:
@@ -123,7 +123,7 @@ def _patch_lang_once(function: Any) -> Any:
 
 
 def _run_first(tuner: Any, *args: Any, **kwargs: Any) -> Any:
-    """Launch an autotuner's first candidate. There is no driver to time them with, and times would say nothing."""
+    """Launch an autotuner's first candidate. There is no driver to time them with, and times would mean nothing."""
     tuner.nargs = dict(zip(tuner.arg_names, args, strict=False))
     config = tuner.best_config = tuner.prune_configs(kwargs)[0] if len(tuner.configs) > 1 else tuner.configs[0]
     options = kwargs | config.all_kwargs()

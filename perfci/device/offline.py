@@ -40,7 +40,7 @@ class _Process:
     """What this process stands for."""
 
     target: Target | None = None
-    failed: Any = None  # the jitted function whose compilation raised last
+    failed: Any = None  # the jitted function that raised last when it was compiled
     trying: bool = False  # launches bind their arguments and work out their grids, but compile nothing
     message: str | None = None  # what the compiler wrote about it, if its exception has no reason
 

@@ -129,7 +129,7 @@ class Tape:
             self.refusal = error.reason
 
     def _number(self, tensor: torch.Tensor, *, new: bool = False) -> int:
-        """The number of a tensor, known by its memory: torch treats tensors differently that somebody else holds."""
+        """The number of a tensor, known by its memory: torch treats tensors differently that are held elsewhere."""
         if tensor.device.type != self._arrays.device:
             raise UnreplayableError(f"a tensor on {tensor.device.type}")
         if type(tensor) not in {torch.Tensor, torch.nn.Parameter} or tensor.layout is not torch.strided:

@@ -239,7 +239,7 @@ class Arrays(ABC):
         """An array laid over bytes, or over the memory of another array."""
 
     def twin(self, array: Any) -> Any:
-        """An array laid over a copy of the same memory, on a device whose memory others open. Else None."""
+        """An array laid over a copy of the same memory, on a device with memory that others can open. Else None."""
         return None
 
     def open_to_others(self, array: Any) -> str | None:
@@ -464,7 +464,7 @@ class Accelerator:
     def record_kernels(self) -> AbstractContextManager[Mapping[str, CompiledKernel] | None]:
         """Collect every Triton kernel launched inside, and what the compiler made of it. Not while timing.
 
-        None if the device cannot tell what is launched.
+        None if the device does not report launches.
         """
         return nullcontext(None)
 

@@ -65,7 +65,7 @@ class Target:
 
     @property
     def driver_facts(self) -> dict[str, int | str]:
-        """What Triton's driver tells of the board, by its names."""
+        """What Triton's driver reports of the board, by its names."""
         values = {
             "max_shared_mem": self.shared_block,
             "max_num_regs": self.registers,
@@ -144,7 +144,7 @@ def explain_unknown_triton() -> Reason | None:
 
 
 def find_triton_versions() -> list[str]:
-    """Of the Triton that ops would import, by its file. Of all that are installed if the file does not say it."""
+    """Of the Triton that ops would import, by its file. Of all that are installed if the file does not name it."""
     spec = importlib.util.find_spec("triton")
     if spec is None or spec.origin is None:
         return []

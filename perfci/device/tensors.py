@@ -213,7 +213,7 @@ _FILLED = frozenset(
 
 
 class Mode(TorchDispatchMode):
-    """A dispatch mode that stands for itself: torch hides others from torch._dynamo, whose import takes a second."""
+    """A dispatch mode that stands for itself: torch hides others from torch._dynamo, which takes a second to import."""
 
     supports_higher_order_operators = True
 

@@ -1,1 +1,1 @@
-"""Products that hang on the gate: `perfci.core.extensions` says how. Nothing of the gate imports from here."""
+"""Products that hang on the gate: see `perfci.core.extensions`. Nothing of the gate imports from here."""

@@ -1,8 +1,9 @@
 """Finds a repository, and makes a git directory of perfci's own for a call of git.
 
-Whoever can write into `.git` can name programs in its settings, which git runs: hooks, filters, pagers, a file system
-monitor, and more with each release. A job's `.git` may hold what a kernel wrote. So git never sees that directory. It
-gets a new one with settings from here, a copy of HEAD and of the branches, and the repository's objects and index.
+A process that can write into `.git` can name programs in its settings, which git runs: hooks, filters, pagers, a file
+system monitor, and more with each release. A job's `.git` may hold what a kernel wrote. So git never sees that
+directory. It gets a new one with settings from here, a copy of HEAD and of the branches, and the repository's objects
+and index.
 """
 
 import contextlib

@@ -1,8 +1,8 @@
 r"""Foreign text in the Markdown of GitLab and GitHub, which read more out of a text than Markdown does.
 
 Both look for references, emoji, hashes and more when escaping backslashes are gone. So what they would find is parted
-by a zero-width space, a hash becomes code, and a dollar, which GitHub takes for mathematics even if it is escaped, an
-element of its own. No line may begin with foreign text: there a slash is a command.
+by a zero-width space, a hash becomes code, and a dollar, which GitHub takes for mathematics even if it is escaped, a
+separate element. No line may begin with foreign text: there a slash is a command.
 """
 
 import re

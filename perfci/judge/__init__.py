@@ -92,7 +92,7 @@ class _OpJudge:
                 yield self._row(None, Verdict.INCONCLUSIVE, self.plan.outdated)
             return
         if plan.skip_unchanged and self.plan.base and self.plan.base.same:
-            # Its files are the base's own, so that nothing of it was run but a control.
+            # Its files are the base's, so that nothing of it was run but a control.
             yield from self._unchanged_rows()
         elif outcome and outcome.late and not is_reached(outcome):
             suite = Suite.ACCURACY if Suite.ACCURACY in plan.suites else Suite.PERFORMANCE
@@ -104,7 +104,7 @@ class _OpJudge:
                 yield changed, None
             checked = judge_accuracy(self.run, self.plan, change.take_own(self.plan, outcome), self.plain.thresholds)
             if unjudged := self._find_unjudged():
-                # The change's suites may say that it is right, and no one else.
+                # Only the change's suites may call it right.
                 first = checked[0] if checked else self._row(None, Verdict.PASS)[0]
                 if first.gate is Gate.OK:
                     first = replace(first, verdict=Verdict.INCONCLUSIVE, reasons=(unjudged, *first.reasons))
@@ -163,7 +163,7 @@ class _OpJudge:
     def _case_rows(self, case: str, measured: PerformanceCase | None) -> Iterator[Row]:
         """The row of a case, unless its op's row, or a note, already gives the reason why it was not timed."""
         comparison, skips = self.plain.comparisons.get((self.plan.op, case)), self.run.plan.skip_unchanged
-        # What this very case is duelled against, if each has a base of its own.
+        # What this very case is duelled against, if each has a base.
         again = self.run.plan.again.by_case.get((self.plan.op, case)) if self.run.plan.again else None
         if again and again.failure:
             yield self._row(case, Verdict.INCONCLUSIVE, again.failure)

@@ -27,7 +27,7 @@ _NAMED = 3  # cases that a sentence names before it gives the number of the othe
 def judge_accuracy(run: Run, op: PlannedOp, outcome: OpRun | None, thresholds: Thresholds) -> tuple[Judgement, ...]:
     """The op's accuracy as a whole, then each case that failed or is beyond a limit. Nothing if none was asked for.
 
-    An op that ended after a wrong answer is WRONG, and its end is told beside that: one fault, one verdict.
+    An op that ended after a wrong answer is WRONG, with its end beside that: one fault, one verdict.
     """
     failure = op.failure or (outcome.failure if outcome else None)
     checks = outcome.accuracy if outcome else ()

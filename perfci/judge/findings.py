@@ -55,7 +55,7 @@ class Context:
     thresholds: Thresholds
     limits: CaseThresholds  # of this case. In the question what an expected entry would excuse, as wide as that entry
     comparison: Comparison
-    same_files: bool = False  # the op's files are the base's own
+    same_files: bool = False  # the op's files are the base's
 
     @property
     def alpha(self) -> float:

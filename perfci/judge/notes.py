@@ -18,7 +18,7 @@ from perfci.judge.duel import identity_counts
 from perfci.judge.expected import why_of
 from perfci.thresholds.limits import Thresholds
 
-COMMON = 3  # fewest duels whose common shift means something
+COMMON = 3  # fewest duels with a common shift that means something
 
 MOST_FILES = 5
 

@@ -1,4 +1,4 @@
-"""The right to use the device, which two processes hand to each other: so both see one clock, round by round."""
+"""Token passed between two processes: its holder uses the device, so both see one clock, round by round."""
 
 import contextlib
 import os

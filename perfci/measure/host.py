@@ -1,4 +1,4 @@
-"""Host time: how long a call keeps the host, and what a loop of calls takes, of cases whose device time is short.
+"""Host time: how long a call keeps the host, and what a loop of calls takes, of cases with a short device time.
 
 A turn is so many calls in a row of one arm, timed from outside, in the op's process if it has one. In a block of
 host time the arms take turns in random order. Nothing is flushed, and nothing compiles or is called for the first time.

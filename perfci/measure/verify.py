@@ -162,7 +162,7 @@ def verify_rejections(suite: Accuracy, device: Accelerator, describe: Describe) 
 
 
 def verify_answers(suite: Accuracy, device: Accelerator) -> AccuracyCase | None:
-    """A suite whose right answers are all one number sees little of what a kernel computes. None if they differ."""
+    """A suite with right answers that are all one number sees little of what a kernel computes. None if they differ."""
     numbers = set[str]()
     for params in suite.cases:
         check = Check(params, "normal", "contiguous", FIXED_SEEDS[0], fresh=False)
@@ -358,7 +358,7 @@ def _find_misshapen(calls: _Calls, wanted: list[Any]) -> Iterator[Reason]:
         if len(outputs) != len(wanted):
             yield Reason("wrong_count", {"case": case, "got": len(outputs), "expected": len(wanted)})
         for got, due in zip(outputs, wanted, strict=True):
-            # A type of the kernel's could put the work off until somebody looks.
+            # A type of the kernel's could put the work off until the answer is read.
             if not arrays.is_array(got) or type(got) is not type(due):
                 yield Reason("wrong_type", {"case": case, "got": type(got).__name__})
             seen, right = arrays.facts(got), arrays.facts(due)

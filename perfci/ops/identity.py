@@ -18,7 +18,7 @@ class DuelPlan:
     duel: DuelWhat = DuelWhat.CHANGED
     audit: tuple[str, ...] = ()  # unchanged cases that are duelled all the same
     skip_unchanged: bool = True  # do not time what is unchanged and not duelled
-    by_identity: bool = True  # False if the revisions have toolchains of their own: the same identity proves nothing
+    by_identity: bool = True  # False if the revisions have different toolchains: the same identity proves nothing
 
     def compare(self, case: str, before: Identity, after: Identity, peak_bytes: int | None) -> BaseArm:
         """Returns the base before timing: whether it is the same, and whether it is timed."""

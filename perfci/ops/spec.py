@@ -98,7 +98,7 @@ class Performance:
     buffers, untimed, so that L2 holds what it can of them. Times of one are never compared with the other's"""
     renamed: Mapping[str, str] = field(default_factory=dict)
     """id of a case of either suite -> the id that it had before: its baseline and history go on under the new one"""
-    renamed_from: str | None = None  # name that the op had before, whose baseline and history it goes on with
+    renamed_from: str | None = None  # name that the op had before: it goes on with its baseline and history
     peers: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     """name -> another implementation, which `--peers` times beside the kernel: a function with the reference's
     parameters, or one without parameters that makes such a function, called once a case before it is timed. Either

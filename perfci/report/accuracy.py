@@ -12,8 +12,8 @@ from perfci.report.view import Section, Table, make_table
 from perfci.store.lines import ORDINARY
 
 FAILURES = 10  # most failing cases listed one by one
-GREW = 1.5  # times as large as before from which an L2 error is told though it passes
-FEWEST = 1000  # elements whose L2 error is not chance
+GREW = 1.5  # times as large as before from which an L2 error is shown though it passes
+FEWEST = 1000  # elements with an L2 error that is not chance
 
 LIMITS = frozenset({"checked_errors_overall", "checked_errors_in_places"})
 """Reasons of cases that passed their checks and are less exact than thresholds ask for."""
@@ -39,7 +39,7 @@ Pair = tuple[str, ErrorStats | None, ErrorStats | None]  # a case, its errors no
 
 
 def find_growth(now: ErrorStats | None, before: ErrorStats | None) -> float:
-    """How many times as large as before an L2 error is, 0.0 if that is nothing to be told. Infinite beside none."""
+    """How many times as large as before an L2 error is, 0.0 if that is not to be shown. Infinite beside none."""
     if not now or not before or min(now.count, before.count) < FEWEST or not now.l2 or before.l2 is None:
         return 0.0
     grown = now.l2 / before.l2 if before.l2 else math.inf

@@ -49,7 +49,7 @@ def make_parts(op: OpRun, base: PlannedBase | None, judged: Sequence[Judgement])
 
 
 def tabulate_hosts(judged: Sequence[Judgement]) -> Table:
-    """Returns a table with a row a case whose host time was measured."""
+    """Returns a table with a row a case with a measured host time."""
     shown = []
     for row in judged:
         if (seen := row.comparison) and (now := seen.host) and row.suite is Suite.PERFORMANCE:
@@ -108,7 +108,7 @@ def tabulate_duels(judged: Sequence[Judgement]) -> Table:
 
 
 def tabulate_sustained(judged: Sequence[Judgement]) -> Table:
-    """Returns a table with a row an arm of each case whose kernel reaches the power limit."""
+    """Returns a table with a row an arm of each case with a kernel at the power limit."""
     names = {"kernel": say("kernel"), "reference": say("reference"), "base": say("base")}
     shown = []
     for row in judged:

@@ -28,7 +28,7 @@ class AnswerKind:
     command: str  # words behind perfci
     title: Callable[[], str]
     list_parts: Callable[[Settings], Collection[str]] | None = None  # what it is about, if not the project's ops
-    tell_none: Callable[[], str] = str  # what to say of a project that has none of it
+    tell_none: Callable[[], str] = str  # the sentence for a project that has none of it
 
 
 def pick(record: object, names: str, **more: Any) -> dict[str, Any]:
@@ -52,8 +52,8 @@ def keep_answer(
 ) -> tuple[str, Path]:
     """Keeps an answer in `reports/NAME/NAME.json`, from which the page of the next release is made.
 
-    gate: None if nothing could be checked. looked: ops or chains that it is about. said: what failed, or what is fine.
-    Returns its JSON and its path.
+    gate: None if nothing could be checked. looked: ops or chains that it is about. said: sentences about what
+    failed, or what is fine. Returns its JSON and its path.
     """
     here = git.read(where.root)
     of: dict[str, Any] = {"commit": here.commit, "dirty": here.dirty} if isinstance(here, git.Revision) else {}

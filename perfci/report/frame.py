@@ -12,7 +12,7 @@ from perfci.core.model import PerformanceCase, Run, Summary
 from perfci.statistics import exact
 from perfci.store.lines import find_median
 
-P99_LAUNCHES = 100  # fewest launches whose 99th percentile is shown: of fewer it is the slowest
+P99_LAUNCHES = 100  # fewest launches for a 99th percentile: of fewer it is the slowest
 ARMS = ("kernel", "base", "reference")  # The order in which arms are shown. Other arms follow.
 HOST = "host"
 

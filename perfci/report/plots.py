@@ -138,7 +138,7 @@ def name_files(ops: Sequence[str]) -> list[str]:
 
 
 def describe_left_out(shown: int, count: int) -> str:
-    """Says in a picture that not all cases are in it."""
+    """Notes in a picture that not all cases are in it."""
     return caption("{shown} of {count} cases, the worst first", shown=shown, count=count) if shown < count else ""
 
 

@@ -84,7 +84,7 @@ class VerdictRow:
 
     @property
     def quiet(self) -> bool:
-        """Whether its verdict says it all."""
+        """Whether its verdict is enough."""
         return self.verdict in _FINE and self.suite is not Suite.COMPILED
 
     @property

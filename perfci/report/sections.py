@@ -13,7 +13,7 @@ from perfci.report.text import block, code, plain
 from perfci.report.view import Message, Picture, Section
 
 MESSAGES = 10  # most messages shown in full
-LONG_FACT = 200  # characters above which a reason's fact is shown in full in a block of its own
+LONG_FACT = 200  # characters above which a reason's fact is shown in full in a separate block
 
 
 class OpExtra(Protocol):

@@ -1,4 +1,4 @@
-"""The head of every report, and its summary: what a reader on a phone has to know, in a handful of lines."""
+"""The head of every report, and its summary: what a reader on a phone needs, in a handful of lines."""
 
 import math
 from collections import Counter
@@ -24,7 +24,7 @@ ODD = frozenset({"thermal", "power_brake", "hw_slowdown"})
 """Reasons for a low clock that are no part of an ordinary run, as the power cap is."""
 
 LEAD = 240  # characters of a reason in the first line
-LEAST = 0.001  # share of what is allowed below which an error is not told
+LEAST = 0.001  # share of what is allowed below which an error is not shown
 CHANGED = 7  # most changed lines in the head, the names of files included
 
 _OTHER_TIMES = frozenset({"peak_memory_grew", *(f"duel_{what}_slower" for what in ("span", "host", "sustained"))})
@@ -174,7 +174,7 @@ def _describe(group: Sequence[rows.VerdictRow], count: int) -> str:
     about = _describe_part(row) if row.about != say("whole op") else ""
     op = " ".join(filter(None, (plain(row.op, 80), plain(about))))
     where = say(" in {cases}", cases=cases) if _has_cases(row) else ""
-    # What the worst check did tells more than how many failed.
+    # The worst check matters more than how many failed.
     reasons = [reason for reason in row.first.reasons if reason.kind != "accuracy_failed"] or row.first.reasons
     why = plain(sentence(reasons[0]), LEAD) if reasons else ""
     return say("{op}: {verdict}{where}. {why}", op=op, verdict=row.verdict, where=where, why=why)

@@ -2,7 +2,7 @@
 
 A gate that takes over whatever it measures learns each slow-down. So a loss that no one agreed on is refused: by a
 verdict, beside the stored baseline where that could not judge (another driver, another thermal regime), or beside the
-first runs of the history. The last stops a creep whose every step is allowed: at most twice tau gets through.
+first runs of the history. The last stops a creep of allowed steps: at most twice tau gets through.
 """
 
 import math
@@ -27,7 +27,7 @@ SLOWER = frozenset({Verdict.REGRESSED, Verdict.TOO_SLOW})  # a baseline only if 
 
 NO_BASELINES = frozenset({"cpu"})  # kinds of device with times that mean nothing for kernels
 WHOLE = as_fact("accuracy")  # what is refused of an op without performance cases
-FIRST = 5  # runs of the history whose medians a case is compared with: one alone may have been lucky
+FIRST = 5  # runs of the history that a case is compared with: one alone may have been lucky
 
 Evidence = tuple[Run, Judgements]  # a run with the verdicts about it
 Limits = Callable[[str], CaseThresholds]  # case id -> its thresholds

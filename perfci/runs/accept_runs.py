@@ -134,7 +134,7 @@ def _weigh(
         for case, entry in excused.items():
             if entry is None:
                 continue
-            # The run whose epoch used the entry up. Else every merge request could lose as much again by it.
+            # The run with the epoch that used the entry up. Else every merge request could lose as much again by it.
             epochs = ((run, run.epoch) for run in reversed(earlier) if run.epoch and case in run.epoch.cases)
             used = next((run for run, epoch in epochs if entry.why in epoch.why), None)
             if used is None:

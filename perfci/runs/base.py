@@ -64,7 +64,7 @@ class BaseTree:
 
 @dataclass(frozen=True)
 class FoundBase:
-    """What a run is compared with, if anything, and whose rules judge it."""
+    """What a run is compared with, if anything, and the rules that judge it."""
 
     tree: BaseTree | None
     against: Against

@@ -67,7 +67,7 @@ class Facts:
     landlock: int = 0  # version. 0: kernels can write whatever their user can
     fenced: bool = False  # no process can leave its worker's group
     isolated: bool = False  # workers see no process outside
-    here: git.Revision | Reason | None = None  # what is checked out, or why git cannot say
+    here: git.Revision | Reason | None = None  # what is checked out, or why git does not know
     lock_folder: str = ""
     lock_writable: bool = True
     lock_shared: bool = True  # other containers on this machine see it too

@@ -1,6 +1,6 @@
 """An experiment: a project's ops beside a base revision. Each of its steps stands here once, for every kind of check.
 
-    experiment = Experiment.find(bench, request, command)   the base, and whose rules judge
+    experiment = Experiment.find(bench, request, command)   the base, and the rules that judge
     found = experiment.describe()                           the ops, the cases and the device
     plan = experiment.plan(found)                           what will be measured
     run = experiment.begin(plan, found.device)              an empty run
@@ -123,7 +123,7 @@ class Experiment:
         return begin_run(self.settings, plan, device, self.command, self.base.rules)
 
     def estimate(self, plan: Plan, device: Device) -> Timetable:
-        """What each op may take, as the run took whose place this one takes."""
+        """What each op may take, as the run took that this one takes the place of."""
         last = None
         with contextlib.suppress(PerfciError, OSError):
             last = store.read_run(self.settings.reports)
@@ -145,7 +145,7 @@ class Experiment:
             return decide(run, self.settings, judged_by=self.base.rules)
 
     def settle(self, run: Run, is_open: Callable[[Judgements], bool] = needs_more) -> tuple[Run, Judgements]:
-        """Judge a run whose first looks were taken, fetch what the judge lacks, and judge again.
+        """Judge a run after its first looks, fetch what the judge lacks, and judge again.
 
         is_open: whether more processes could change what the caller wants to know.
         """

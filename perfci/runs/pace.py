@@ -15,7 +15,7 @@ STEPS = {"suites": "accuracy", "accuracy": "accuracy", "prepare": "prepare", "pe
 
 
 class Stopwatch:
-    """Where the seconds of one op's workers go, by what they say they are doing."""
+    """Where the seconds of one op's workers go, by the stages that they report."""
 
     def __init__(self) -> None:
         self._step, self._since, self._spent_s = START, time.monotonic(), Counter[str]()

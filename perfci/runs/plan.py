@@ -147,7 +147,7 @@ def cases_to_run(plan: Plan, op: PlannedOp) -> int:
     if op.failure:
         return 0
     if plan.skip_unchanged and op.base and op.base.same:
-        # Its files are the base's own, so that nothing of it is run but a control.
+        # Its files are the base's, so that nothing of it is run but a control.
         return len(op.audit)
     cases = {Suite.ACCURACY: (*op.accuracy, *op.stored), Suite.PERFORMANCE: op.performance}
     return sum(len(cases[suite]) for suite in plan.suites)

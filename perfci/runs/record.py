@@ -101,7 +101,7 @@ def ends_run(failure: Reason) -> bool:
 
 
 def new_run(settings: Settings, plan: Plan, device: Device, command: str) -> Run:
-    """A run in which nothing was measured yet, with an id of its own."""
+    """A run in which nothing was measured yet, with a new id."""
     now = datetime.now(UTC)
     return Run(
         id=f"{now:%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}",

@@ -38,7 +38,7 @@ def move_settings(settings: Settings, root: Path) -> Settings:
 
 
 def choose_rules(base: Base | None, theirs: Settings | None, ours: Settings) -> Settings:
-    """Returns the settings by whose thresholds and baselines a run is judged: those of the base of a merge request."""
+    """Returns the settings with the thresholds and baselines that judge a run: those of the base of a merge request."""
     return theirs if theirs and is_judged_by_base(base) else ours
 
 

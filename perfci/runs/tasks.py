@@ -43,7 +43,7 @@ class Tasks:
     def __init__(
         self, bench: Bench, request: Request, record: Record, tree: BaseTree | None, rules: Settings, plant: Plant
     ) -> None:
-        """`rules`: settings of the project whose rules judge."""
+        """`rules`: settings of the project with the rules that judge."""
         self._bench, self._settings, self._request = bench, bench.settings, request
         self._record, self._tree, self._plant = record, tree, plant
         self._files = {file.op: file for file in list_files(ops(bench.settings))}

@@ -1,4 +1,4 @@
-"""Signatures of runs: whoever has the key can see that a run and its launches are as a job with the key wrote them."""
+"""Signatures of runs. The key verifies that a run and its launches are unmodified."""
 
 import contextlib
 import hashlib
@@ -31,7 +31,7 @@ def sign(path: Path, data: bytes) -> None:
         write_atomically(place, f"{_compute(key, path, data)}\n".encode())
     else:
         with contextlib.suppress(OSError):
-            place.unlink()  # of another run, whose place this one takes
+            place.unlink()  # of another run that this one takes the place of
 
 
 def check(path: Path) -> None:

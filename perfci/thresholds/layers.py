@@ -44,7 +44,7 @@ class Earned:
 
     @property
     def edited(self) -> bool:
-        """Whether somebody wrote another value than perfci did."""
+        """Whether the value is another one than perfci wrote."""
         return self.after is not None and self.after != self.value
 
 

@@ -197,7 +197,7 @@ def read_relaxed(place: Place) -> tuple[Relaxed, ...]:
     for member in place.members(say("a list with an entry a line, such as {example}", example=f"- {example}")):
         fields = _read_entry(member, keys, ("key", "why", "until"), example)
         if "to" in fields:
-            # Errors name the threshold whose value it is.
+            # Errors name the threshold that has the value.
             fields["to"] = readers[fields["key"]](replace(fields["to"], key=fields["key"]))
         entry = Relaxed(op="", line=member.line, **fields)
         if entry.which in relaxed:

@@ -97,7 +97,7 @@ def forget_others(folder: Path, shared: Path) -> None:
 
 
 def _below(root: Path) -> dict[str, ModuleType]:
-    """Modules whose files belong to a project."""
+    """Modules with files in a project."""
     modules = sys.modules.copy()  # what the op started may go on importing
     return {name: module for name, module in modules.items() if any(is_of(place, root) for place in _places(module))}
 

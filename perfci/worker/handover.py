@@ -62,7 +62,7 @@ class Arena:
 
     @classmethod
     def create(cls) -> Arena:
-        """A new one, whose descriptor a child process inherits."""
+        """A new one. A child process inherits its descriptor."""
         import fcntl  # which Windows lacks
 
         descriptor = os.memfd_create("perfci", os.MFD_ALLOW_SEALING)

@@ -24,7 +24,7 @@ MOST = 1 << 17  # messages of a worker, without those that only say that it is a
 
 
 class Inbox:
-    """What one worker has said."""
+    """The messages of one worker."""
 
     def __init__(self, task: Task) -> None:
         self._task, self._rest = task, b""

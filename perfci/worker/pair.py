@@ -80,7 +80,7 @@ class _Duel:
 
 
 class Referee:
-    """Hears both workers, and decides whose turn it is."""
+    """Hears both workers, and decides which one has the turn."""
 
     def __init__(self, task: Measure, plan: DuelPlan, heard: Callable[[Message], None]) -> None:
         """`task`: head's."""

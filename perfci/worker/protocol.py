@@ -1,4 +1,4 @@
-"""What a worker and its parent say to each other while it works: one line of JSON each."""
+"""The messages between a worker and its parent while it works: one line of JSON each."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ class RemoteOp:
             suites,
             accuracy=replace(suites.accuracy, kernel=accuracy),
             performance=replace(suites.performance, kernel=performance),
-            function=None,  # the base's, which nobody judges
+            function=None,  # the base's, which are not judged
         )
 
     def can_repeat(self, inputs: Inputs) -> bool:

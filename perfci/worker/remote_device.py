@@ -46,7 +46,7 @@ class RemoteArrays(Layer[Arrays]):
 
 
 class RemoteDevice(Layer[Accelerator]):
-    """The device. Of calls that are made in the op's process, it shows what their answers say."""
+    """The device. Of calls that are made in the op's process, it shows their answers."""
 
     def __init__(self, below: Accelerator) -> None:
         super().__init__(below)

@@ -18,7 +18,7 @@ from perfci.core.temporary import temporary_folder
 from perfci.core.variables import worker_environment
 from perfci.worker import forks
 
-PROGRAM = "perfci.worker.child"  # module whose `main` is a worker's program
+PROGRAM = "perfci.worker.child"  # module with a worker's program as its `main`
 
 IMPORTED = (
     *(PROGRAM, "perfci.worker.describe", "perfci.worker.work", "perfci.worker.remote", "perfci.worker.serve"),

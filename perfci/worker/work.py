@@ -424,7 +424,7 @@ class Worker:
             head_root=task.place.head_root if not task.host else None,
             partners=self._count_partners,
             callers={KERNEL: self._remote.hold} if self._remote else {},
-            # Anyone who gives the turns ends them: neither side may lack a block that the other took.
+            # The referee ends the turns: neither side may lack a block that the other took.
             until_s=None if task.turns else task.until_s,
             op=self._op,
         )
@@ -485,7 +485,7 @@ def load_base(task: Measure, device: Accelerator, before: frozenset[str]) -> Loa
 
 
 def own_base(task: Measure, device: Accelerator, loaded: LoadedOp, remote: RemoteOp) -> BaseKernel | None:
-    """The base's kernel in a process whose own op is the base's."""
+    """The base's kernel in a process that has the base's op."""
     from perfci.worker.remote import repeat_own
 
     if task.base is None:

@@ -1,4 +1,4 @@
-"""What is said of a command that was typed wrongly, in the reader's language."""
+"""Errors about a command that was typed wrongly, in the reader's language."""
 
 import re
 

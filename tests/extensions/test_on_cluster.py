@@ -1,4 +1,4 @@
-"""Extensions whose commands go to a cluster: a search, and a round."""
+"""Extensions with commands that go to a cluster: a search, and a round."""
 
 import contextlib
 import json

@@ -27,7 +27,7 @@ QUICK = "[tool.perfci.fake]\nlaunch_noise = 0.001\nspike_share = 0.0\nmost_round
 
 @contextlib.contextmanager
 def quick_topic(folder):
-    """A demo project in a folder, on a branch of its own, whose checks are quick: its root and the kernel of scale."""
+    """A demo project in a folder, on a branch, with quick checks: its root and the kernel of scale."""
     root = folder / "project"
     write_project(root)
     (root / "pyproject.toml").write_text(QUICK)

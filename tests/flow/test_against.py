@@ -277,7 +277,7 @@ def test_a_base_that_is_broken_itself_fails_no_change(topic):
     assert verdict(answer, "scale", 256) == ("PASS", ["duel_cleared"]) and case_of(topic, "scale", 256).base.duelled
 
 
-# --- which base, whose rules ------------------------------------------------------------------------------------------
+# --- which base, which rules ------------------------------------------------------------------------------------------
 
 
 def test_a_merge_request_cannot_loosen_the_rules_by_which_it_is_judged(topic, monkeypatch):

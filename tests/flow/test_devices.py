@@ -127,7 +127,7 @@ def test_the_project_names_its_devices_and_the_command_line_has_the_last_word(pr
 
 @pytest.mark.slow
 def test_a_run_waits_for_the_board_that_another_has_and_goes_on_with_the_other(project, boards, monkeypatch):
-    """Both runs are of one process here, whose locks exclude each other like those of two."""
+    """Both runs are of one process here. Its locks exclude each other like those of two."""
     from perfci.core.locks import device_lock
 
     boards(locked=True)

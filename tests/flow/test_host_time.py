@@ -1,4 +1,4 @@
-"""Changes that keep the host longer, on the fake device, whose calls claim how long they do: no clock decides."""
+"""Changes that keep the host longer, on the fake device. Its calls claim how long they do: no clock decides."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A kernel that sometimes takes three times as long, checked against its base, and what every format says of it."""
+"""A kernel that sometimes takes three times as long, checked against its base, and every format's words for it."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""An op checks the function that ships, whose file it imports. A check says so if a copy's original has changed."""
+"""An op checks the function that ships, by importing its file. A check says so if a copy's original has changed."""
 
 import json
 import re

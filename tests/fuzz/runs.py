@@ -1,4 +1,4 @@
-"""Runs whose parts fit together, as perfci writes them, and whose names and numbers do not make sense."""
+"""Runs with parts that fit together, as perfci writes them, and names and numbers that make no sense."""
 
 from dataclasses import replace
 from typing import Any

@@ -299,7 +299,7 @@ def test_the_baseline_never_fails_a_change_that_the_duel_clears():
 
 
 def _riding():
-    """A baseline whose kernel rides on the clock as its reference does, from 0 to 10 % slower than usual."""
+    """A baseline with a kernel that rides on the clock as its reference does, from 0 to 10 % slower than usual."""
     stored = [baseline(clock=clock).cases[0].blocks for clock in (1.0, 1.1)]
     return replace(baseline(), cases=(BaselineCase(CASE, stored[0] + stored[1]),))
 
@@ -497,7 +497,7 @@ def test_a_gate_on_memory_that_cannot_look_says_so(now, before):
     assert (row.verdict, _kinds(row)[0]) == (Verdict.INCONCLUSIVE, "peak_memory_unknown")
 
 
-# --- ops whose files are the base's -----------------------------------------------------------------------------------
+# --- ops with the base's files -----------------------------------------------------------------------------------
 
 FILES = duel_plan(same=True)
 

@@ -39,7 +39,7 @@ def files():
 
 @pytest.fixture
 def project(tmp_path):
-    """A project whose only op is the guide's."""
+    """A project with the guide's op alone."""
     for path, text in files().items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(text, encoding="utf-8")

@@ -57,7 +57,7 @@ def test_blocks_are_right_whichever_warps_multiply(shape, dtype, out_dtype, ops,
 
 
 def test_sums_of_float32_outputs_do_not_drift_with_their_length(ops):
-    """Equal terms, whose sum tensor cores alone would cut off at every step."""
+    """Equal terms. Tensor cores alone would cut off at every step."""
     needs_float8()
     k = 1 << 16
     a = torch.full((128, k), 1.125, device="cuda").to(E4M3)

@@ -151,7 +151,7 @@ class ScriptedSession:
 
 
 def noisy(spread, seed=1):
-    """Times whose block medians scatter: one draw for a run of launches of the same case."""
+    """Times with block medians that scatter: one draw for a run of launches of the same case."""
     rng = np.random.default_rng(seed)
     state = {"rows": None, "factor": 1.0}
 

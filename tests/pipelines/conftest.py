@@ -125,7 +125,7 @@ class Repository:
         return set(re.findall(r"^perfci-(\w+)", output, re.MULTILINE))
 
     def _ci(self, *options: str, variables: dict[str, str]) -> str:
-        """The output of gitlab-ci-local, whose exit code means little."""
+        """The output of gitlab-ci-local. Its exit code means little."""
         variables = {"CI_PIPELINE_SOURCE": "merge_request_event", **variables}
         command = [program(), *SHELL, "--no-color", "--state-dir", "../state", *options]
         command += ["--ignore-predefined-vars", ",".join(variables)]

@@ -20,7 +20,7 @@ def examples():
 
 @pytest.fixture(scope="module", autouse=True)
 def sentences(examples):
-    """The examples' catalogue beside the real one, whose sentences need runs with real reasons."""
+    """The examples' catalogue beside the real one: its sentences need runs with real reasons."""
     both = {**wording.catalogue(), **examples.SENTENCES}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(wording, "catalogue", lambda language="en": both)

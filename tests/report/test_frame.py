@@ -31,7 +31,7 @@ def _case(*blocks):
 
 def test_p99_and_standard_deviation_are_of_all_launches_with_each_blocks_shift_taken_out():
     launches = 10.0 * np.random.default_rng(3).lognormal(0, 0.05, (12, 30))
-    clocks = np.linspace(1.0, 1.3, 12)[:, None]  # each block has a clock of its own
+    clocks = np.linspace(1.0, 1.3, 12)[:, None]  # each block has its clock
     shifted = launches / np.median(launches, axis=1)[:, None] * 10.0
 
     (spread,) = frame.pool_case("op", _case(*(shifted * clocks)))

@@ -121,7 +121,7 @@ def test_a_wrong_op_that_crashed_has_one_row_with_the_pattern_and_the_crash(exam
     assert text.spell(head.sentences[0]) == told
     assert len(head.reasons) == 1
     assert "a crashed with SIGABRT" in text.spell(head.reasons[0])
-    assert not any(told in text.spell(reason) for reason in head.reasons)  # it is told already
+    assert not any(told in text.spell(reason) for reason in head.reasons)  # it is shown already
 
 
 def test_without_a_cause_its_own_reason_is_told(examples):

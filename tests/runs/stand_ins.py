@@ -1,4 +1,4 @@
-"""Workers that are functions, and a project whose files they never read."""
+"""Workers that are functions, and a project with files that they never read."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""Verdicts of a stored run: by whose rules, and what they leave alone."""
+"""Verdicts of a stored run: by which rules, and what they leave alone."""
 
 import dataclasses
 import importlib

@@ -87,7 +87,7 @@ def test_an_option_is_recorded_and_judges_the_run_wherever_it_is_read(measure, w
     assert Verdict.PASS not in verdicts
     assert (
         "thresholds_given",
-        "This run is judged by what --threshold said on its command line: speedup 1000.",
+        "This run is judged by --threshold on its command line: speedup 1000.",
     ) in said(decide(run, people))
 
 

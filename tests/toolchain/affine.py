@@ -1,4 +1,4 @@
-"""A small op, of whose kernel every release of Triton makes a binary."""
+"""A small op. Every release of Triton makes a binary of its kernel."""
 
 import torch
 import triton

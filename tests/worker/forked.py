@@ -19,7 +19,7 @@ main = lambda: exec(json.loads(sys.stdin.readline()), {"__name__": "__main__"})
 
 
 def begin(package: Path, modules: Sequence[str] = (), added: Sequence[Path] = (), **variables: str) -> dict[str, str]:
-    """Variables of workers whose fork server has begun. `package`: a folder for what it needs; added: to PYTHONPATH."""
+    """Variables of workers with a fork server that has begun. package: folder for its needs; added: to PYTHONPATH."""
     package.mkdir(exist_ok=True)
     (package / "perfci").symlink_to(Path(forks.__file__).parents[1])
     (package / "program.py").write_text(PROGRAM)

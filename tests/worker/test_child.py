@@ -63,7 +63,7 @@ CASES = ("rows=8", "rows=16")
 
 
 class Project:
-    """A folder with ops whose kernels claim `us` of the fake device's time."""
+    """A folder with ops with kernels that claim `us` of the fake device's time."""
 
     def __init__(self, root, ops=("twice",), us=100.0):
         self.root, self.kernels = root, root / "kernels"

@@ -51,7 +51,7 @@ WAYS = [
 
 
 def attempt(own: Path | list[Path], *lines: str, tries: str = "", by=confined, **variables: str) -> str:
-    """Run Python confined to a folder. `tries`: an expression whose error's name is printed, or "done".
+    """Run Python confined to a folder. `tries`: an expression: the name of its error is printed, or "done".
 
     Lists of folders before the lines: what is hidden, and what of it is shown.
     """

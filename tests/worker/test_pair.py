@@ -168,7 +168,7 @@ def slower(ratio):
     return lambda case, index: 100.0 * ratio
 
 
-# --- whose turn it is -------------------------------------------------------------------------------------------------
+# --- which worker has the turn ----------------------------------------------------------------------------------------
 
 
 def test_the_base_waits_until_head_has_prepared_its_cases():

@@ -1,6 +1,6 @@
 """What all records are made of: numbers within bounds, reasons, verdicts, intervals and errors.
 
-A stored number is far beyond what any device gives, and short of what no arithmetic survives. A file whose numbers lie
+A stored number is far beyond what any device gives, and short of what no arithmetic survives. A file with numbers
 outside is refused when it is read, with the place. The published schemas have the same bounds. Within them, logarithms,
 ratios and sums of what was read stay finite.
 """
@@ -54,7 +54,7 @@ class Reason:
         return Reason(self.kind, {**self.facts, **places})
 
 
-CAUSE = "cause"  # fact that holds the kind of another reason, whose sentence with the same facts is shown
+CAUSE = "cause"  # fact that holds the kind of another reason: its sentence with the same facts is shown
 
 
 def because(kind: str, why: Reason, **facts: Fact) -> Reason:

@@ -69,16 +69,16 @@ class HistoryStored:
     histogram: ErrorHistogram | None = None  # of the absolute errors
     amax: Extent | None = None  # largest magnitude of a group
     scale: Extent | None = None  # of a group
-    extreme: Count = 0  # channels whose largest magnitude is 10 times the median of all or more
+    extreme: Count = 0  # channels with a largest magnitude of 10 times the median of all or more
 
 
 @dataclass(frozen=True)
 class BoardCounts:
-    """What a run came to on one board: performance cases whose first look was there, accepted or not."""
+    """What a run came to on one board: performance cases with their first look there, accepted or not."""
 
     board: str  # UUID
     judged: Count  # how many
-    inconclusive: Count = 0  # of them: nothing could be said
+    inconclusive: Count = 0  # of them: no answer was possible
     suspects: Count = 0  # of them: measured again in fresh processes, and then judged
     overturned: Count = 0  # of the suspects: neither slower nor faster after all
     ecc_errors: Count = 0  # most memory errors beside a block that could not be corrected

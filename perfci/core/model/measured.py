@@ -392,7 +392,7 @@ class PerformanceCase:
     peers: tuple[PeerArm, ...] = ()  # in the suite's order. None if they were not asked for
     sustained: tuple[SustainedTurn, ...] = ()
     """turns at the power limit, in their order. Turns of kernel and base that follow one another are a pair"""
-    host: tuple[HostBlock, ...] = ()  # of a case whose device time is so short that its host time shows
+    host: tuple[HostBlock, ...] = ()  # of a case with a device time so short that its host time shows
     unhosted: Reason | None = None  # why host times end early, or are not compared with the base's
 
 

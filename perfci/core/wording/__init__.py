@@ -14,7 +14,7 @@ say           a text that was given by `as_fact`
 stage         a stage of a worker, with its case: in English as it is stored
 case|cases    a count with its noun: "1 case", "3 cases"
 
-A missing fact is "-". The fact `cause` is the kind of another reason, whose sentence with the same facts is shown.
+A missing fact is "-". The fact `cause` is the kind of another reason: its sentence with the same facts is shown.
 """
 
 import functools

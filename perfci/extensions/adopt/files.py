@@ -59,7 +59,7 @@ def draft_from_library(
         op = name_op(path.name)
         try:
             if op and not _SIDES.search(path.stem):
-                # The newest version of several, and a function that works in place has a name of its own.
+                # The newest version of several, and a function that works in place has another name.
                 newer = _VERSION.search(path.stem) and op in wanted and _VERSION.search(wanted[op].kernel)
                 name = op if newer or op not in wanted else f"{op}_"
                 wanted[name] = find_files(str(path), None, settings, tests, None if copy else name)

@@ -35,7 +35,7 @@ class SketchFiles:
 
 @dataclass(frozen=True)
 class SketchFunction:
-    """A function in somebody's file: the kernel, or the reference."""
+    """A function in a user's file: the kernel, or the reference."""
 
     module: str  # it is imported by this name
     call: str  # the function, as an expression of `source`

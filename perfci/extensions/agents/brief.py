@@ -78,7 +78,7 @@ def _list_files(settings: Settings, op: OpFolder) -> dict[str, tuple[str, ...]]:
 
 
 def check_words(words: str, op: PlannedOp) -> Iterator[Reason]:
-    """Yields what an op's page says in backticks and its suites do not have: its call, dtypes, and shapes of cases.
+    """Yields what an op's page has in backticks and its suites do not have: its call, dtypes, and shapes of cases.
 
     A shape is what --case takes, with a name that cases have: `rows=4096,cols=1024`.
     """

@@ -1,4 +1,4 @@
-"""What somebody who is to make an op faster has to know, as one page: `perfci brief`."""
+"""Everything you need to make an op faster, on one page: `perfci brief`."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field

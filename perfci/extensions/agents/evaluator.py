@@ -25,12 +25,12 @@ from perfci.runs.rules import move_settings
 from perfci.store.files import copy_files, write_atomically
 from perfci.store.history import held
 
-MOST = 10**6  # rounds of a search: it has a budget of its own
+MOST = 10**6  # rounds of a search: it has a budget
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What a search is told of a candidate. OpenEvolve takes both as `EvaluationResult(metrics, artifacts)`."""
+    """What a search gets about a candidate. OpenEvolve takes both as `EvaluationResult(metrics, artifacts)`."""
 
     metrics: Mapping[str, float]
     """combined_score: times as fast as the start, never above the best so far unless beyond doubt, 0 if the answer is

@@ -97,7 +97,7 @@ def find_path(settings: Settings, op: str) -> Path:
 def read_profile(settings: Settings, op: str) -> Profile | None:
     """The last profile of an op. None if there is none. Raises StoredFileError for one that cannot be read.
 
-    op: of a run's file, say, where it may be any text: one that names no file has no profile.
+    op: of a run's file, for example, where it may be any text: one that names no file has no profile.
     """
     if not NAME.fullmatch(op):
         return None

@@ -117,7 +117,7 @@ def _decide(
     ):
         if said:
             return verdict, _list_first(said)
-    if unmeasured:  # there is no accelerator, say
+    if unmeasured:  # such as without an accelerator
         return RoundVerdict.ERROR, (unmeasured,)
     if done.gain is None:
         return RoundVerdict.ERROR, _list_first(timed) or (Reason("worker_silent"),)
@@ -135,7 +135,7 @@ def _decide(
     facts |= {"faster": faster, "slower": slower, "doubtful": doubtful, "place": done.place}
     if open_:
         return verdict, (Reason("round_unpromising", facts),)
-    # That a duel is undecided is counted, and does not say of which case.
+    # Undecided duels are counted, without their cases.
     others = [reason for reason in _list_first(doubts) if not reason.kind.endswith("_undecided")]
     return verdict, (Reason(f"round_{verdict}", facts), *others)
 

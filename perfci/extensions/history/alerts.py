@@ -1,4 +1,4 @@
-"""What needs somebody's attention, and its cause: verdicts that warn or fail, and steps that nothing explains."""
+"""Everything that needs attention, and its cause: verdicts that warn or fail, and steps that nothing explains."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace

@@ -3,7 +3,7 @@
 The shares of a board's open cases and of its overturned suspects are tested by dealing out runs at random, the spread
 of its A/A duels by the exact rank sum, with Holm over all. The unit is a run on a board, since cases of one run share
 its night. A board is sick if its newest runs are, several in a row: the median of a run's references or clocks lies
-beyond what healthy boards differ by. docs/drift.md says how rarely that errs.
+beyond what healthy boards differ by. Error rates: docs/drift.md.
 """
 
 import itertools
@@ -155,7 +155,7 @@ def compare_boards(histories: Mapping[str, Sequence[HistoryRun]]) -> tuple[Board
 
 
 def list_reopened(board: Board, histories: Mapping[str, Sequence[HistoryRun]]) -> Mapping[str, tuple[str, ...]]:
-    """Returns by op the cases whose newest accepted times are of a sick board alone, and of its sick runs."""
+    """Returns by op the cases with newest accepted times of a sick board alone, and of its sick runs."""
     shares, key = {}, board_key(board.board)
     for op, runs in histories.items():
         newest = {case.case: (run.run, case.board or run.environment.device.uuid) for run in runs for case in run.cases}

@@ -91,7 +91,7 @@ def list_changes(folder: Path, commit: str) -> tuple[str, ...]:
 class LastRelease:
     """The release that came before what is checked out."""
 
-    name: str  # of its tag, or as somebody named it
+    name: str  # of its tag, or as it was named
     commit: str
 
 

@@ -122,8 +122,8 @@ class HistoryStore:
     ) -> History:  # fmt: skip
         """Returns an op's accepted runs in the order of acceptance, with the present names of cases.
 
-        pattern: of the cases that are wanted. Others may be among them. choose: of the runs, oldest first, those whose
-        figures are wanted. The others have none.
+        pattern: of the cases that are wanted. Others may be among them. choose: of the runs, oldest first, those to
+        return with figures. The others have none.
         """
         former: set[str] = set()  # names that cases had before
 

@@ -74,7 +74,7 @@ def _answer_by_run(name: str, run: Run, judgements: Judgements, settings: Settin
 def _find_gap(
     name: str, kind: AnswerKind | None, answer: Answer, settings: Settings, head: str | None
 ) -> Reason | None:
-    """Why a part says nothing about the whole of the commit at hand."""
+    """Why a part does not cover the whole of the commit at hand."""
     if head and (answer.commit != head or answer.dirty):
         return Reason("release_other_commit", {"found": answer.revision, "commit": head[:COMMIT]})
     if answer.case:

@@ -19,7 +19,7 @@ LEVELS = (0.015, 0.05, 0.1)  # ratios from which a change has the next colour
 class Release:
     """What accepted runs are compared with."""
 
-    name: str  # of its tag, or as somebody named it
+    name: str  # of its tag, or as it was named
     commits: frozenset[str]  # its and all before it
 
 
@@ -66,7 +66,7 @@ def find_ends(runs: Sequence[HistoryRun], release: Release | None) -> tuple[Sequ
 
 
 def choose_runs(runs: Sequence[HistoryRun], release: Release | None) -> Sequence[HistoryRun]:
-    """Returns the runs whose figures a site needs: as many as git keeps, and those up to the release."""
+    """Returns the runs that a site needs figures of: as many as git keeps, and those up to the release."""
     wanted = {run.run for run in (*find_ends(runs, release)[0], *runs[-KEPT:])}
     return [run for run in runs if run.run in wanted]
 

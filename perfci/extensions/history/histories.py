@@ -23,7 +23,7 @@ FEWEST_RUNS = 3  # accepted runs below which no history is drawn
 
 
 def read_histories(run: Run, rules: Settings) -> Mapping[str, Past]:
-    """Returns a run's histories by op, of a damaged one only the reason. rules: the project whose baselines count."""
+    """Returns a run's histories by op, of a damaged one only the reason. rules: the project of the baselines."""
     planned = {op.op: op for op in run.plan.ops}
     timed = [op for op in run.ops if op.performance] if run.plan.device not in UNTIMED else []
     made = {op.op: _read_past(op, planned.get(op.op, PlannedOp(op.op)), run, rules) for op in timed}
@@ -89,7 +89,7 @@ def read_sections(run: Run, _: Settings, rules: Settings) -> PastSections:
 
 
 def chart_history(op: OpRun, run: Run, past: Past, most: int) -> tuple[list[RunsChart], int]:
-    """A panel for each of the cases about which the history says most, and how many cases it knows."""
+    """A panel for each of the cases that the history has most of, and how many cases it knows."""
     trails = list_trails(op, run, past)
     chosen = sorted(trails, key=lambda trail: trail.rank)[:most]
     shown = [trail for trail in trails if trail in chosen]

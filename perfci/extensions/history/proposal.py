@@ -54,7 +54,7 @@ class ProposedFile:
 
 @dataclass(frozen=True)
 class MovedCase:
-    """A case whose stored median changed."""
+    """A case with a changed stored median."""
 
     op: str
     device: str
@@ -85,7 +85,7 @@ class Proposal:
     """What is proposed, for people."""
 
     cases: tuple[MovedCase, ...]
-    same: int  # cases stored anew whose median stayed within what is shown
+    same: int  # cases stored anew with a median that stayed within what is shown
     thresholds: tuple[MovedThreshold, ...]
     runs: int  # new lines of histories
     files: tuple[str, ...]

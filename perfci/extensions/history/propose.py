@@ -63,7 +63,7 @@ class ProposalOptions:
     to: str = MERGE_REQUEST  # merge-request, push, or the name of a branch to push to
     target: str | None = None  # branch that gets the files in the end. None for $CI_DEFAULT_BRANCH
     branch: str = PROPOSALS  # of the merge request
-    base: str | None = None  # commit whose files the other job began with. None for $CI_COMMIT_SHA
+    base: str | None = None  # commit that the other job began with. None for $CI_COMMIT_SHA
     dry_run: bool = False
 
 
@@ -276,7 +276,7 @@ class _Proposer:
     proposal: Proposal
 
     def attempt(self) -> Proposed | None:
-        """From fetching the branches to pushing. None if somebody pushed first."""
+        """From fetching the branches to pushing. None if another push came first."""
         clone, options = self.clone, self.options
         branch = {PUSH: self.target, MERGE_REQUEST: options.branch}.get(options.to, options.to)
         tips = {self.target: self.base} if options.dry_run else clone.fetch_branches(self.target, branch)
@@ -335,7 +335,7 @@ class _Proposer:
         return changed
 
     def _push(self, branch: str) -> Proposed | None:
-        """Push HEAD. None if somebody pushed first."""
+        """Push HEAD. None if another push came first."""
         clone, arguments = self.clone, []
         if self.options.to == MERGE_REQUEST:
             for rows in (ROWS, ROWS // 4, 0):

@@ -210,7 +210,7 @@ def _weigh(
     settings: Settings,
     options: RebaselineOptions,
 ) -> Rebaselined:
-    """What moved in an op, and what is taken. Only if named: changed files, and cases whose kernel moved alone."""
+    """What moved in an op, and what is taken. Only if named: changed files, and cases of a kernel that moved alone."""
     fresh = accept(op, evidence, dirty=options.dirty)
     new = fresh.baseline
     if isinstance(old, Reason):

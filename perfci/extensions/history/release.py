@@ -1,4 +1,4 @@
-"""Whether a release is fit: what was checked for it, part by part, and what that says."""
+"""Whether a release is fit: what was checked for it, part by part, and what that means."""
 
 from dataclasses import dataclass, field
 
@@ -67,7 +67,7 @@ def list_answers() -> list[AnswerKind]:
 
 
 def render_release(fitness: Fitness, project: str) -> str:
-    """The page of a release, whose first line says whether it is fit and why."""
+    """The page of a release. Its first line is whether it is fit, and why."""
     texts = {"title": say("{project}: the next release", project=plain(project, 80)), "project": plain(project, 80)}
     words = [*RUNS.values(), *(kind.command for kind in list_answers())]
     typed = [commands.write(*word.split()) for word in words]

@@ -28,7 +28,7 @@ class StoredRun:
 
     run: Run  # the record: every case with its blocks, checks and compiled kernels
     folder: Path  # where it lies
-    project: Path  # a folder of the project whose thresholds and baselines judge it
+    project: Path  # a folder of the project with the thresholds and baselines that judge it
 
     @cached_property
     def judgements(self) -> Judgements:

@@ -83,7 +83,7 @@ def _name_base(commit: str) -> Base:
 def _find_open_cases(earlier: Run, settings: Settings) -> tuple[list[AgainCase], set[tuple[str, str]]]:
     """Returns the cases, each with its last conclusive commit or why it has none, and the INCONCLUSIVE ones."""
     baselines, base = read_context(earlier, settings).baselines, earlier.plan.base
-    # A case without a stored commit of its own has the one that the run was compared with.
+    # A case without a stored commit has the one that the run was compared with.
     other = base.commit if base and base.how == How.BASELINE else None
     stored = {(op, case.case): case for op, baseline in baselines.items() for case in baseline.cases}
     cases, undecided = [], set()

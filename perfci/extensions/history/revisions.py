@@ -48,7 +48,7 @@ class TriedRevision:
     failure: Reason | None = None  # why nothing was timed
     wrong: bool | None = None  # the failure is a wrong answer (True) or an error (False), None if it is neither
     duels: Mapping[str, Shown] = field(default_factory=dict)  # by case
-    same: tuple[str, ...] = ()  # cases whose device work is the same
+    same: tuple[str, ...] = ()  # cases with the same device work
     failures: Mapping[str, Reason] = field(default_factory=dict)  # case -> why it was not timed
     base_us: Mapping[str, float] = field(default_factory=dict)  # case -> time of the other revision, median of blocks
     late: bool = False  # the failure came up after the accuracy suite had passed

@@ -480,7 +480,7 @@ def remove_pages(folder: Path, pages: Collection[str]) -> tuple[str, ...]:
     found = sorted(path for path in folder.glob("*/*.html") if is_own(path))
     gone = [path for path in found if path.relative_to(folder).as_posix() not in pages]
     for path in gone:
-        with contextlib.suppress(OSError):  # somebody took it away already, or the folder holds other pages
+        with contextlib.suppress(OSError):  # it is gone already, or the folder holds other pages
             path.unlink()
             path.parent.rmdir()
     return tuple(path.relative_to(folder).as_posix() for path in gone)

@@ -17,7 +17,7 @@ CHAINS = AnswerKind(
 
 
 def describe_stages() -> Mapping[str, str]:
-    """Stages of this extension's workers, and what a line of progress says of them."""
+    """Stages of this extension's workers, and their lines of progress."""
     return {
         "tune": say("trying"),
         "chain": say("checking the chain"),

@@ -10,7 +10,7 @@ import numpy as np
 from perfci.core.model import AcceptedStorage, ErrorHistogram, HistoryRun, StoredTensor
 from perfci.extensions.lowprec.figures import BINS, FORMATS
 
-KEPT = 30  # accepted runs whose figures a run takes along: the report's trends show so many
+KEPT = 30  # accepted runs that a run takes figures of along: the report's trends show so many
 
 SMOOTHING = 0.5
 """Added to every bin's count before two histograms are compared, so that no bin is impossible (Jeffreys' prior)."""
@@ -82,7 +82,7 @@ class AdviceCause(StrEnum):
 
 
 def find_cause(tensor: StoredTensor) -> AdviceCause:
-    """Returns the first cause whose rule holds. docs/low-precision.md lists the rules."""
+    """Returns the first cause with a rule that holds. docs/low-precision.md lists the rules."""
     last = tensor.before[-1] if tensor.before else None
     errors, form, channels = tensor.errors, FORMATS.get(tensor.dtype), tensor.channels
     if channels and channels.count and channels.extreme:

@@ -20,7 +20,7 @@ PACKAGES = ("torch", "torch-npu", "triton", "triton-ascend", "numpy", "pybind11"
 HOMES = ("ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME")  # variables that CANN's set_env.sh sets to its folder
 PLACES = ("usr/local/Ascend/ascend-toolkit/latest", "usr/local/Ascend/ascend-toolkit", "usr/local/Ascend/cann")
 LIBRARY = "libascendcl.so"
-NEW_NUMPY = ((2, 3), 2)  # first torch whose numpy may be of this major version
+NEW_NUMPY = ((2, 3), 2)  # first torch with a numpy that may be of this major version
 
 REFUTED = frozenset(  # kinds that keep a device from being opened
     {"npu_no_device", "npu_no_permission", "npu_no_pybind11", "npu_no_torch_npu", "npu_no_triton",
@@ -47,7 +47,7 @@ class NpuHost:
     has_cann: bool = False  # as far as its environment or its usual folder shows
 
     def judge(self, facts: Facts) -> Iterator[DoctorFinding]:
-        """Yield what stands in an NPU's way, but for what the device's failure says. `facts`: of the whole machine."""
+        """Yield what stands in an NPU's way, but for what the device's failure has. `facts`: of the whole machine."""
         packages, failure = facts.packages, facts.device_failure
         upstream = packages.get("triton") or packages.get("pytorch-triton")
         ascend, plugin = packages.get("triton-ascend"), packages.get("torch-npu")

@@ -26,7 +26,7 @@ class NpuTarget(Target):
 
     @property
     def driver_facts(self) -> dict[str, int | str]:
-        """What triton-ascend's driver tells of the board."""
+        """What triton-ascend's driver reports of the board."""
         return {"max_shared_mem": 1, "num_aicore": self.processors // 2, "num_vectorcore": self.processors}
 
     def prepare_compiler(self) -> None:

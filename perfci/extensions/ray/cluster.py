@@ -47,7 +47,7 @@ PACK_S = 600.0  # for packing two revisions
 
 @dataclass(frozen=True)
 class Cluster:
-    """A cluster that this process is connected to, whose nodes fit together."""
+    """A cluster that this process is connected to, with nodes that fit together."""
 
     ray: Any
     address: str
@@ -168,7 +168,7 @@ def _connect(address: str) -> Iterator[Any]:
             with contextlib.suppress(*[ConnectionAbortedError] * (left > 0)):
                 ray.init("auto" if address == "ray" else address, log_to_driver=False, logging_level="ERROR")
                 break
-    except Exception as error:  # each kind of address has errors of its own
+    except Exception as error:  # each kind of address has its errors
         raise _call_unreachable(address, error) from error
     signal.signal(signal.SIGTERM, stop)  # Ray's would end this process without saving
     ray.cloudpickle.register_pickle_by_value(on_node)  # a node may lack perfci

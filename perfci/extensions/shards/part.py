@@ -179,7 +179,7 @@ def _measure_shard(
     for op in plan.ops:
         other = here[op.op]
         differing = sorted({*op.accuracy, *op.performance} ^ {*other.accuracy, *other.performance})
-        if differing and not other.failure:  # an op that does not import here is an ERROR of its own
+        if differing and not other.failure:  # an op that does not import here is a separate ERROR
             refuse_difference(as_fact("cases"), f"{op.op} {differing[0]}", None)
         planned.append(dataclasses.replace(op, failure=other.failure))
     plan = dataclasses.replace(plan, ops=tuple(planned), devices=described.devices)

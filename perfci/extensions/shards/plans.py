@@ -45,7 +45,7 @@ def plan_shards(
 ) -> ShardPlan:
     """Returns what all shards together will measure, and which shard measures what, or which of request.devices.
 
-    last: a run by whose times shards are balanced. every: unchanged ops too. Imports nothing if all files are the
+    last: a run with the times that balance the shards. every: unchanged ops too. Imports nothing if all files are the
     base's. Raises UsageError for a request that matches nothing.
     """
     with open_bench(settings, listener) as bench:

@@ -1,4 +1,4 @@
-"""What can be said of kernels without a device: what they compile to, and which launches accuracy never makes.
+"""What is known of kernels without a device: what they compile to, and which launches accuracy never makes.
 
 compiling   ops compiled for targets, a worker for each, and the cache of what was compiled
 compiled    the worker's part

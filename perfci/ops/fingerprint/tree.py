@@ -134,7 +134,7 @@ class Tree:
         return [path for path in paths if self._is_inside(path)]
 
     def _named_files(self, source: Source, folder: str) -> Iterator[str]:
-        """Yields the files whose names the code has in full, from its folder or from one above it."""
+        """Yields the files that the code names in full, from its folder or from one above it."""
         while self._is_inside(f"{folder}/"):
             for text in source.names | source.paths:
                 path = posixpath.normpath(f"{folder}/{text}")

@@ -28,7 +28,7 @@ from perfci.report.text import block, code, plain, spell, split_marks
 from perfci.report.view import Picture, Report
 
 FINE_LINES = 40  # Lines that are fine and shown at first. The others are folded until they are asked for.
-OPEN_OPS = 3  # most ops whose sections stand open
+OPEN_OPS = 3  # most ops with sections that stand open
 HERE = "perfci.report.html"  # the package that holds styles, scripts and templates
 LANGUAGES = {"en": "en", "zh": "zh-CN"}  # as HTML names them
 

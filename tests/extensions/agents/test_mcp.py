@@ -23,7 +23,7 @@ TOOLS = {"brief", "try", "profile", "static", "compare", "history"}
 
 @pytest.fixture
 def kernel(project, monkeypatch, tmp_path):
-    """The project on a branch of its own."""
+    """The project on a topic branch."""
     alone(monkeypatch, tmp_path)
     begin_topic(project.root)
     return project

@@ -21,7 +21,7 @@ def timed(name, *changes, base=DUELLED, **more):
 
 
 def judge(*cases, blank=BLANK, **options):
-    """A round of these cases, each of whose reasons has its sentence."""
+    """A round of these cases. Each of its reasons has its sentence."""
     made = run(*cases, planned=duel_plan(*(case.case for case in cases)), **options)
     round_ = judge_round(blank, made, judged(made))
     for reason in round_.reasons:

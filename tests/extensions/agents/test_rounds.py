@@ -29,14 +29,14 @@ def _own_git(monkeypatch, tmp_path):
 
 @pytest.fixture
 def kernel(project):
-    """The project on a branch of its own, whose kernel of scale can be tried."""
+    """The project on a topic branch, with a kernel of scale that can be tried."""
     begin_topic(project.root)
     return project
 
 
 @pytest.fixture(scope="module")
 def first_round(tmp_path_factory):
-    """A project whose kernel of scale takes 300 us a megabyte instead of 320, which was tried and kept."""
+    """A project with a kernel of scale that takes 300 us a megabyte instead of 320, which was tried and kept."""
     with quick_topic(tmp_path_factory.mktemp("first_round")) as (root, path):
         path.write_text(path.read_text().replace(SPEED, "US_PER_MEGABYTE = 300.0"))
         words = ("scale", "--why", "one pass less", "--expect", "+5%", "--device", "fake", "--seed", "7")

@@ -1,4 +1,4 @@
-"""The search for a culprit, on histories whose revisions answer with noise."""
+"""The search for a culprit, on histories of revisions that answer with noise."""
 
 import math
 import random

@@ -22,7 +22,7 @@ FIT = {Gate.OK, Gate.WARNS}
 
 @pytest.fixture
 def where(tmp_path, monkeypatch):
-    """A project of three ops and a chain, for whose commit everything was checked and is fine."""
+    """A project of three ops and a chain: everything was checked at its commit, and is fine."""
     alone(monkeypatch, tmp_path)
     root = start(tmp_path / "project")
     (root / ".gitignore").write_text("reports/\n")

@@ -1,4 +1,4 @@
-"""docs/grafana.json: a dashboard that Grafana reads, whose queries answer over a store's tables."""
+"""docs/grafana.json: a dashboard that Grafana reads. Its queries answer over a store's tables."""
 
 import json
 import re

@@ -187,7 +187,7 @@ def test_what_the_command_line_asked_of_the_run_holds_for_its_answer(again, main
     assert run.plan.thresholds == {"tau": "0.4 %", "alpha": "2 %"}
     (note,) = (note for note in judgements.notes if note.kind == "thresholds_carried")
     assert sentence(note) == (
-        f"This run is judged by what --threshold said on the command line of run {earlier.id}, which it answers: "
+        f"This run is judged by --threshold on the command line of run {earlier.id}, which it answers: "
         "tau 0.4 %; alpha 2 %."
     )
     assert all(row.comparison.duel.tau == pytest.approx(0.004, rel=0.01) for row in judgements.rows if row.comparison)

@@ -36,7 +36,7 @@ def server():
 
 @contextlib.contextmanager
 def connect(url):
-    """A connection to a server, whose statements act at once."""
+    """A connection to a server. Its statements act at once."""
     engine = sa.create_engine(url.replace("postgresql:", "postgresql+psycopg:"), isolation_level="AUTOCOMMIT")
     with engine.connect() as connection:
         yield connection

@@ -49,7 +49,7 @@ def earned(settings, op="relu"):
 
 @pytest.fixture
 def nights(settings):
-    """Ten accepted runs of relu, whose speedup people want to be 1.2."""
+    """Ten accepted runs of relu. People want its speedup to be 1.2."""
     settings.thresholds.mkdir(exist_ok=True)
     (settings.thresholds / "relu.yaml").write_text("speedup: 1.2  # agreed\n")
     keep(settings, *runs(10))

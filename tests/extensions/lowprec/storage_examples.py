@@ -107,7 +107,7 @@ def changed(tensor, p99=1.0, mean=1.0, **fields):
 
 
 def clipped(op="quantised"):
-    """An op whose scale per tensor is now too small, with twelve accepted runs."""
+    """An op with a scale per tensor that is now too small, with twelve accepted runs."""
     history = [line(number) for number in range(12)]
     now = measured(functools.partial(store, shrink=0.3))
     return OpRun(op, stored=tuple(add_history(each, history) for each in now))

@@ -35,7 +35,7 @@ FITS["torch"] = installed_versions(["torch"]).get("torch")
 
 
 class Boards:
-    """Nodes whose shards end in any order. Some nodes fail, or some shards on every node."""
+    """Nodes with shards that end in any order. Some nodes fail, or some shards on every node."""
 
     def __init__(self, nodes=NODES, bad=(), deadly=(), seed=0):
         self.nodes, self.bad, self.deadly, self.random = nodes, bad, deadly, random.Random(seed)

@@ -180,7 +180,7 @@ def forge_op(**changes):
 
 
 def say_unchanged(stored):
-    """All that a plan says of an op that is the base's own."""
+    """All that a plan has of an op that is the base's."""
     forge_op(base={"same": True, "changed": []})(stored)
     stored["plan"]["duel_family"] = 0
     next(each for each in stored["ops"] if each["op"] == "scale").update(shard=0, files="")

@@ -55,7 +55,7 @@ def variables(folder: Path) -> dict[str, str]:
 
 
 def begin(root: Path, sources: Mapping[str, str], setting: Setting) -> None:
-    """A repository whose branch `topic` has these sources, and whose `main` has honest ones."""
+    """A repository with these sources on the branch `topic`, and honest ones on `main`."""
 
     def git(*arguments: str) -> None:
         command = ["git", "-C", str(root), *arguments]

@@ -130,7 +130,7 @@ def main() -> None:
 
 
 def ask(task: Callable[..., dict[str, object]], op: str, device: str, head: Path, base: Path) -> str:
-    """What a separate process says."""
+    """The answer of a separate process."""
     reading, writing = os.pipe()
     if not (child := os.fork()):
         os.close(reading)

@@ -1,4 +1,4 @@
-"""The ops whose accuracy suites are run here, and which of their cases every run has."""
+"""The ops with accuracy suites that are run here, and which of their cases every run has."""
 
 import importlib
 

@@ -137,7 +137,7 @@ def test_descriptors_and_pointers_give_the_same(how, module, monkeypatch, paths)
 
 
 def strided(count):
-    """Convolutions whose strides divide the sides of x, the same ones each time."""
+    """Convolutions with strides that divide the sides of x, the same ones each time."""
     choose = random.Random(5)
     for index in range(count):
         stride = choose.choice([(2, 2), (2, 2), (1, 2), (2, 1), (3, 3), (3, 2), (4, 1)])

@@ -13,7 +13,7 @@ class Device(NamedTuple):
 
 @pytest.fixture
 def running(monkeypatch):
-    """Stands for a device whose runtime gives these properties."""
+    """Stands for a device with these properties of its runtime."""
 
     def stand_in(count=1, **properties):
         class Properties:

@@ -61,7 +61,7 @@ def describe(error):
 
 
 def load(folder, op, write):
-    """The op by a name of its own: the other is imported already."""
+    """The op by another name: the first is imported already."""
     texts = fill_templates(op, TEMPLATES / "op")
     texts |= {"baseline": BASELINE.replace("gradient", op), "triton": KERNEL.replace("gradient", op)}
     texts["triton"] = texts["triton"].replace("WRITE", write)

@@ -1,4 +1,4 @@
-"""Calls functions of sketches, whose own files stay as they are, on any device.
+"""Calls functions of sketches (their files stay as they are), on any device.
 
 `perfci new` copies this file to kernels/_sketched.py, so it imports nothing of perfci.
 """

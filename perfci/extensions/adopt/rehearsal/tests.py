@@ -1,4 +1,4 @@
-"""The calls that somebody's tests make. Their text is read, and only what leads to these calls is carried out."""
+"""The calls that a project's tests make. Their text is read, and only what leads to these calls is carried out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What somebody, or an agent, uses to make an op faster: `perfci brief`, `try`, `profile` and `mcp`."""
+"""The commands for making an op faster, by hand or by an agent: `perfci brief`, `try`, `profile` and `mcp`."""
 
 import re
 import shlex

@@ -1,4 +1,4 @@
-"""`perfci history --drift` and `--boards`: what histories say about kernels and about boards."""
+"""`perfci history --drift` and `--boards`: what histories show of kernels and of boards."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def _write_changes(changes: Sequence[float]) -> str:
 
 
 def _show_rest(one: Rebaselined) -> Iterator[Paragraph]:
-    """Cases whose kernel moved alone, what was withheld, and what was written."""
+    """Cases in which the kernel moved alone, what was withheld, and what was written."""
     for move in (move for move in one.cases if move.unexplained):
         facts = {"kernel": move.kernel.value, "reference": move.reference.value}
         text = say("the kernel alone: {case}, kernel {kernel:+%}, reference {reference:+%}", case=move.case, **facts)

@@ -18,7 +18,7 @@ from perfci.thresholds.limits import Thresholds
 STEP = 0.25  # share of the gap that one step closes
 
 WORTHWHILE = 0.005
-"""Least change, as a share of tau or of the room that a bound leaves, that is worth a line in somebody's diff."""
+"""Least change, as a share of tau or of the room that a bound leaves, that is worth a line in a diff."""
 
 LOOSEST = math.log(4)
 """Room, log scale, beyond which a bound is of no use yet: of few runs, or of a figure that moves with its boards."""

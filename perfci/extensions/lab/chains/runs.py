@@ -278,7 +278,7 @@ class _CheckedCase:
         return Error(stats.l2, stats.max_abs)
 
     def _judge_finiteness(self) -> tuple[list[Reason], tuple[Reason, ...]]:
-        """The first stage whose kernel made NaN or an infinity, and the first that left the format's range."""
+        """The first stage with a kernel that made NaN or an infinity, and the first that left the format's range."""
         arrays, notes = self.arrays, list[Reason]()
         for at, outputs in enumerate(self.outputs):
             for name, got in outputs.items():

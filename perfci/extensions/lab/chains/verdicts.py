@@ -12,7 +12,7 @@ from perfci.measure.closeness import RATIO, TOLERANCES, finiteness, first_index
 
 Host = np.ndarray[Any, Any]
 Where = Mapping[str, Fact]
-Reads = Sequence[Sequence[int]]  # for each stage the places of the stages whose outputs it takes
+Reads = Sequence[Sequence[int]]  # for each stage the places of the stages that it takes outputs of
 NOISE = 2.0**-10  # errors below this share of a dtype's epsilon count as this: the ratio of two of them means nothing
 
 MEASURES = ("l2", "max_abs")

@@ -83,7 +83,7 @@ class FakeEndurance(Endurance):
         self._memory_bytes = memory_bytes
 
     def memory(self) -> MemoryUse:
-        """As kernels say with `hold`."""
+        """As kernels declare with `hold`."""
         return MemoryUse(held.now, held.peak, held.outside)
 
     def reset_peak(self) -> None:

@@ -79,7 +79,7 @@ def test_a_crash_costs_one_case_and_is_an_error_that_names_stage_and_case(projec
     (failure,) = chain["cases"][1]["failures"]
     told = failure["sentence"]
     assert told.startswith("echo crashed with SIGSEGV at kernels/_chains/echo_chain.py:")
-    assert " during stage again of rows=8; it last said: Fatal Python error: Segmentation fault (" in told
+    assert " during stage again of rows=8; its last output: Fatal Python error: Segmentation fault (" in told
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`perfci tune` from the command to the file, on the fake device, over a kernel whose best configuration is planted."""
+"""`perfci tune` from the command to the file, on the fake device, over a kernel with a planted best configuration."""
 
 import json
 import shutil
