@@ -1,4 +1,4 @@
-"""What ops share between their arguments and their launch: checks of tensors, limits of the device, tuned configs.
+"""Common to ops between their arguments and their launch: checks of tensors, limits of the device, tuned configs.
 
 Needs only torch, so an op can be copied elsewhere together with this file. Everything that a wrapper asks on
 each call is cached, since it launches kernels of a few microseconds.

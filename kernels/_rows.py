@@ -33,7 +33,7 @@ class Config(NamedTuple):
 
 
 class Tile(NamedTuple):
-    """What one program does at a time."""
+    """The work of one program at a time."""
 
     rows: int
     cols: int

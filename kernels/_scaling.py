@@ -46,7 +46,7 @@ class Way:
 
 @dataclass(frozen=True)
 class Choice:
-    """What was chosen."""
+    """The choice."""
 
     way: Way
     tried: tuple[Way, ...]
@@ -192,7 +192,7 @@ class StateError(ValueError):
 
 @dataclass(frozen=True)
 class ScaleState:
-    """What a dynamic scale knows of the tensors that it has seen."""
+    """The state of a dynamic scale: the tensors that it has seen."""
 
     dtype: str
     """of the stored values, one of DTYPES"""

@@ -21,7 +21,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """What suites declare, imported when it is asked for: signals are heard behind this import."""
+    """Declarations for suites, imported on demand: signals are heard behind this import."""
     if name in __all__:
         from perfci.ops import spec
 

@@ -1,4 +1,4 @@
-"""What a group of warps of attention_groups.py does with the blocks that are copied for it, and which work it has."""
+"""The work of a group of warps of attention_groups.py on the blocks that are copied for it."""
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl

@@ -1,4 +1,4 @@
-"""What attention's kernels share: the walk over keys under a running maximum, and what becomes of it at the end."""
+"""Common to attention's kernels: the walk over keys under a running maximum, and what becomes of it at the end."""
 
 import triton
 import triton.language as tl

@@ -1,4 +1,4 @@
-"""What everything may use: records, settings, the environment, errors, words. Imports nothing else of perfci.
+"""Common to everything: records, settings, the environment, errors, words. Imports nothing else of perfci.
 
 model         the frozen records that flow from measuring to reports
 wording       the sentence of each reason, in each language

@@ -24,7 +24,7 @@ _TAKES = {
     "doctor --selftest": "device timer project", "list": "project", "report": "runs project",
     "show": "run project",
 }  # fmt: skip
-"""What is added to each command of the gate."""
+"""Words that are added to each command of the gate."""
 
 _REFUSE = {
     "suite": {"--retry", "--against-release", "--plan"},
@@ -35,7 +35,7 @@ _REFUSE = {
 
 @functools.cache
 def _read_takes() -> Mapping[str, str]:
-    """What is added to each command, those of extensions too."""
+    """Words that are added to each command, those of extensions too."""
     added = (extension.commands.items() for extension in read_extensions().values())
     return {**_TAKES, **{name: command.takes for commands in added for name, command in commands}}
 
@@ -48,7 +48,7 @@ _ASKED = re.compile(r" --(device|timer)[= ](\w+)")
 
 @dataclass(frozen=True)
 class Reader:
-    """What the reader of a command would have to add to it. None: nothing."""
+    """Words that the reader of a command has to add to it. None: nothing."""
 
     project: str | None = None  # folder of the project. None if the reader stands in it
     runs: tuple[str, ...] = ()  # files of the runs. None if it is that of the project's reports

@@ -1,4 +1,4 @@
-"""What may move a number although the kernel did not change."""
+"""The environment: all that may move a number although the kernel did not change."""
 
 import functools
 import os

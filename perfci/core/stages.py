@@ -1,4 +1,4 @@
-"""What an op's process is doing, by stage. Extensions add theirs."""
+"""Names of what an op's process is doing, by stage. Extensions add theirs."""
 
 from perfci.core.model import as_fact
 

@@ -29,7 +29,7 @@ class Stopped(BaseException):
 
 
 class _Watch:
-    """What has arrived, and what one more signal does."""
+    """The signals that have arrived, and the effect of one more."""
 
     name: str | None = None  # of the first signal
     arrived = -GRACE_S  # when one was last obeyed, monotonic seconds

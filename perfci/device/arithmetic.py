@@ -150,7 +150,7 @@ def _flush_subnormals(values: Array) -> Array:
 
 
 def call_libdevice(symbol: str, args: Sequence[Array]) -> Array:
-    """What a function such as `__nv_tanhf` gives, for the caller to round to its type."""
+    """The value of a function such as `__nv_tanhf`, for the caller to round to its type."""
     name = symbol.removeprefix("__nv_")
     with np.errstate(all="ignore"):
         if conversion := re.fullmatch(r"(?:float|double)2(int|uint|ll|ull)_(rn|rz|ru|rd)", name):

@@ -80,7 +80,7 @@ _TRAITS = {  # backend -> what separates a good compilation from a bad one -> op
 _WIDTHS = ((re.compile(r"\.256\b"), 32), (re.compile(r"\.128\b|x4(_|$)|b128$"), 16), (re.compile(r"x3$|b96$"), 12),
            (re.compile(r"\.64\b|x2$|b64$"), 8), (re.compile(r"\.[US]16\b|short|[bui]16"), 2),
            (re.compile(r"\.[US]8\b|byte|[bui]8"), 1))  # fmt: skip
-"""What an access of global memory moves for a thread, bytes, by its modifiers. 4 without one of these."""
+"""Bytes that an access of global memory moves for a thread, by its modifiers. 4 without one of these."""
 
 TOOLS = {"cuobjdump": "registers, spills and occupancy", "nvdisasm": "instructions"}  # NVIDIA's programs, their figures
 TIME_LIMIT_S = 120  # of one of these programs
@@ -89,7 +89,7 @@ _FRAME_UNIT, _BYTES = 8, 16  # in which a stack grows, and of an instruction sin
 
 @dataclass(frozen=True)
 class Usage:
-    """What a thread of a kernel takes."""
+    """The resources of a thread."""
 
     registers: int  # on AMD vector and accumulation registers together
     local_bytes: int
@@ -267,7 +267,7 @@ def unavailable(target: Target) -> Reason | None:
 
 
 def usage(kernel: Any) -> Usage | None:
-    """What a thread of a compiled kernel takes. None if that is unknown."""
+    """The resources of a thread of a compiled kernel. None if that is unknown."""
     key, asm = artefact(kernel), kernel.asm
     if key not in _usages:
         if "amdgcn" in asm:

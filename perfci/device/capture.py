@@ -1,4 +1,4 @@
-"""What a call does on a device, noted while it runs: torch operations, launches, synchronisations, tuners' choices."""
+"""The work of a call on a device, as it runs: torch operations, launches, synchronisations, tuners' choices."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ _open: list[Captured] = []
 
 
 class Captured:
-    """What was seen so far, in words that stay the same as long as the device's work does."""
+    """The work so far, in words that stay the same as long as the device's work does."""
 
     def __init__(self) -> None:
         self.launched: list[Launched] = []

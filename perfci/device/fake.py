@@ -38,7 +38,7 @@ FILLER = 77.0  # what never-written elements hold in the second of two calls
 
 @dataclass(frozen=True)
 class FakeSpec:
-    """What is planted. Spreads are standard deviations of the logarithm."""
+    """Planted effects. Spreads are standard deviations of the logarithm."""
 
     launch_noise: float = 0.004  # of launches
     block_noise: float = 0.001  # of blocks, the same for every arm
@@ -137,7 +137,7 @@ def hang() -> None:
 
 
 class _Power:
-    """What the board draws on average, and the share of its clock that the limit leaves it."""
+    """The board's average power, and the share of its clock that the limit leaves it."""
 
     def __init__(self, limit_w: float) -> None:
         self._limit_w, self._watts = limit_w, IDLE_W

@@ -60,7 +60,7 @@ class NvmlBoard:
         return self._ask("nvmlDeviceGetCudaComputeCapability")
 
     def power_limit_w(self) -> float | None:
-        """What the driver holds the board to, watts. Of a slice, the whole board's."""
+        """The board's power limit, watts. Of a slice, the whole board's."""
         return self._watts("nvmlDeviceGetEnforcedPowerLimit")
 
     def highest_clock_mhz(self) -> float | None:

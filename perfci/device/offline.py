@@ -37,7 +37,7 @@ _TOOL = re.compile(r"(?:linker|ptxas|ld\.lld)\b.*not found|[Cc]annot find (?:ptx
 
 @dataclass
 class _Process:
-    """What this process stands for."""
+    """The device that this process stands for."""
 
     target: Target | None = None
     failed: Any = None  # the jitted function that raised last when it was compiled
@@ -69,7 +69,7 @@ def install(target: Target) -> None:
 
 @dataclass(frozen=True)
 class CallOutcome:
-    """What became of a call."""
+    """The outcome of a call."""
 
     capture: Captured
     value: Any = None  # what it returned

@@ -251,7 +251,7 @@ def _refuse(what: str) -> Callable[..., Any]:
 
 
 class Properties(SimpleNamespace):
-    """What `torch.cuda.get_device_properties` gives."""
+    """The answer of `torch.cuda.get_device_properties`."""
 
     def __init__(self, target: Target) -> None:
         is_cuda = target.backend == "cuda"

@@ -35,7 +35,7 @@ _METADATA = {
     "num_ctas": 1, "cluster_dims": [1, 1, 1], "global_scratch_size": 0, "global_scratch_align": 1,
     "profile_scratch_size": 0, "profile_scratch_align": 1, "launch_cooperative_grid": False, "launch_pdl": False,
 }  # fmt: skip
-"""What Triton's launcher asks of a binary that a release without it has made."""
+"""Metadata that Triton's launcher needs, of a binary by a release without it."""
 
 
 class UnreplayableError(Exception):

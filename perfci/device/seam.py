@@ -1,4 +1,4 @@
-"""What every device offers to verifying and measuring."""
+"""The interface of every device to verifying and measuring."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def warm_cache(call: Callable[[], Any]) -> None:
 
 @dataclass(frozen=True)
 class ArrayFacts:
-    """What must agree between a kernel's output and the reference's."""
+    """The form of a tensor: a kernel's output and the reference's must agree in it."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -117,7 +117,7 @@ OUTSIDE = "access outside"
 
 @dataclass(frozen=True)
 class Race:
-    """What two programs of one launch did to the same memory, or one of them to memory that is not the launch's."""
+    """Accesses of two programs of one launch to the same memory, or one of them to memory that is not the launch's."""
 
     kind: str  # two stores, load and store, or OUTSIDE
     addresses: int  # number of elements concerned
@@ -309,7 +309,7 @@ class Damage(NamedTuple):
 
 
 class AllocationWatch(Protocol):
-    """What `watch_allocations` saw."""
+    """The result of `watch_allocations`."""
 
     def find_damage(self) -> Damage:
         """Returns what became of the guard zones."""
@@ -335,14 +335,14 @@ class Session(Protocol):
 
 
 class Capture(Protocol):
-    """What `capture_work` saw."""
+    """The result of `capture_work`."""
 
     @property
     def sources(self) -> tuple[str, ...]:
         """Files of the functions that were launched, in order, each once."""
 
     def identity(self, inputs: str) -> Identity:
-        """What the calls did. `inputs` is the digest of `make_inputs`."""
+        """The work of the calls. `inputs` is the digest of `make_inputs`."""
 
 
 @dataclass(frozen=True)
@@ -358,7 +358,7 @@ class Uncaptured:
 
 @dataclass
 class PeakMemory:
-    """What `peak_memory` saw, once its context has ended."""
+    """The result of `peak_memory`, once its context has ended."""
 
     bytes: int | None = None  # held on the device at most, inputs included. None if unknown
 
@@ -473,7 +473,7 @@ class Accelerator:
         return nullcontext(Uncaptured())
 
     def spent_us(self, capture: Capture) -> Sequence[float]:
-        """What captured calls claim to have taken, of a device without hardware."""
+        """The time that captured calls claim, of a device without hardware."""
         return ()
 
     def spend(self, us: Sequence[float]) -> None:

@@ -145,7 +145,7 @@ def _function(function: Any, seen: dict[int, Any]) -> Iterator[str]:
 
 
 def _follow(value: Any, seen: dict[int, Any]) -> Iterator[str]:
-    """What a global name leads to."""
+    """The value of a global name."""
     function = None if isinstance(value, type) else plain_function(value)
     if function is not None:
         if is_own(function.__code__.co_filename):

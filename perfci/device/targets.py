@@ -1,4 +1,4 @@
-"""What perfci compiles for without a device, and with which Triton. Needs no torch."""
+"""Targets to compile for without a device, and their Triton. Needs no torch."""
 
 import functools
 import importlib.util
@@ -65,7 +65,7 @@ class Target:
 
     @property
     def driver_facts(self) -> dict[str, int | str]:
-        """What Triton's driver reports of the board, by its names."""
+        """The board's properties by the names of Triton's driver."""
         values = {
             "max_shared_mem": self.shared_block,
             "max_num_regs": self.registers,

@@ -25,7 +25,7 @@ SPIN_START_US = 0.55  # what a rest takes beside its cycles. Measured on an H200
 
 
 class CacheFlush(Protocol):
-    """What delimits launches."""
+    """Marks between launches."""
 
     def __call__(self) -> None:
         """Queue one flush."""

@@ -1,4 +1,4 @@
-"""What CUDA GPUs and Ascend NPUs have in common: whatever torch.cuda and torch.npu both offer."""
+"""Common to CUDA GPUs and Ascend NPUs: whatever torch.cuda and torch.npu both offer."""
 
 import functools
 import gc
@@ -152,7 +152,7 @@ class TorchDevice(Accelerator):
         raise NotImplementedError
 
     def _timing_functions(self) -> dict[str, Any]:
-        """What times and what judges, by name: a kernel shares the process with it, and could replace it."""
+        """The functions that time and judge, by name: a kernel shares the process with it, and could replace it."""
         timing_functions = {f"torch.{self.backend}.{path}": operator.attrgetter(path)(self._module) for path in _TIMING}
         return timing_functions | {path: pkgutil.resolve_name(path) for path in (*_JUDGING, *self.timing)}
 

@@ -64,7 +64,7 @@ def judge(run: Run, baselines: Mapping[str, Baseline], thresholds: Thresholds) -
 
 @dataclass(frozen=True)
 class _Evidence:
-    """What the cases of a run are compared with, all under the same thresholds."""
+    """Comparisons of a run's cases, all under the same thresholds."""
 
     thresholds: Thresholds
     comparisons: Mapping[Key, Comparison]

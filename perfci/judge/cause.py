@@ -144,7 +144,7 @@ def _write_value(change: KernelChange, value: str) -> str:
 
 
 def _list_all(case: PerformanceCase) -> Iterator[KernelChange]:
-    """What differs from the base's call: its kernels, then how many there are and what torch does."""
+    """Differences from the base's call: its kernels, then how many there are and what torch does."""
     yield from list_changes([case])
     for change in case.base.changes if case.base else ():
         if change.kind in _CALLS:
@@ -156,7 +156,7 @@ def _list_all(case: PerformanceCase) -> Iterator[KernelChange]:
 
 
 def list_changes(cases: Iterable[PerformanceCase]) -> tuple[KernelChange, ...]:
-    """What differs between these cases' kernels and their bases', each once: stages 4 -> 3. Constants come first.
+    """Differences between these cases' kernels and their bases', each once: stages 4 -> 3. Constants come first.
 
     A kernel that only one of both has shows nothing. Grids follow from constants, so they only count alone.
     """

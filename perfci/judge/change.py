@@ -1,4 +1,4 @@
-"""What a change does to an op beside its kernel: suites that got weaker, and the kind of change, by evidence."""
+"""Changes of an op beside its kernel: suites that got weaker, and the kind of change, by evidence."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,7 +31,7 @@ _OTHER_ANSWERS = frozenset({"answers_differ", "answers_raise"})
 
 @dataclass(frozen=True)
 class Kind:
-    """What kind of change it is."""
+    """The kind of a change."""
 
     name: str  # tuning, suites, interface or logic
     proof: Reason

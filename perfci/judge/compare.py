@@ -52,7 +52,7 @@ def _compare_op(run: Run, op: PlannedOp, baseline: Baseline | None, thresholds: 
 
     @functools.cache
     def differing(runs: frozenset[str]) -> tuple[Difference, ...]:
-        """What differs from these runs. Nothing for a baseline of another device model."""
+        """Differences from these runs. Nothing for a baseline of another device model."""
         if baseline is None or baseline.device != run.environment.device.key:
             return ()
         return differences([run.environment for run in baseline.runs if run.id in runs], run.environment)
@@ -85,7 +85,7 @@ def _compare_op(run: Run, op: PlannedOp, baseline: Baseline | None, thresholds: 
 def _describe(
     op: str, case: str, timed: PerformanceCase | None, blocks: Sequence[Block], stored: BaselineCase | None
 ) -> Comparison:
-    """What needs no test: medians, and the speedup over the blocks of all processes, first look and later ones."""
+    """Figures that need no test: medians, and the speedup over the blocks of all processes and looks."""
     before = stored.blocks if stored else ()
     peers = [(peer, peer_arm(peer.name)) for peer in timed.peers] if timed and blocks else []
     return Comparison(

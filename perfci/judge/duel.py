@@ -1,4 +1,4 @@
-"""What a base revision at hand means for a case: timed side by side, or proven to do the same device work."""
+"""A case with a base revision at hand: timed side by side, or proven to do the same device work."""
 
 import math
 from collections.abc import Mapping
@@ -119,7 +119,7 @@ def _tell_least(seen: Look, context: Context) -> Reason:
 
 
 def _believe(stored: Finding) -> Finding:
-    """What one look at the baseline shows of a kernel that does its base's work: no process has to confirm it.
+    """One look at the baseline, of a kernel that does its base's work: no process has to confirm it.
 
     It can only have drifted, which blames no one.
     """
@@ -178,7 +178,7 @@ def _judge_longer(
 
 
 def judge_tail(base: BaseArm | None, context: Context) -> Finding | None:
-    """What the medians of a duel do not see: launches, blocks or processes that take far longer."""
+    """The tail of a duel, which its medians do not see: launches, blocks or processes that take far longer."""
     tail, seen = context.comparison.tail, context.comparison.duel
     if base is None or base.failure or tail is None or seen is None:
         return None

@@ -189,7 +189,7 @@ def _excuse_by_environment(finding: Finding, comparison: Comparison) -> Finding:
 
 
 def _confirm(change: _Change, screens: Sequence[Screen], context: Context, floor_us: float) -> Finding:
-    """What the fresh processes add to a suspicion: all must agree to confirm it, and none to refute it."""
+    """The fresh processes' answer to a suspicion: all must agree to confirm it, and none to refute it."""
     again, stale = screens[1:], context.comparison.stale
     agreed = sum(change.is_seen(screen, change.p(screen), context.alpha, floor_us) for screen in again)
     facts = {**_facts(screens, context.comparison), "agreed": agreed}

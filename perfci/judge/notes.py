@@ -46,7 +46,7 @@ _OF_ALL = frozenset({"triton_unknown", "lock_displaced"})
 def note_run(
     run: Run, comparisons: Sequence[Comparison], rows: Sequence[Judgement], thresholds: Thresholds
 ) -> Iterator[Reason]:
-    """What a change does to its judging, the base, how it was judged, and what time left undone. In this order."""
+    """Changes to the judging, the base, how it was judged, and what time left undone. In this order."""
     plan, base = run.plan, run.plan.base
     if base:
         outcomes = {op.op: op for op in run.ops}
@@ -117,7 +117,7 @@ def _note_kinds(run: Run, rows: Iterable[Judgement], ops: Mapping[str, OpRun]) -
 
 
 def note_uncovered(coverage: Iterable[Coverage]) -> Iterator[Reason]:
-    """What accuracy never exercises of what performance times, once an op."""
+    """Gaps in what accuracy exercises of what performance times, once an op."""
     for covered in coverage:
         features = [(gap.case, feature) for gap in covered.gaps for feature in gap.features]
         for case, feature in features[:1]:
@@ -180,7 +180,7 @@ def _once(reasons: Iterable[Reason | None]) -> list[Reason]:
 
 
 def _note_base(plan: Plan, base: Base, comparisons: Sequence[Comparison]) -> Iterator[Reason]:
-    """What a change does to the rules it is judged by, then what it was compared with."""
+    """Changes to the rules, then what the change was compared with."""
     if base.rules and base.changed_baselines:
         kind, files = "baselines_proposed" if base.proposed_on else "baselines_edited", base.changed_baselines
         facts: dict[str, Fact] = {"count": len(files), "files": ", ".join(files[:MOST_FILES])}

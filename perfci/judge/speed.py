@@ -76,7 +76,7 @@ def judge_case(
 
 
 def _answer_questions(case: PerformanceCase, context: Context) -> Mapping[str, Finding]:
-    """What is found, by the question that it answers. A question that is not even raised is missing."""
+    """Answers by their question. A question that is not even raised is missing."""
     host = judge_host(case.base, context) if case.base and not case.base.failure else None
     if not case.blocks:  # the same device work, which was not timed
         launches = len(case.identity.launches) if case.identity else None

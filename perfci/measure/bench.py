@@ -1,4 +1,4 @@
-"""What is measured, on what and how: the records that preparing and timing share."""
+"""The subject, the device and the manner of a measurement: the records that preparing and timing share."""
 
 import math
 import random
@@ -171,7 +171,7 @@ class Subject:
 
 @dataclass(frozen=True)
 class Rig:
-    """What is measured, on what and how."""
+    """The subject, the device and the manner of a measurement."""
 
     suite: Performance
     device: Accelerator

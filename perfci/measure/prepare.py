@@ -106,7 +106,7 @@ def warm_up(device: Accelerator, call: Arm) -> float:
 
 
 def read_declarations(suite: Performance, params: Params, facts: PerformanceCase) -> PerformanceCase:
-    """What the op declares of a case. Raises ValueError for what no call can do."""
+    """The op's declarations of a case. Raises ValueError for what no call can do."""
     counts: dict[str, Any] = {}
     for name, function in (("bytes_moved", suite.bytes_moved), ("flops", suite.flops)):
         given = 0 if function is None else function(**params)
@@ -218,7 +218,7 @@ def warm_up_peers(bench: Rig, subject: Subject, announce: Callable[[str, str], N
 def _call_peer(
     bench: Rig, subject: Subject, name: str, given: Callable[..., Any], inputs: Inputs
 ) -> tuple[PeerArm, Callable[..., Any] | None]:
-    """What is known of a peer after its first call, and the function to be timed. None if there is none."""
+    """A peer after its first call, and the function to be timed. None if there is none."""
     arrays = bench.device.arrays
     facts: dict[str, Fact] = {"op": bench.op, "peer": name, "case": subject.case}
     failure: Reason | None = None

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StoredChecks:
-    """What is done with stored tensors."""
+    """The checks of stored tensors."""
 
     list_cases: Callable[[Accuracy, str | None], tuple[str, ...]]
     """ids of the cases that may fit a pattern, with * for the tensors' names"""

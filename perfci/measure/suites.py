@@ -75,7 +75,7 @@ def find_wrapped(op: str, before: Mapping[str, str], after: Mapping[str, str]) -
 
 
 def find_weaker(before: Suites, after: Suites, device: Accelerator) -> Iterator[Reason]:
-    """What a change's suites ask less of, so that later changes get away with more. Nothing is called but make_inputs.
+    """Questions that a change's suites weaken, letting later changes get away with more. Only make_inputs is called.
 
     before: the base's. after: the change's.
     """

@@ -1,4 +1,4 @@
-"""What looks like cheating or a broken measurement."""
+"""Signs of cheating or of a broken measurement."""
 
 import math
 import re

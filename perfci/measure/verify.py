@@ -52,11 +52,11 @@ class Check:
 
     @property
     def name(self) -> tuple[str, str, str, int]:
-        """What it is one of a kind by."""
+        """Its key."""
         return self.case, self.values, self.layout, self.seed
 
     def result(self, **fields: Any) -> AccuracyCase:
-        """What came of it."""
+        """The outcome."""
         return AccuracyCase(self.case, self.values, self.layout, self.seed, self.fresh, **fields)
 
 
@@ -371,7 +371,7 @@ def _find_misshapen(calls: _Calls, wanted: list[Any]) -> Iterator[Reason]:
 
 
 def _find_misuse(calls: _Calls) -> Iterator[Reason]:
-    """What the calls did to memory that is not their output, and what of that they left out. The gravest first."""
+    """Faults in memory outside and inside the calls' output. The gravest first."""
     case, arrays = calls.check.case, calls.arrays
     if calls.changed:
         yield Reason("input_changed", {"case": case, "inputs": ", ".join(calls.changed)})

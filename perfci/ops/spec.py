@@ -1,4 +1,4 @@
-"""What an op's files declare: its cases, its accuracy suite and its performance suite. Imports no torch."""
+"""Declarations of an op's files: its cases, its accuracy suite and its performance suite. Imports no torch."""
 
 import fnmatch
 import inspect
@@ -25,7 +25,7 @@ number of each row far above the others, few distinct numbers, sorted rows, runs
 numbers around the literals of the kernel's file, one NaN, one infinity. `edges` are sizes around those literals."""
 
 CACHES: tuple[Cache, ...] = get_args(Cache)
-"""What the L2 cache holds when a timed launch begins: nothing of the launch's own, or what the same call just used."""
+"""The L2 cache when a timed launch begins: nothing of the launch's own, or what the same call just used."""
 
 LAYOUTS = ("contiguous", "strided", "expanded", "pitched")
 """Memory layouts of inputs: as make_inputs made them. Every second element of a larger buffer; stride 0 along the first

@@ -43,7 +43,7 @@ OPS = 8  # most ops of a run that get overviews, the gravest first
 CEILING_OPS = 6  # most ops in the roofline and of times against sizes: as many as there are colours
 
 KINDS = ("changes", "blocks", "case", "launches", "sizes", "roofline", "history", "lowprec")
-"""What the names of all pictures begin with."""
+"""The beginning of the names of all pictures."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ def describe_left_out(shown: int, count: int) -> str:
 
 @dataclass(frozen=True)
 class Painter:
-    """What the pictures are made of, and where they go."""
+    """The data of the pictures, and where they go."""
 
     run: Run
     judgements: Judgements

@@ -25,7 +25,7 @@ from perfci.store.lines import make_line
 
 @dataclass(frozen=True)
 class Rescaled:
-    """What an extension does to the earned targets of an op with accepted losses, and the file to be written."""
+    """An extension's changes to the earned targets of an op with accepted losses, and the file to be written."""
 
     said: tuple[Reason, ...] = ()
     files: Mapping[Path, bytes] = field(default_factory=dict)
@@ -108,7 +108,7 @@ def _list_cases(op: str, runs: Sequence[Run]) -> list[str]:
 def _weigh(
     op: str, evidence: Sequence[Evidence], settings: Settings, options: AcceptOptions
 ) -> tuple[Acceptance, list[HistoryRun]]:
-    """What of an op is accepted, and its lines of history."""
+    """An op's accepted cases, and its lines of history."""
     runs = [run for run, _ in evidence]
     fresh = accept(op, evidence, dirty=options.dirty)
     existing, past = _read_past(op, runs, settings)

@@ -64,7 +64,7 @@ class BaseTree:
 
 @dataclass(frozen=True)
 class FoundBase:
-    """What a run is compared with, if anything, and the rules that judge it."""
+    """The base of a run, if it has one, and the rules that judge it."""
 
     tree: BaseTree | None
     against: Against

@@ -49,14 +49,14 @@ def decide(run: Run, settings: Settings, against: Path | None = None, judged_by:
 
 @dataclass(frozen=True)
 class ReportContext:
-    """What a report shows beside a run and its judgements."""
+    """Further data of a report, beside a run and its judgements."""
 
     baselines: Mapping[str, Baseline]  # by op
     extras: tuple[OpExtra, ...]  # of extensions
 
 
 def read_context(run: Run, settings: Settings, against: Path | None = None) -> ReportContext:
-    """What is stored for a run's ops, with histories unless `against` is a run. Raises StoredFileError."""
+    """Stored numbers of a run's ops, with histories unless `against` is a run. Raises StoredFileError."""
     with open_rules(run, settings) as rules:
         beside = dataclasses.replace(rules, baselines=against) if against else rules
         extras = tuple(read(run, settings, beside) for read in extensions.provided("sections"))

@@ -1,4 +1,4 @@
-"""What there is to do: the ops' cases and the device, before anything is measured."""
+"""The ops' cases and the device, before anything is measured."""
 
 import dataclasses
 from collections.abc import Generator, Iterator, Sequence
@@ -26,7 +26,7 @@ from perfci.worker.tasks import Describe
 
 @dataclass(frozen=True)
 class Described:
-    """What the describing worker found."""
+    """The answer of the describing worker."""
 
     device: Device
     ops: tuple[PlannedOp, ...]

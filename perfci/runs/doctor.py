@@ -1,4 +1,4 @@
-"""What stands in the way of a trustworthy run on this machine: facts are gathered first, then judged by pure rules."""
+"""Obstacles to a trustworthy run on this machine: facts are gathered first, then judged by pure rules."""
 
 import os
 import platform
@@ -87,7 +87,7 @@ CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 
 
 class HostLook(Protocol):
-    """What an extension saw of a machine."""
+    """An extension's facts of a machine."""
 
     def judge(self, facts: Facts) -> Iterator[DoctorFinding]:
         """Yield what stands in the way of the extension's hardware. Pure."""
@@ -194,7 +194,7 @@ def _has_other_hardware(facts: Facts) -> bool:
 
 
 def _judge_host(facts: Facts) -> Iterator[DoctorFinding]:
-    """What stands in a device's way: what extensions know of theirs, a package that is missing, variables."""
+    """Obstacles to a device: what extensions know of theirs, a package that is missing, variables."""
     for look in facts.looks:
         yield from look.judge(facts)
     if facts.has_nvidia and "torch" in facts.packages and "nvidia-ml-py" not in facts.packages:

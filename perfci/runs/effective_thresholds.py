@@ -43,7 +43,7 @@ def in_force(
     ops: Collection[str] | None = None,
     asked: Mapping[str, str] | None = None,
 ) -> InForce:
-    """What holds for a run of this environment and time (ISO 8601), by the files of these settings.
+    """Thresholds in force for a run of this environment and time (ISO 8601), by the files of these settings.
 
     Earned values have no effect in another environment, but boards may differ. A relaxed entry has none after its last
     day. ops: as `thresholds.load` takes them. asked: values of --threshold. Raises StoredFileError.

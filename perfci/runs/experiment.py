@@ -123,7 +123,7 @@ class Experiment:
         return begin_run(self.settings, plan, device, self.command, self.base.rules)
 
     def estimate(self, plan: Plan, device: Device) -> Timetable:
-        """What each op may take, as the run took that this one takes the place of."""
+        """The seconds of each op, as in the run that this one takes the place of."""
         last = None
         with contextlib.suppress(PerfciError, OSError):
             last = store.read_run(self.settings.reports)

@@ -1,4 +1,4 @@
-"""What `perfci check` and `perfci list` do on this machine: an experiment from its base to its verdicts.
+"""`perfci check` and `perfci list` on this machine: an experiment from its base to its verdicts.
 
 Prints nothing: a `Listener` hears what happens. What was measured is saved after each op.
 """

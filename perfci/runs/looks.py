@@ -115,7 +115,7 @@ class Looks:
         return (yield from self._look_together(task, gathered, relay))
 
     def _compare_suites(self, planned: PlannedOp, task: Measure) -> Generator[Sequence[Running], None, SuiteChange]:
-        """What head's suites ask less of, by a process that has the base's kernel in the place of head's.
+        """Questions that head's suites weaken, by a process that has the base's kernel in the place of head's.
 
         Nothing if they need more than the base's kernel has. The op's process compares them as well.
         """

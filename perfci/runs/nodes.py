@@ -1,4 +1,4 @@
-"""What commands ask of a cluster: which one, commands of perfci that its boards run, and the answers."""
+"""Requests to a cluster: which one, commands of perfci that its boards run, and the answers."""
 
 import io
 import tarfile
@@ -42,7 +42,7 @@ class NodeCommand:
 
 @dataclass(frozen=True)
 class NodeAnswer:
-    """What came of it."""
+    """The outcome."""
 
     node: Node
     code: int
@@ -55,7 +55,7 @@ class Cluster(Protocol):
 
     @property
     def device(self) -> str:
-        """What perfci calls its boards: cuda, npu, cpu, or fake if that was asked for."""
+        """The kind of its boards: cuda, npu, cpu, or fake if that was asked for."""
 
     def run(
         self, settings: Settings, commands: Mapping[int, NodeCommand],
@@ -72,7 +72,7 @@ class Cluster(Protocol):
 
 
 class ClusterKind(Protocol):
-    """What an extension offers for --on."""
+    """Clusters that an extension offers for --on."""
 
     def check(
         self, settings: Settings, request: Request, address: str, command: str, listener: Listener

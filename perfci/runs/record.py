@@ -30,11 +30,11 @@ class Record:
         self.began = time.monotonic() - (run.wall_s or 0.0)
 
     def planned(self, op: str) -> PlannedOp:
-        """What is planned of an op."""
+        """The plan of an op."""
         return next(planned for planned in self.run.plan.ops if planned.op == op)
 
     def measured(self, op: str) -> OpRun:
-        """What is known of an op that was begun."""
+        """The state of an op that was begun."""
         return next(op_run for op_run in self.run.ops if op_run.op == op)
 
     def list_reported(self, op: str) -> dict[str, Reason]:

@@ -92,7 +92,7 @@ class Tasks:
         return dataclasses.replace(task, place=place)
 
     def _find_base(self, op: PlannedOp) -> BaseFiles | None:
-        """What a worker needs of the base. Nothing if the op cannot be compared with it, or nothing of it is used."""
+        """A worker's view of the base. Nothing if the op cannot be compared with it, or nothing of it is used."""
         plan, base, files = self._record.run.plan, op.base, self._base_files.get(op.op)
         if self._tree is None or base is None or files is None:
             return None

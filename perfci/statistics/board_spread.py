@@ -21,7 +21,7 @@ def usual_spread(kernel_us: float) -> float:
 
 
 def find_room(by_board: Mapping[str, Sequence[float]]) -> float:
-    """What an unseen board may differ by, log. by_board: log kernel times in microseconds, of at least one board."""
+    """How far an unseen board may be off, log. by_board: log kernel times in microseconds, of at least one board."""
     middles = [statistics.median(values) for values in by_board.values()]
     centre, count = statistics.fmean(middles), len(middles)
     seen = math.fsum((middle - centre) ** 2 for middle in middles)

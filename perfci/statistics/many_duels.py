@@ -35,7 +35,7 @@ class Tested:
 
 @dataclass(frozen=True)
 class Duels:
-    """What the rule reads of n duels, log scale."""
+    """Figures of n duels for the rule, log scale."""
 
     first: Floats  # (n,): median of the first blocks
     second: Floats  # (n,): Hodges-Lehmann centre of the first process

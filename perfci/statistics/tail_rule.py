@@ -1,4 +1,4 @@
-"""What the median of launches does not see: a few launches, blocks or processes that take far longer than the base's.
+"""The tail, which the median of launches does not see: few launches, blocks or processes that take far longer.
 
 In a block of an unchanged kernel each arm could have been the other. So the logarithm of the ratio of the arms' means
 is as likely above 0 as below, whatever its size, and so is that of their 90th percentiles. Blocks in which it is small

@@ -1,4 +1,4 @@
-"""What one case is judged by: every threshold, with the value that is built in."""
+"""The thresholds of one case: each, with the value that is built in."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ GATES = WARNS, FAILS = "warns", "fails"  # what a TAIL may do to the gate
 
 @dataclass(frozen=True)
 class CaseThresholds:
-    """What one case is judged by. Ratios are of 1, times microseconds."""
+    """The thresholds of one case. Ratios are of 1, times microseconds."""
 
     margin: float = 0.02  # allowed slow-down against the stored baseline: part of the null hypothesis
     alpha: float = 0.01

@@ -44,7 +44,7 @@ class _EarnedFile:
 
 
 def read_earned(folder: Path, device: str) -> dict[str, EarnedFile]:
-    """What a thresholds folder holds for a device, by op. Raises StoredFileError for what is not understood."""
+    """Earned values of a device in a thresholds folder, by op. Raises StoredFileError for what is not understood."""
     paths = sorted((folder / device).glob("*.json")) if device and Path(device).name == device else ()
     return {path.stem: read_file(path, path.stem, device) for path in paths if not path.name.startswith(".")}
 

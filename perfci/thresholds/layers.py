@@ -1,4 +1,4 @@
-"""What lies above the values that people wrote: earned ones only tighten, relaxed ones only loosen, --threshold holds.
+"""Layers above the values that people wrote: earned ones only tighten, relaxed ones only loosen, --threshold holds.
 
 `built in < default.yaml < <op>.yaml < its cases < earned < relaxed < --threshold`
 """
@@ -64,7 +64,7 @@ class Relaxed:
 
     @property
     def which(self) -> tuple[str, str | None, str | None]:
-        """What an entry of a file is one of a kind by."""
+        """The key of an entry of a file."""
         return self.key, self.case, self.device
 
     def holds(self, day: date | None) -> bool:
@@ -91,7 +91,7 @@ def is_stricter(key: str, value: float | None, than: float | None) -> bool:
 def overlay(
     written: CaseThresholds, earned: Mapping[str, float], relaxed: Sequence[Relaxed], commanded: Mapping[str, float]
 ) -> CaseThresholds:
-    """What people wrote, with what was earned, relaxed and asked for above it. Tau's are of every kernel length."""
+    """The values that people wrote, under earned, relaxed and commanded ones. Tau's are of every kernel length."""
     limits = written
     for key in {**earned, **{entry.key: 0.0 for entry in relaxed}, **commanded}:
 

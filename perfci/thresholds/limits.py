@@ -1,4 +1,4 @@
-"""What a case is judged by, by the files of a thresholds folder."""
+"""Thresholds of cases, by the files of a thresholds folder."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Thresholds:
         return self.commanded.get(layers.ALPHA, self.default.alpha)
 
     def for_case(self, op: str, case: str) -> CaseThresholds:
-        """What this case is judged by."""
+        """The thresholds of a case."""
         of_op = self.ops.get(op)
         overlay = of_op.common if of_op else self.default
         for pattern, overrides in of_op.cases if of_op else ():

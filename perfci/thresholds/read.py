@@ -29,7 +29,7 @@ WEAKER = (
     "accelerator cases", "answers", "cases", "flags", "inputs", "kernel", "large cases", "layouts", "numbers",
     "probed dtypes", "probes", "reference", "rejects", "stored tensors", "tolerance", "values", WORK,
 )  # fmt: skip
-"""What of an op's suites may ask for less since a change, and the work that its kernel leaves to others."""
+"""Parts of an op's suites that may ask for less since a change, and the work that its kernel leaves to others."""
 
 WHY_LENGTH = 300  # characters of a reason
 
@@ -148,7 +148,7 @@ def _read_tail(place: Place) -> str:
 
 
 def read_expected(place: Place) -> tuple[Expected, ...]:
-    """What stands under the key `expected`, still without op and file. Raises StoredFileError."""
+    """Entries under the key `expected`, still without op and file. Raises StoredFileError."""
     example = "{case: ..., up_to: 6 %, why: ..., until: 2027-01-31}"
     up_to = make_percentage_reader(0, 100 * MOST, above=True, like="6 %")
     keys = {"case": read_case, "up_to": up_to, "why": read_why, "until": read_until, "weaker": _read_weaker}
@@ -166,7 +166,7 @@ def read_expected(place: Place) -> tuple[Expected, ...]:
 
 
 def _read_weaker(place: Place) -> str:
-    """What of an op's suites asks for less since a change."""
+    """Parts of an op's suites that ask for less since a change."""
     want = say("what got weaker, one of {known}", known=", ".join(WEAKER))
     if (text := place.text(want)) not in WEAKER:
         raise place.unlike(want)
@@ -174,7 +174,7 @@ def _read_weaker(place: Place) -> str:
 
 
 def read_relaxed(place: Place) -> tuple[Relaxed, ...]:
-    """What stands under the key `relaxed`, still without op and file. Raises StoredFileError."""
+    """Entries under the key `relaxed`, still without op and file. Raises StoredFileError."""
     example = "{key: tau, to: 2 %, why: ..., until: 2027-01-31}"
     readers = {key: reader for key, reader in NUMBERS.items() if key != ALPHA}
 

@@ -1,4 +1,4 @@
-"""What all records are made of: numbers within bounds, reasons, verdicts, intervals and errors.
+"""The parts of all records: numbers within bounds, reasons, verdicts, intervals and errors.
 
 A stored number is far beyond what any device gives, and short of what no arithmetic survives. A file with numbers
 outside is refused when it is read, with the place. The published schemas have the same bounds. Within them, logarithms,
@@ -68,7 +68,7 @@ def as_fact(english: str) -> str:
 
 
 class Gate(StrEnum):
-    """What a verdict does to the merge request."""
+    """The effect of a verdict on the merge request."""
 
     OK = "ok"
     WARNS = "warns"
@@ -97,7 +97,7 @@ class Verdict(StrEnum):
 
     @property
     def gate(self) -> Gate:
-        """What this verdict does to the merge request."""
+        """The effect of this verdict on the merge request."""
         if self in _FAILS:
             return Gate.FAILS
         return Gate.WARNS if self in _WARNS else Gate.OK

@@ -120,7 +120,7 @@ class Judgement:
 
     @property
     def gate(self) -> Gate:
-        """What this row does to the merge request."""
+        """The effect of this row on the merge request."""
         if self.fails:
             return Gate.FAILS
         return Gate.WARNS if self.warns and self.verdict.gate is Gate.OK else self.verdict.gate

@@ -1,4 +1,4 @@
-"""What is kept of an accepted run of main: one line of `baselines/<device key>/<op>.history.jsonl`."""
+"""An accepted run of main: one line of `baselines/<device key>/<op>.history.jsonl`."""
 
 import math
 from collections.abc import Mapping

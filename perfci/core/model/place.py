@@ -55,7 +55,7 @@ class Environment:
 
 
 class Bearing(StrEnum):
-    """What it means for stored numbers that a field of the environment is another now."""
+    """The meaning for stored numbers of another value of a field of the environment."""
 
     APART = "apart"  # the two are never compared
     MOVES = "moves"

@@ -14,7 +14,7 @@ from perfci.worker.tasks import Task
 
 @dataclass(frozen=True)
 class Sketched:
-    """What was found out about the functions that a new op is made of, or why nothing was."""
+    """A sketch of the functions that a new op is made of, or why there is none."""
 
     op: str
     sketch: Sketch | None = None

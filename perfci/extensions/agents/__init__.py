@@ -1,4 +1,4 @@
-"""What a person, or an agent, needs to make a kernel faster: rounds, profiles, and these as tools and as a function.
+"""Tools to make a kernel faster, for people and agents: rounds, profiles, and these as tools and as a function.
 
 rounds cluster round_verdict family      a round: measured beside the best one so far, and judged
 round_records logbook                    what is stored of it

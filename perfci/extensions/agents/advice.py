@@ -1,4 +1,4 @@
-"""What a profile of an op advises, in the op's part of a report, as long as no file of the op has changed since."""
+"""Advice of an op's profile, in the op's part of a report, as long as no file of the op has changed since."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""What holds a case up, and which directions promise most: by counters if there are some, else by code and times.
+"""The bound of a case, and the directions that promise most: by counters if there are some, else by code and times.
 
 Sources: Williams, Waterman, Patterson, Roofline (CACM 52(4), 2009); Little's law for latency and what is in flight
 (Volkov, Understanding Latency Hiding on GPUs, 2016, chapter 4); Amdahl (AFIPS 1967); NVIDIA's rules of Nsight Compute:
@@ -114,12 +114,12 @@ def _uses_tensor(case: CaseProfile) -> bool | None:
 
 
 def _find_stall(case: CaseProfile) -> tuple[str, float]:
-    """What a warp waits for most, and its share of the time between two of its instructions."""
+    """The stall that a warp waits for most, and its share of the time between two of its instructions."""
     return max(((name, case.counters.get(name, 0.0)) for name in _STALLS), key=lambda stall: stall[1])
 
 
 def _find_evidence(case: CaseProfile, us: float, fill: float | None, binary: KernelBinary | None) -> list[Reason]:
-    """What else is striking, by counters and code."""
+    """Other evidence, by counters and code."""
     counters, (stall, share) = case.counters, _find_stall(case)
     warps, room = counters.get("occupancy"), {} if binary is None else {
         "kernel": binary.name, "registers": binary.registers, "shared": binary.shared_bytes, "share": binary.occupancy,

@@ -132,7 +132,7 @@ def _place_cases(
 
 
 def _read_newest_baseline(settings: Settings, op: str) -> Baseline | None:
-    """What was accepted last of an op, on whatever device."""
+    """The newest accepted baseline of an op, on any device."""
     stored = [store.read_baseline(path) for path in settings.baselines.glob(f"*/{op}.json")]
     return max((tensor for tensor in stored if tensor.runs), key=lambda tensor: tensor.runs[-1].created, default=None)
 

@@ -36,7 +36,7 @@ def try_on_cluster(
 
 
 def _measure(cluster: Cluster, settings: Settings, request: Request, round_: Round) -> Round:
-    """What a node found out of a round, and its run in the reports folder."""
+    """A node's answer about a round, and its run in the reports folder."""
     op, rounds, tried = select_one(settings, round_.op), settings.reports / FOLDER, list[Round]()
     words = ["try", op.op, "--why", round_.why, "--against", round_.start, "--device", cluster.device, "--on", HERE]
     words += ["--seed", str(request.seed)] if request.seed is not None else []

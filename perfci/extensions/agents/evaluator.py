@@ -1,4 +1,4 @@
-"""What other programs call: the judge as the evaluator of those that evolve kernels, OpenEvolve and its kin."""
+"""The judge as the evaluator of those that evolve kernels, OpenEvolve and its kin."""
 
 import math
 import os
@@ -30,7 +30,7 @@ MOST = 10**6  # rounds of a search: it has a budget
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What a search gets about a candidate. OpenEvolve takes both as `EvaluationResult(metrics, artifacts)`."""
+    """The answer to a search about a candidate. OpenEvolve takes both as `EvaluationResult(metrics, artifacts)`."""
 
     metrics: Mapping[str, float]
     """combined_score: times as fast as the start, never above the best so far unless beyond doubt, 0 if the answer is

@@ -1,4 +1,4 @@
-"""What the note in a merge request shows of rounds."""
+"""Rounds in the note of a merge request."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress

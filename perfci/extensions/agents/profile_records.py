@@ -1,4 +1,4 @@
-"""What a profile of an op finds: where the time of each case goes, and what promises to shorten it."""
+"""A profile of an op: where the time of each case goes, and what promises to shorten it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from perfci.device.seam import Counters, CounterSource
 
 
 class Bound(StrEnum):
-    """What holds a case's time up."""
+    """The bound of a case's time."""
 
     MEMORY = "memory"  # DRAM's bandwidth
     COMPUTE = "compute"  # the pipes that calculate
@@ -24,7 +24,7 @@ class Bound(StrEnum):
 
 @dataclass(frozen=True)
 class Looked:
-    """What a worker found by looking at an op's calls: counters, and what the compiler made of its kernels."""
+    """A worker's findings in an op's calls: counters, and what the compiler made of its kernels."""
 
     counters: Counters = field(default_factory=Counters)
     binaries: Mapping[str, tuple[KernelBinary, ...]] = field(default_factory=dict)

@@ -67,7 +67,7 @@ def profile_op(settings: Settings, request: Request, listener: Listener, command
 
 
 def _read_case(case: PerformanceCase, looked: Looked, limits: Limits) -> CaseProfile:
-    """What was measured of a case, medians over its blocks."""
+    """A case's measurements, medians over its blocks."""
     kernels = [block.arms["kernel"] for block in case.blocks]
     us = find_median(arm.time.median_us for arm in kernels)
     rates = find_rates(case, us, limits) if us else {}

@@ -14,7 +14,7 @@ SMALL_BYTES = 16 << 20
 
 
 class RoundVerdict(StrEnum):
-    """What came of a round."""
+    """The outcome of a round."""
 
     KEPT = "kept"  # faster beyond doubt in a case or more, slower in none: the best round from now on
     EQUAL = "equal"  # nothing that matters changed, or nothing could be shown

@@ -105,7 +105,7 @@ def average_gains(gains: Sequence[Interval | None], confidence: float) -> Interv
 def _decide(
     done: Round, rows: Sequence[Judgement], timed: Sequence[Judgement], unmeasured: Reason | None, open_: bool
 ) -> tuple[RoundVerdict, tuple[Reason, ...]]:
-    """What is wrong decides first, then what was not measured, then the cases: all of them have a say."""
+    """A fault decides first, then a missing measurement, then all of the cases."""
     doubts = [row for row in rows if row.verdict is Verdict.INCONCLUSIVE]
     late = [row for row in doubts if any(reason.kind.endswith("_late") for reason in row.reasons)]
     for verdict, said in (
@@ -141,12 +141,12 @@ def _decide(
 
 
 def _list_first(rows: Sequence[Judgement]) -> tuple[Reason, ...]:
-    """What decided each row, each kind once."""
+    """The reasons that decided the rows, each kind once."""
     return (*{row.reasons[0].kind: row.reasons[0] for row in rows if row.reasons}.values(),)
 
 
 def read_kind(before: Path, now: Path) -> str | None:
-    """What a file shows of a change, at the base and now, where it may be missing. None if only a run can show it.
+    """Kinds of change that a file shows, at the base and now, where it may be missing. None if only a run can show it.
 
     Decorated functions, such as kernels, that differ in more than numbers are logic. Other numbers, and files that are
     no Python, such as tuned ones, are tuning.

@@ -1,4 +1,4 @@
-"""What many runs show together: the commit that brought a loss, steps and drift, boards, tighter thresholds, a site.
+"""Views over many runs: the commit that brought a loss, steps and drift, boards, tighter thresholds, a site.
 
 bisect revisions bisection      the search for the commit that made a kernel slower
 commits                         of a repository's history, by git

@@ -30,7 +30,7 @@ class Alert:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What it is about."""
+        """Its subject."""
         return self.device, self.op, self.case
 
 
@@ -60,7 +60,7 @@ def list_alerts(judged: Iterable[tuple[Run, Judgements]], stored: Iterable[Any] 
 
 
 def _name_kind(kind: str, suite: str) -> str:
-    """What verdicts about one cause share: those of an op's checks, and that it was not timed because of them."""
+    """Verdicts that share a cause: those of an op's checks, and that it was not timed because of them."""
     return Suite.ACCURACY if kind == "not_timed" else suite if suite == Suite.ACCURACY else kind
 
 

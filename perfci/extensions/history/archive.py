@@ -26,7 +26,7 @@ _BLOCK = (
 
 @dataclass
 class Imported:
-    """What one import wrote."""
+    """Counts of one import."""
 
     new: int = 0  # accepted runs of an op that the store had not, or had otherwise
     known: int = 0

@@ -34,7 +34,7 @@ _AWAY = (0.25, 0.5, 0.125, 0.375)
 
 
 class Rating(StrEnum):
-    """What a revision is."""
+    """The kind of a revision."""
 
     GOOD = "good"
     BAD = "bad"
@@ -66,7 +66,7 @@ class Loss:
 
     @property
     def gap(self) -> float:
-        """What came in here, log scale."""
+        """The loss that came in here, log scale."""
         return self.high - self.low
 
 
@@ -148,7 +148,7 @@ class BisectionSearch:
         return step
 
     def _weigh(self, commit: str, seen: Shown, low: Shown, high: Shown) -> Leg:
-        """What a look shows; SKIP if a part of the loss can be neither claimed nor excluded yet."""
+        """The answer of a look; SKIP if a part of the loss can be neither claimed nor excluded yet."""
         noise = estimate_noise([*self.duels, seen])
         error = noise.chance(HALF * (high.shift - low.shift), seen, low, high)
         apart = max(noise.chance(seen.shift - low.shift, seen, low), noise.chance(high.shift - seen.shift, seen, high))

@@ -1,4 +1,4 @@
-"""What boards of a model differ by, and which stand out from the others, from what accepted runs left behind. Pure.
+"""Differences between boards of a model, and which stand out from the others, by accepted runs. Pure.
 
 The shares of a board's open cases and of its overturned suspects are tested by dealing out runs at random, the spread
 of its A/A duels by the exact rank sum, with Holm over all. The unit is a run on a board, since cases of one run share
@@ -64,7 +64,7 @@ class SpreadTest:
 
 @dataclass(frozen=True)
 class Board:
-    """What is known of a board."""
+    """A board's figures."""
 
     board: str  # UUID
     runs: int
@@ -166,7 +166,7 @@ def list_reopened(board: Board, histories: Mapping[str, Sequence[HistoryRun]]) -
 
 
 def describe_board(board: Board, device: str) -> tuple[Reason, ...]:
-    """What a board stands out in, with what to do next."""
+    """The figures in which a board stands out, with the next step."""
     facts: dict[str, dict[str, Fact]] = {
         kind: {"share": share.value, "others": share.others, "count": share.count, "of": share.of}
         for kind, share in (("board_unsettled", board.inconclusive), ("board_overturned", board.overturned))

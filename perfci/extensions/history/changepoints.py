@@ -51,7 +51,7 @@ _DROP = 4.0
 
 
 class Cause(StrEnum):
-    """What explains a step."""
+    """The explanation of a step."""
 
     ACCEPTED = "accepted"  # a loss that people accepted
     ENVIRONMENT = "environment"  # a new driver, torch, Triton, ...: no one's fault
@@ -325,7 +325,7 @@ class _Series:
         return epoch.why if epoch and self.case in epoch.cases else None
 
     def _find_moved(self, at: int) -> tuple[Difference, ...]:
-        """What changed but the board: runs may change between boards of a model every night."""
+        """Changes other than of the board: runs may change between boards of a model every night."""
         moved = differences([self.runs[at - 1].environment], self.runs[at].environment)
         return tuple(move for move in moved if move.moves and move.bearing is not Bearing.BOARD)
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 LOSS, ENVIRONMENT, STEP = as_fact("loss accepted"), as_fact("environment"), as_fact("step")
 LOOKS = {LOSS: (GATES[Gate.FAILS], "-"), ENVIRONMENT: ("#CC79A7", ":"), STEP: (INK, "--")}
-"""What stands between two runs: its colour and its line."""
+"""A mark between two runs: its colour and its line."""
 
 
 @dataclass(frozen=True)

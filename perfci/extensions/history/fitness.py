@@ -1,4 +1,4 @@
-"""What was checked for the next release, from what `perfci check` and `perfci static --coverage` left in `reports/`."""
+"""Checks for the next release, from what `perfci check` and `perfci static --coverage` left in `reports/`."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
@@ -87,7 +87,7 @@ def _find_gap(
 
 
 def _list_parts(kind: AnswerKind | None, settings: Settings) -> Collection[str]:
-    """What has to be looked at: the project's ops, if a kind has nothing else."""
+    """The things to check: the project's ops, if a kind has nothing else."""
     return kind.list_parts(settings) if kind and kind.list_parts else [op.op for op in ops(settings)]
 
 

@@ -17,7 +17,7 @@ LEVELS = (0.015, 0.05, 0.1)  # ratios from which a change has the next colour
 
 @dataclass(frozen=True)
 class Release:
-    """What accepted runs are compared with."""
+    """The release that accepted runs are compared with."""
 
     name: str  # of its tag, or as it was named
     commits: frozenset[str]  # its and all before it

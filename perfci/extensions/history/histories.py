@@ -1,4 +1,4 @@
-"""What was accepted of a run's ops before it, for its report."""
+"""Accepted runs of a run's ops before it, for its report."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

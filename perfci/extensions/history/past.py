@@ -24,7 +24,7 @@ NAMED = 2  # most cases that a mark names with their steps
 
 @dataclass(frozen=True)
 class Past:
-    """What was kept of an op before a run. An op without a history has none."""
+    """An op's accepted runs before a run. An op without a history has none."""
 
     runs: tuple[HistoryRun, ...] = ()
     """accepted ones of the run's device model, the oldest first, not the run itself, nor what was accepted after it"""
@@ -40,7 +40,7 @@ Histories = Mapping[str, Past]  # by op
 
 @dataclass(frozen=True)
 class Mark:
-    """What lies between a run and the one before it."""
+    """Events between a run and the one before it."""
 
     name: str  # letters by which pictures and tables name it
     at: int  # place of the run after it
@@ -145,7 +145,7 @@ def find_marks(past: Past, shown: Sequence[Trail]) -> tuple[Mark, ...]:
 
 
 def name_mark(place: int) -> str:
-    """What the marks of a history are called in their order.
+    """Names of the marks of a history, in their order.
 
     >>> name_mark(0), name_mark(25), name_mark(26)
     ('A', 'Z', 'AA')
@@ -160,7 +160,7 @@ def write_day(run: HistoryRun) -> str:
 
 
 def make_section(op: OpRun, run: Run, past: Past | None, pictures: Sequence[Picture] = ()) -> Section | None:
-    """What the accepted runs show beside this one. None if no history has any of its cases."""
+    """The accepted runs beside this one. None if no history has any of its cases."""
     if past is None:
         return None
     if past.damage:
@@ -199,7 +199,7 @@ def make_section(op: OpRun, run: Run, past: Past | None, pictures: Sequence[Pict
 
 
 def _compare_errors(op: OpRun, past: Past) -> Iterator[str]:
-    """What passes and is less exact than in the newest accepted run, unless the base's kernel was called beside it."""
+    """Checks that pass and are less exact than in the newest accepted run, without the base's kernel beside them."""
     before = next((run for run in reversed(past.runs) if run.accuracy), None)
     if before is None or any(check.base_errors for check in op.accuracy):
         return iter(())

@@ -1,4 +1,4 @@
-"""What another job left in the folders of baselines and thresholds: read as data, compared, and put into words.
+"""Files that another job left in the folders of baselines and thresholds: read as data, compared, and put into words.
 
 Nothing of it is run or believed: only regular files of bounded size and known names, as perfci's readers read them.
 """
@@ -82,7 +82,7 @@ class MovedThreshold:
 
 @dataclass(frozen=True)
 class Proposal:
-    """What is proposed, for people."""
+    """A proposal, for people."""
 
     cases: tuple[MovedCase, ...]
     same: int  # cases stored anew with a median that stayed within what is shown
@@ -178,7 +178,7 @@ def _read_medians(path: Path) -> Mapping[str, float]:
 
 
 def compare_earned(before: EarnedFile, after: EarnedFile) -> Iterator[MovedThreshold]:
-    """What differs between two files of earned values. No loosening is what began anew, or was rescaled by a loss."""
+    """Differences between two files of earned values. No loosening is what began anew, or was rescaled by a loss."""
     old, new = ({(value.case, value.key): value for value in file.values} for file in (before, after))
     anew = bool(before.environment and after.environment and unmixable(before.environment, after.environment))
     for case, key in dict.fromkeys((*old, *new)):

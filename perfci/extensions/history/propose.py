@@ -58,7 +58,7 @@ _RACED = re.compile(r"\[rejected\]|\[remote rejected\].*(?:cannot lock ref|faile
 
 @dataclass(frozen=True)
 class ProposalOptions:
-    """What the user asked for."""
+    """The request of the user."""
 
     to: str = MERGE_REQUEST  # merge-request, push, or the name of a branch to push to
     target: str | None = None  # branch that gets the files in the end. None for $CI_DEFAULT_BRANCH
@@ -78,12 +78,12 @@ class Remote:
 
     @property
     def secret(self) -> str:
-        """What the header of a request holds."""
+        """The header of a request."""
         return base64.b64encode(f"perfci:{self.token}".encode()).decode()
 
 
 class Fate(StrEnum):
-    """What became of a proposal."""
+    """The outcome of a proposal."""
 
     NOTHING = "nothing"
     PROPOSED = "proposed"

@@ -41,7 +41,7 @@ STEP_PACKAGES = ("torch", "triton", "pytorch-triton", "torch-npu", "triton-ascen
 
 @dataclass(frozen=True)
 class RebaselineOptions:
-    """What is to be done with what moved."""
+    """How to treat what moved."""
 
     write: bool = False
     why: str = ""  # what changed around the kernels, for anyone who reads the baseline later
@@ -80,7 +80,7 @@ class Rebaselined:
 
 
 def survey(old: Baseline, new: Baseline, limits: Limits) -> Rebaselined:
-    """What moved between a stored baseline and fresh runs of one environment. limits: of what counts as moved."""
+    """Moves between a stored baseline and fresh runs of one environment. limits: of what counts as moved."""
     stored = {case.case: case for case in old.cases}
     moves, withheld, said = [], [], []
     differs: dict[Difference, None] = {}
@@ -210,7 +210,7 @@ def _weigh(
     settings: Settings,
     options: RebaselineOptions,
 ) -> Rebaselined:
-    """What moved in an op, and what is taken. Only if named: changed files, and cases of a kernel that moved alone."""
+    """An op's moves, and those that are taken. Only if named: changed files, and cases of a kernel that moved alone."""
     fresh = accept(op, evidence, dirty=options.dirty)
     new = fresh.baseline
     if isinstance(old, Reason):

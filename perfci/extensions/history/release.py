@@ -20,7 +20,7 @@ _ORDER = (Gate.FAILS, None, Gate.WARNS, Gate.OK)
 
 @dataclass(frozen=True)
 class Answer:
-    """What one command found on one device, as it leaves it in `reports/` for the page of the next release."""
+    """The findings of one command on one device, as it leaves them in `reports/` for the page of the next release."""
 
     created: str  # ISO 8601, UTC
     commit: str | None = None

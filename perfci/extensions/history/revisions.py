@@ -30,7 +30,7 @@ REVISIONS = "revisions"  # in the run's folder: those that are written out
 
 @dataclass(frozen=True)
 class BisectOptions:
-    """What to search for."""
+    """The question of a search."""
 
     op: str
     good: str  # revisions, as they were given
@@ -41,7 +41,7 @@ class BisectOptions:
 
 @dataclass(frozen=True)
 class TriedRevision:
-    """What one revision showed beside another."""
+    """The answer of one revision beside another."""
 
     commit: str
     against: str | None  # None if it was tried alone, for its answers

@@ -22,7 +22,7 @@ class HistoryPoint:
 
     @property
     def steps(self) -> tuple[Difference, ...]:
-        """What moved besides the board: runs may change between boards of a model every night."""
+        """Moves other than of the board: runs may change between boards of a model every night."""
         return tuple(move for move in self.moved if move.bearing is not Bearing.BOARD)
 
     @property

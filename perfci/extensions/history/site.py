@@ -130,7 +130,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Built:
-    """What was written."""
+    """The files that were written."""
 
     index: Path
     pages: tuple[str, ...]  # names below the folder

@@ -1,4 +1,4 @@
-"""What was measured as a flat table, a row a block and arm, and the files it is written to. The one home of pandas."""
+"""Measurements as a flat table, a row a block and arm, and the files it is written to. The one home of pandas."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TEXT, WHOLE, NUMBER, TRUTH = "string", "Int64", "float64", "boolean"
 
 @dataclass(frozen=True)
 class Column:
-    """What a column holds."""
+    """The type of a column."""
 
     type: str
     holds: str

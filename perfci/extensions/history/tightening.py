@@ -113,7 +113,7 @@ def _tighten_op(
 def _work_out(
     written: Thresholds, file: EarnedFile, history: Sequence[HistoryRun], today: str, pattern: str | None
 ) -> tuple[Tightened, bytes]:
-    """What changes in a file, and its new content."""
+    """A file's changes, and its new content."""
     # Cases that have another name now, by what the runs recorded.
     there = {value.case for value in file.values}
     now: dict[str, str] = {}

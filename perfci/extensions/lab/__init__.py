@@ -1,4 +1,4 @@
-"""What is done with kernels beside judging a change of them: faster configurations, long runs, ops in a row.
+"""Work with kernels beside judging a change: faster configurations, long runs, ops in a row.
 
 tune        the search for an op's configurations
 soak        leaks, decay, answers that change, streams, threads and huge arrays

@@ -1,4 +1,4 @@
-"""What soaking and chains are called: on the page of a release, and while they run."""
+"""Names of soaking and chains: on the page of a release, and while they run."""
 
 from collections.abc import Mapping
 

@@ -61,7 +61,7 @@ class CaseNoise:
 
 @dataclass(frozen=True)
 class SelfTest:
-    """What the three tries showed."""
+    """Results of the three tries."""
 
     trials: tuple[Trial, ...]
     noise: tuple[CaseNoise, ...]
@@ -107,7 +107,7 @@ def copy_tree(bench: Bench) -> BaseTree:
 
 
 def try_out(name: str, judgements: Judgements) -> Trial:
-    """What a run shows. Raises DeviceError if nothing could be timed."""
+    """A run's result. Raises DeviceError if nothing could be timed."""
     if name == "wrong":
         rows = [row for row in judgements.rows if row.suite is Suite.ACCURACY and row.case is None]
         missed = tuple(row.op for row in rows if row.verdict is not Verdict.WRONG)

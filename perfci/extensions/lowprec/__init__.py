@@ -1,4 +1,4 @@
-"""What ops store in low precision: declared by an op, recorded in a run, judged by limits. See docs/low-precision.md.
+"""Tensors that ops store in low precision: declared by an op, recorded, judged by limits. See docs/low-precision.md.
 
 declared    an op's declaration, called for each case and checked
 figures     the figures of one stored tensor, from host copies

@@ -1,4 +1,4 @@
-"""What the gate asks for: stored tensors are listed, checked, put beside accepted runs and judged."""
+"""The gate's questions: stored tensors are listed, checked, put beside accepted runs and judged."""
 
 import dataclasses
 

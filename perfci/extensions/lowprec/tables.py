@@ -1,4 +1,4 @@
-"""What an op stores in low precision, as tables: ways of storing each tensor side by side, and what to do."""
+"""An op's storage in low precision as tables: ways of storing each tensor side by side, and what to do."""
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence

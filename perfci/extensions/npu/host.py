@@ -1,4 +1,4 @@
-"""What stands in an NPU's way on this machine, found without importing torch, Triton or anything of Ascend's."""
+"""Obstacles to an NPU on this machine, found without importing torch, Triton or anything of Ascend's."""
 
 import importlib.metadata
 import importlib.util
@@ -104,7 +104,7 @@ def look(
 
 
 def traps(host: NpuHost, *, opened: bool = False) -> Iterator[Trap]:
-    """What is in the way, in a run's order. That a worker has opened the device refutes what would have kept it."""
+    """Obstacles in a run's order. That a worker has opened the device refutes what would have kept it."""
     if host.nodes or host.found or {"torch-npu", "triton-ascend"} & host.packages.keys():
         traps = (trap for rule in (_check_packages, _check_cann, _check_device) for trap in rule(host))
         yield from (trap for trap in traps if not (opened and trap.reason.kind in REFUTED))

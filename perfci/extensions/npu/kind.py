@@ -1,4 +1,4 @@
-"""What the gate asks of NPUs as a kind of device. The device's module imports Triton, which has its turn in `open`."""
+"""NPUs as a kind of device, for the gate. The device's module imports Triton, which has its turn in `open`."""
 
 from perfci.core.errors import DeviceError
 from perfci.device.seam import Accelerator
@@ -6,7 +6,7 @@ from perfci.extensions.npu import runtime
 
 
 class NpuKind:
-    """What `perfci.device` asks of a kind of device."""
+    """A kind of device, as `perfci.device` asks for it."""
 
     name = "npu"
     shun_plugin = staticmethod(runtime.shun_plugin)

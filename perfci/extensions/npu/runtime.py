@@ -102,7 +102,7 @@ def check_triton() -> None:
 
 
 def _explain(error: BaseException, otherwise: str) -> DeviceError:
-    """What a message of torch_npu or CANN means."""
+    """The meaning of a message of torch_npu or CANN."""
     kind = next((kind for kind, pattern in _TROUBLES if re.search(pattern, str(error), re.DOTALL)), otherwise)
     return DeviceError(kind, message=_take_first_line(error), **_find_versions())
 

@@ -1,4 +1,4 @@
-"""What an Ascend chip is doing, from the texts that `npu-smi` prints. Needs no torch and no context on the chip.
+"""The state of an Ascend chip, from the texts that `npu-smi` prints. Needs no torch and no context on the chip.
 
 The layouts are those of the tool's documentation, releases 21 to 25. What is absent, or laid out otherwise, is unknown.
 """
@@ -138,7 +138,7 @@ def _parse_whole(text: str | None) -> int | None:
 
 
 def ask(*arguments: str) -> str | None:
-    """What `npu-smi` prints. None if there is no such tool, or it fails, or does not answer in time."""
+    """The output of `npu-smi`. None if there is no such tool, or it fails, or does not answer in time."""
     tool = shutil.which("npu-smi") or next((place for place in _PLACES if os.access(place, os.X_OK)), None)
     if tool is None:
         return None

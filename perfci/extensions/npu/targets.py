@@ -26,7 +26,7 @@ class NpuTarget(Target):
 
     @property
     def driver_facts(self) -> dict[str, int | str]:
-        """What triton-ascend's driver reports of the board."""
+        """The board's properties as triton-ascend's driver reports them."""
         return {"max_shared_mem": 1, "num_aicore": self.processors // 2, "num_vectorcore": self.processors}
 
     def prepare_compiler(self) -> None:

@@ -89,7 +89,7 @@ def measure_shards(
 
 
 class RayKind:
-    """What the gate and other extensions ask of clusters."""
+    """Clusters, for the gate and other extensions."""
 
     check = staticmethod(check_on_cluster)
     open = staticmethod(open_cluster)

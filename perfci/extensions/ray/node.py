@@ -1,4 +1,4 @@
-"""What a node does. It may lack perfci: only the standard library is imported here."""
+"""The program of a node. It may lack perfci: only the standard library is imported here."""
 
 import io
 import json

@@ -83,7 +83,7 @@ def plan_shards(
 
 
 def _as_planned(described: Described, kind: str) -> Described:
-    """What was described, for devices of a kind that may be on another machine."""
+    """The description, for devices of a kind that may be on another machine."""
     return Described(dataclasses.replace(described.device, kind=kind), described.ops)
 
 

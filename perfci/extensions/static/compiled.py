@@ -58,7 +58,7 @@ def _compile_op(task: Compile, files: OpFiles, target: Target, send: Send) -> St
 
 
 def _compile_case(suite: Performance, folder: Path, params: Params) -> tuple[StaticCase, Sequence[Launched]]:
-    """What a case does, and its launches."""
+    """A case's work, and its launches."""
     from perfci.device import offline
     from perfci.device.source import inputs_digest
 

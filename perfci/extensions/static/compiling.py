@@ -102,7 +102,7 @@ def _fingerprint(folders: Sequence[OpFolder], settings: Settings) -> Mapping[str
 
 
 def describe_toolchain(packages: Mapping[str, str] | None = None) -> str:
-    """What compiles: names and versions, of these packages or of those that are installed."""
+    """The toolchain that compiles: names and versions, of these packages or of those that are installed."""
     toolchain = environment.installed_versions(environment.COMPILERS)
     if packages is not None:
         toolchain = {name: packages[name] for name in environment.COMPILERS if name in packages}

@@ -1,4 +1,4 @@
-"""What accuracy exercises of what performance times: a worker an op, several at a time."""
+"""Coverage: what accuracy exercises of what performance times, by a worker an op, several at a time."""
 
 import os
 from collections.abc import Iterator, Sequence

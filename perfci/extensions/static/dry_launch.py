@@ -37,7 +37,7 @@ _is_own = functools.cache(is_own)
 
 @dataclass
 class Exercise:
-    """What the launches of some calls exercise."""
+    """Features and lines that the launches of some calls exercise."""
 
     features: set[Feature] = field(default_factory=set)
     lines: set[Line] = field(default_factory=set)

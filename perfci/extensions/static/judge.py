@@ -30,7 +30,7 @@ SHARES = (MORE, LESS)
 
 @dataclass(frozen=True)
 class Figure:
-    """What the compiler made of a kernel, and how it may get worse."""
+    """A figure of a compiled kernel, and how it may get worse."""
 
     what: str  # what people call it
     read: Callable[[KernelBinary], float | None]

@@ -1,4 +1,4 @@
-"""What workers of this extension are asked for."""
+"""Tasks of this extension's workers."""
 
 from dataclasses import dataclass
 from typing import ClassVar

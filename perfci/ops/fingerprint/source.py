@@ -50,7 +50,7 @@ class Import:
 
 @dataclass(frozen=True)
 class Source:
-    """What a file needs."""
+    """The needs of a file."""
 
     imports: tuple[Import, ...] = ()
     names: frozenset[str] = frozenset()  # texts that may name a file

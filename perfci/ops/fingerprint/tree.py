@@ -174,7 +174,7 @@ class Tree:
 
 @dataclass(frozen=True)
 class _Needs:
-    """What one file needs by itself."""
+    """The needs of one file by itself."""
 
     code: Iterable[str] = ()
     data: Iterable[str] = ()

@@ -149,7 +149,7 @@ def _explain(row: Judgement, timed: PerformanceCase | None) -> Iterator[str]:
 
 
 def _write_commands(row: Judgement, run: Run) -> Iterator[tuple[str, str]]:
-    """What its verdict asks for, how to run it alone, and how to read all about it."""
+    """The next step by its verdict, how to run it alone, and how to read all about it."""
     commands: dict[str, str] = {}
     for step in make_steps(run, Judgements((row,))) if row.gate is not Gate.OK else ():
         commands.setdefault(step.command, f"{step.verdict}: {spell(step.advice)}")

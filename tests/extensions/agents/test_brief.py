@@ -58,7 +58,7 @@ def test_what_the_suites_do_not_have_is_reported(project, text):
     write_page(project, text)
 
     assert [warning["kind"] for warning in brief(project)["warnings"]] == ["brief_unknown"]
-    assert f"> **scale.md says {text.split('`')[1][:5]}" in project.perfci(
+    assert f"> **scale.md has {text.split('`')[1][:5]}" in project.perfci(
         "brief", "scale", "--device", "fake"
     ).out.replace("`", "")
 

@@ -55,7 +55,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a trial gave: shapes of both outputs, and the kernel's launches."""
+    """The answer of a trial: shapes of both outputs, and the kernel's launches."""
 
     kernel: tuple[tuple[int, ...], ...] | None
     reference: tuple[tuple[int, ...], ...] | None

@@ -90,7 +90,7 @@ class Makers:
 
 @dataclass
 class DryTorch:
-    """What is answered while it lasts, and what was launched."""
+    """Answers while it lasts, and launches."""
 
     device: str  # cuda or npu: where tensors claim to lie
     missing: Collection[str] = ()  # modules that get a stand-in
@@ -127,7 +127,7 @@ class DryTorch:
 
     @staticmethod
     def argument(value: Any) -> Argument | None:
-        """What a tensor looks like. None for anything else."""
+        """The form of a tensor. None for anything else."""
         if not isinstance(value, torch.Tensor):
             return None
         dtype = str(value.dtype).removeprefix("torch.")
@@ -146,7 +146,7 @@ class DryTorch:
         return tuple(tuple(output.shape) for output in outputs) if all(map(torch.is_tensor, outputs)) else None
 
     def stand_in(self, path: str) -> Any:
-        """What stands for something by its dotted path."""
+        """A stand-in by its dotted path."""
         name = path.rpartition(".")[2]
         pretended = {"device": self.device, "DEVICE": self.device, "parametrize": self._parametrize, "Benchmark": dict}
         pretended |= {"perf_report": self._report, **self.functions}

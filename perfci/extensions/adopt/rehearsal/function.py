@@ -1,4 +1,4 @@
-"""What an op of a function takes: as its tests or torch call it, else as trials show.
+"""Parameters of an op of a function: as its tests or torch call it, else as trials show.
 
 Arguments are tried until the function and its reference accept them and agree on the shapes of the outputs.
 """
@@ -32,10 +32,10 @@ from perfci.extensions.adopt.sketch import Sketch, SketchFiles, SketchFunction
 from perfci.worker.load import describe_exception
 
 _ASKS = re.compile(r"is_(?:cuda|npu)\b|[\"'](?:cuda|npu)[:\"']|torch\.(?:cuda|npu)\b|\.(?:cuda|npu)\(")
-"""What fails away from the device that it was written for."""
+"""Errors away from the device that a function was written for."""
 
 _MATHS = re.compile(r"tl\.(?:math\.)?(?:exp|log|sigmoid|softmax|r?sqrt|sin|cos|erf|tanh|sum|cumsum)")
-"""What needs float32 to be right, or to compile at all."""
+"""Functions that need float32 to be right, or to compile at all."""
 
 _MOST_CALLS = 4  # of the operator's samples that become accuracy cases
 _SMALL = (4, 8, 16, 128)  # sizes of an accuracy case
@@ -152,7 +152,7 @@ def _import_side(name: str, path: Path, module: str | None, going: DryTorch) -> 
 
 
 def _apply(owner: Any) -> Callable[..., Any]:
-    """What an autograd.Function is called by, with the parameters that its forward has behind the context."""
+    """The call of an autograd.Function, with the parameters that its forward has behind the context."""
 
     def apply(*args: Any, **named: Any) -> Any:
         return owner.apply(*inspect.signature(apply).bind(*args, **named).args)

@@ -1,4 +1,4 @@
-"""What torch knows of an operator: its schema, and calls of it from OpInfo, by which torch tests itself."""
+"""An operator as torch knows it: its schema, and calls of it from OpInfo, by which torch tests itself."""
 
 import contextlib
 import importlib.util

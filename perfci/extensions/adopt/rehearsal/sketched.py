@@ -66,7 +66,7 @@ _GUARDS: dict[str, Any] = {
     # A few programs, which walk more than one block each.
     "get_device_properties": lambda *_: types.SimpleNamespace(multi_processor_count=4, major=9, minor=0, warp_size=32),
 }
-"""What wrappers ask of a GPU to launch by, and what they get of none."""
+"""Properties of a GPU that wrappers launch by, and their values without one."""
 
 
 def name_npu() -> None:

@@ -56,7 +56,7 @@ class TestReader:
         return list(self._calls.values())
 
     def _carry_out(self, path: Path, depth: int = 0) -> _Scope:
-        """What a file defines."""
+        """Definitions of a file."""
         scope = _Scope({name: getattr(builtins, name) for name in _PYTHON})
         scope.going = self._going
         scope |= {"torch": Makers(self._going), "math": math, "itertools": itertools, "__name__": path.stem}

@@ -1,4 +1,4 @@
-"""What `perfci bisect` shows: each revision as it is tried, then the culprit, how sure it is, and how to look at it."""
+"""The output of `perfci bisect`: each revision as it is tried, then the culprit, how sure that is, where to look."""
 
 import sys
 from collections.abc import Iterator, Mapping
@@ -68,7 +68,7 @@ def get_exit_code(bisection: Bisection) -> Exit:
 
 
 def show_bisection(bisection: Bisection) -> Iterator[RenderableType]:
-    """What came of it. What was searched for and tried has been shown by then."""
+    """The result. The search itself has been shown by then."""
     if bisection.nothing:
         yield from show_ends(bisection)
         yield Paragraph(bisection.nothing)

@@ -207,7 +207,7 @@ def show_boards(histories: Sequence[History], device: str | None, where: Setting
 
 
 def _reopen(board: Board, device: str, runs: Mapping[str, Sequence[HistoryRun]]) -> tuple[Reason, ...]:
-    """What a sick board alone has decided since it is sick, with the command that asks again."""
+    """Cases that a sick board alone has decided since it is sick, with the command that asks again."""
     reopened = list_reopened(board, runs) if board.sick else {}
     if not reopened:
         return ()

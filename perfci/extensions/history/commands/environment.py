@@ -31,7 +31,7 @@ def rebaseline(
 
 
 def show_moves(rebaselined: Sequence[Rebaselined], *, wrote: bool) -> Iterator[RenderableType]:
-    """What changed around the kernels, and what that moved, op by op."""
+    """Changes around the kernels, and what they moved, op by op."""
     moved = [one for one in rebaselined if one.cases]
     common = {one.differs for one in moved}
     if len(common) == 1:

@@ -21,7 +21,7 @@ from perfci.report.text import plain
 
 
 class SiteFormat:
-    """What `perfci report` asks of a format."""
+    """The site as a format of `perfci report`."""
 
     name = "site"
 

@@ -159,7 +159,7 @@ def draw_duels(rng: np.random.Generator, count: int, ratio: float) -> Floats:
 
 @dataclass(frozen=True)
 class Predicted:
-    """What a tau does to a case, shares of its checks. From so many simulated duels that none is reported as 0."""
+    """The effect of a tau on a case, shares of its checks. From so many simulated duels that none is reported as 0."""
 
     alarms: float  # of an unchanged kernel: REGRESSED or IMPROVED
     undecided: float  # of an unchanged kernel: INCONCLUSIVE
@@ -175,7 +175,7 @@ class Predicted:
 
 
 def predict_rates(tau: float, null_noise: NullNoise, family: int, alpha: float) -> Predicted:
-    """What this tau, a ratio, does to a case: alarms, which end trust, by the noise's upper bound, else the likely."""
+    """The effect of this tau, a ratio, on a case: alarms, by the noise's upper bound, else the likely."""
     alarms = _predict(tau, null_noise.upper, max(family, 1), alpha).alarms
     return replace(_predict(tau, null_noise.likely, max(family, 1), alpha), alarms=alarms)
 

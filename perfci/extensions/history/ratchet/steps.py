@@ -41,7 +41,7 @@ class Tighter:
 
 
 def propose(history: Sequence[HistoryRun], limits: Thresholds, op: str, *, family: int) -> tuple[Tighter, ...]:
-    """What the accepted runs of an op, in order, have earned: for the newest's cases. family: cases a run may duel."""
+    """Thresholds earned by an op's accepted runs, in order, for the newest's cases. family: cases a run may duel."""
     steps = []
     for suite in (Suite.PERFORMANCE, Suite.ACCURACY) if history else ():
         for case in figures.list_cases(history[-1], suite):

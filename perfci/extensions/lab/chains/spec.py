@@ -1,4 +1,4 @@
-"""What a chain's file declares."""
+"""Declarations of a chain's file."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

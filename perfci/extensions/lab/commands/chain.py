@@ -1,4 +1,4 @@
-"""What `perfci chain` shows: a table of stages for each case, what is wrong, and what is worth knowing."""
+"""The output of `perfci chain`: a table of stages for each case, what is wrong, and what is worth knowing."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping

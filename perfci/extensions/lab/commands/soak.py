@@ -1,4 +1,4 @@
-"""What `perfci soak` shows: a line for each test of a case, with its numbers, and why it did not pass."""
+"""The output of `perfci soak`: a line for each test of a case, with its numbers, and why it did not pass."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""What `perfci tune` shows: each entry's best candidates, what failed, the diff, and what the model estimates."""
+"""The output of `perfci tune`: each entry's best candidates, what failed, the diff, and what the model estimates."""
 
 import math
 import sys

@@ -1,1 +1,1 @@
-"""What a single right call does not show: leaks, decay, answers that change, streams, threads, and huge shapes."""
+"""Faults that a single right call does not show: leaks, decay, answers that change, streams, threads, huge shapes."""

@@ -1,4 +1,4 @@
-"""What soaking needs of a device beside its timer: memory by two accounts, streams, room for huge arrays."""
+"""A device's side of soaking beside its timer: memory by two accounts, streams, room for huge arrays."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Endurance:
 
 
 class FakeEndurance(Endurance):
-    """What kernels hold of the fake device's memory."""
+    """The fake device's memory that kernels hold."""
 
     def __init__(self, memory_bytes: int) -> None:
         self._memory_bytes = memory_bytes
@@ -91,7 +91,7 @@ class FakeEndurance(Endurance):
         held.peak = held.now
 
     def room(self) -> int | None:
-        """What is not held."""
+        """Memory that is not held."""
         return self._memory_bytes - int(held.now) - int(held.outside)
 
     def footprint(self, make: Callable[[], Any]) -> int | None:
@@ -120,7 +120,7 @@ class TorchEndurance(Endurance):
         self._module.reset_peak_memory_stats()
 
     def room(self) -> int | None:
-        """What the driver has free, and what the allocator keeps for later."""
+        """Memory that the driver has free, and that the allocator keeps for later."""
         module = self._module
         return int(module.mem_get_info()[0] + module.memory_reserved() - module.memory_allocated())
 

@@ -31,7 +31,7 @@ _UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, Recursi
 
 @dataclass(frozen=True)
 class Space:
-    """What may be tried for an op: `tuned/space.json`."""
+    """Values to try for an op: `tuned/space.json`."""
 
     path: Path
     lists: Mapping[str, tuple[Value, ...]]

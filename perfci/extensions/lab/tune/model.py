@@ -16,7 +16,7 @@ SPILL_TRIPS = 2  # each spilled byte is stored once and loaded once
 
 @dataclass(frozen=True)
 class CompiledLaunch:
-    """What one launch is, as compiled."""
+    """One launch as compiled."""
 
     programs: int
     warps: int  # of a program
@@ -27,7 +27,7 @@ class CompiledLaunch:
 
 @dataclass(frozen=True)
 class Work:
-    """What a case has to do, whatever does it."""
+    """A case's least work."""
 
     bytes: float | None
     flops: float | None

@@ -82,7 +82,7 @@ class _ModelledSearch(TuningSearch):
         self._launch_as(self._spec)
 
     def _name_config(self, regime: Regime, config: Config | None) -> Names:
-        """What rules may name of a configuration. Nothing if the op's is in force, which no one knows."""
+        """Names of a configuration for rules. Nothing if the op's is in force, which no one knows."""
         chosen = regime.current if config is None else config
         return {} if chosen is None else {**pick_fixed(regime.when), **chosen}
 

@@ -99,7 +99,7 @@ def nest(config: Config) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class SearchHead:
-    """What a search is about. Another question starts anew."""
+    """The question of a search. Another one starts anew."""
 
     asked: Mapping[str, Fact]
     seed: int

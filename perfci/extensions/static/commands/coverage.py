@@ -28,7 +28,7 @@ def show_coverage(ops: Sequence[str], where: Settings, *, json: bool) -> int:
 
 
 def tell(coverages: Sequence[Coverage]) -> Iterator[Paragraph]:
-    """What each op's accuracy never exercises, with the cases to add, then the lines that no case runs."""
+    """Gaps in each op's accuracy, with the cases to add, then the lines that no case runs."""
     for coverage in coverages:
         count = sum(len(gap.features) for gap in coverage.gaps)
         clean = say("accuracy exercises what performance times on {target}", target=coverage.target)
