@@ -116,7 +116,7 @@ def _find_gone(run: Run, op: PlannedOp) -> Iterator[Reason]:
 
 
 def judge_change(run: Run, op: PlannedOp, outcome: OpRun | None) -> Judgement | None:
-    """Returns the row about an op's suites and files. None if there is nothing that anybody has to agree to."""
+    """Returns the row about an op's suites and files. None if nothing has to be agreed to."""
     kind, weaker = find_kind(op, outcome), list_weaker(run, op, outcome)
     if (kind is None and not weaker) or run.plan.base is None or not run.plan.base.suites:
         return None

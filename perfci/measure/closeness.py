@@ -293,7 +293,7 @@ def excess(actual: Numbers, expected: Numbers, rtol: float, atol: Any) -> Number
 
 @dataclass(frozen=True)
 class Standard:
-    """What an output is compared with. Arrays lie where they are compared, in their dtypes."""
+    """The answers that an output is compared with. Arrays lie where they are compared, in their dtypes."""
 
     exact: Any  # the reference in float64
     rounded: Any  # the same in the output's dtype

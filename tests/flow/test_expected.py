@@ -112,10 +112,10 @@ def _it_is_announced_first_and_told_with_its_place(topic, green):
         assert kinds(row)[:2] == ["expected_of_base", "duel_slower"]
         assert (row["expected"]["file"], row["expected"]["why"]) == ("thresholds/scale.yaml", "see !42")
     page = (topic.root / "reports" / "report.md").read_text()
-    assert page.partition("## Verdicts")[0].count("This change asks for a slow-down") == 2
+    assert page.partition("## Verdicts")[0].count("This change adds an expected slow-down") == 2
     assert page.count("is expected: see") == 2 and "Up to 4.5 % are allowed until" in page
     told = topic.perfci("compare", str(topic.root / "reports")).out
-    assert told.index("This change asks for a slow-down") < told.index("EXPECTED")
+    assert told.index("This change adds an expected slow-down") < told.index("EXPECTED")
     assert "2 EXPECTED" in told.splitlines()[-1] and "(exit 0)" in told.splitlines()[-1]
 
 

@@ -38,7 +38,7 @@ class Suggestion:
 class DuelWhat(StrEnum):
     """Which cases are timed side by side with the base revision."""
 
-    CHANGED = "changed"  # those whose identity changed or is not known
+    CHANGED = "changed"  # those with a changed or unknown identity
     ALL = "all"
     NONE = "none"
 
@@ -77,7 +77,7 @@ class PlannedOp:
     audit: tuple[str, ...] = field(default=(), metadata=BY_PERFCI)
     """cases that are duelled although they are unchanged: a control of the measurement"""
     unlisted: bool = field(default=False, metadata=BY_PERFCI)
-    """its cases were not looked up, since all of its files are the base's own"""
+    """its cases were not looked up, since all of its files are the base's"""
     renamed: Mapping[str, str] = field(default_factory=dict)
     """id of a case -> the id that it had before, as the performance suite declares"""
     renamed_from: str | None = None  # name that the op had before
@@ -286,5 +286,5 @@ class ShardPlan:
     family: Count = 0
     """performance cases that are tested together, of all shards. How many may be duelled stands in the plan"""
     seconds: Amount = 0.0  # device time of all shards together, estimated
-    last: str | None = None  # id of the run by whose times the shards are balanced
+    last: str | None = None  # id of the run with the times that balance the shards
     format: int = FORMAT
