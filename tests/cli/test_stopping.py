@@ -48,15 +48,20 @@ def is_told(err, name):
     return f"\nperfci: Stopped by {name}." in err and "Traceback" not in err and "Error" not in err
 
 
-@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129)])
+CODES = {"SIGINT": 130, "SIGTERM": 143, "SIGHUP": 129}
+
+
 @pytest.mark.parametrize(
-    "module",
-    ["perfci.cli", "perfci.core.model", "perfci.core.wording", "typer", "yaml", "perfci.cli.app", "perfci.cli.check"],
-)
-def test_a_signal_during_an_import_is_one_sentence(module, name, code, tmp_path):
+    ("module", "name"),
+    [
+        *(("perfci.cli", name) for name in CODES), ("perfci.core.model", "SIGINT"), ("perfci.core.wording", "SIGTERM"),
+        ("typer", "SIGHUP"), ("yaml", "SIGINT"), ("perfci.cli.app", "SIGTERM"), ("perfci.cli.check", "SIGHUP"),
+    ],
+)  # fmt: skip
+def test_a_signal_during_an_import_is_one_sentence(module, name, tmp_path):
     done = start(f"sys.meta_path.insert(0, AtImport({module!r}, signal.{name}))", "check", "--project", str(tmp_path))
 
-    assert (done.returncode, done.stdout) == (code, "")
+    assert (done.returncode, done.stdout) == (CODES[name], "")
     assert is_told(done.stderr, name), done.stderr
 
 
@@ -103,8 +108,11 @@ def test_a_signal_behind_the_end_changes_neither_the_exit_code_nor_the_words(arg
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("gaps_ms", [(0,), (2, 2, 2), (20, 100), (1, 300, 300)], ids=str)
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+@pytest.mark.parametrize(
+    ("name", "gaps_ms"),
+    [("SIGINT", (0,)), ("SIGTERM", (2, 2, 2)), ("SIGINT", (20, 100)), ("SIGTERM", (1, 300, 300))],
+    ids=str,
+)
 def test_a_check_that_is_stopped_by_many_signals_tells_one_and_keeps_what_it_measured(name, gaps_ms, tmp_path):
     write_project(tmp_path)
     command = [sys.executable, "-P", "-m", "perfci", "check", "--device", "fake", "--project", str(tmp_path)]

@@ -83,6 +83,7 @@ def _only_the_note_saw_the_token(demo, done, server):
     assert "Planned without the times of an earlier run" in done.log("perfci-plan")
 
 
+@pytest.mark.nightly  # test_component_file.py has what reaches a job, and the test above the same jobs
 def test_a_harmless_change_is_green_and_nothing_foreign_becomes_a_command(repository):
     """Names that a shell would run, and modules that Python would import from the work tree, come to nothing."""
     demo = repository(suffix="-fake", html=False)
@@ -168,6 +169,7 @@ def test_nightly_chains_and_soak_run_even_if_what_is_timed_failed(repository):
     assert {finding["op"] for finding in soaked["findings"]} == {"relu", "row_sum", "scale"}
 
 
+@pytest.mark.nightly  # test_component_file.py has the rules of all jobs
 def test_a_merge_request_has_no_nightly_jobs_and_a_push_has_no_note(repository):
     demo = repository()
 
@@ -182,6 +184,7 @@ def test_a_merge_request_has_no_nightly_jobs_and_a_push_has_no_note(repository):
     assert demo.jobs(CI_PIPELINE_SOURCE="push") == set()
 
 
+@pytest.mark.nightly  # test_component_file.py has the rules of all jobs
 def test_in_pipelines_of_branches_there_is_no_note_and_without_proposals_nothing_is_accepted(repository):
     demo = repository(pipelines="branches", propose="none")
 

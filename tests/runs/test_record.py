@@ -1,6 +1,7 @@
 """Jobs, what becomes of their answers, and what is on disk whenever it ends."""
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 
@@ -281,3 +282,18 @@ def test_a_later_look_that_does_not_fit_is_not_begun_and_its_cases_say_so(measur
         ("scale", "rows=2"): None,
     }
     assert [op.late for op in later.ops] == [None, None]
+
+
+def test_workers_run_in_a_copy_of_the_project_without_its_parents_secrets(
+    measure, workers, settings, heard, monkeypatch
+):
+    monkeypatch.setenv("CI_JOB_TOKEN", "hush")
+    settings = dataclasses.replace(settings, time_limit_s=12.5)
+
+    measure(settings)
+
+    around = workers.surroundings[-1]
+    assert "CI_JOB_TOKEN" not in around.environment
+    assert around.limit_s == 12.5 and not around.folder.is_relative_to(settings.root)
+    assert around.log == settings.reports / "logs" / "scale.log"
+    assert not Path(around.environment["TRITON_CACHE_DIR"]).parent.exists()
