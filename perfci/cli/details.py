@@ -1,16 +1,15 @@
 """What `perfci show` prints of an op: the tables of the report, and everything that was measured of each case."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 
 from rich.console import RenderableType
 
 from perfci.cli.output import STYLES, Grid, Paragraph, describe_device
 from perfci.core import units
-from perfci.core.model import Block, Gate, Identity, Judgement, OpRun, PerformanceCase, Run, Screen, Static, Suite
+from perfci.core.errors import require
+from perfci.core.model import Block, Gate, Identity, Judgement, OpRun, PerformanceCase, Run, Screen, Suite
 from perfci.core.wording import say, sentence
-from perfci.ops.spec import matches
-from perfci.report import accuracy, against, compiled, frame, sections, speed, words
+from perfci.report import accuracy, against, frame, sections, speed, words
 from perfci.report.view import Section, make_table
 
 
@@ -30,7 +29,7 @@ def show_op(op: OpRun, judged: Sequence[Judgement], run: Run, pattern: str | Non
     if more := list(show_tables(sections.list_tables(op, rows))):
         yield from ("", *more)
     if run.static:
-        yield from _show_compiled(run.static, op.op, pattern)
+        yield from require("compiled", "static", "perfci static").show(run.static, op.op, pattern)
 
 
 def show_tables(sections: Iterable[Section]) -> Iterator[RenderableType]:
@@ -110,22 +109,6 @@ def _show_identity(identity: Identity) -> Iterator[RenderableType]:
         )
         table = make_table("kernel | code | arguments | grid: | warps: | stages:", lines)
         yield Grid(table, say("Launches of a call"))
-
-
-def _show_compiled(static: Static, op: str, pattern: str | None) -> Iterator[RenderableType]:
-    """Prints what the op's cases compile to without a device, target by target."""
-    for one in (one for one in static.ops if one.op == op):
-        cases = tuple(case for case in one.cases if matches(case.case, pattern))
-        yield ""
-        head = say("{op} compiled for {target} by {by}", op=op, target=one.target, by=static.toolchain)
-        yield Paragraph(head, style="bold")
-        yield from (Paragraph(reason, 2) for reason in (one.failure, one.unavailable) if reason)
-        for case in cases:
-            if why := case.failure or case.identity.unknown:
-                yield Paragraph(say("{op}: {told}", op=case.case, told=sentence(why)), 2)
-        table = compiled.tabulate_kernels(static, replace(one, cases=cases))
-        if table.rows:
-            yield Grid(table, say("Kernels"))
 
 
 def _tabulate_looks(screens: Sequence[Screen]) -> Grid:

@@ -39,7 +39,7 @@ POINTS = {
     "answer": "an `AnswerKind` of perfci.report.data: what else is checked for a release",
     "task": "a class of perfci.worker.tasks: what a worker can be asked to do",
     "compile": "a function of an experiment and its run on a CPU that returns the run with what kernels compile to",
-    "compiled": "a function of a run and its thresholds that yields Judgements of what kernels compile to",
+    "compiled": "a class of functions that judge, report and show what kernels compile to: `Compiled` of static",
     "static": "the function that compiles kernels without a device, and judges them",
     "shards": "a class of functions for what several runners or devices share: see `Shards` of the extension shards",
     "losses": "a function of an op's accepted losses that returns a `Rescaled` of perfci.runs.accept_runs",

@@ -56,7 +56,7 @@ def judge(run: Run, baselines: Mapping[str, Baseline], thresholds: Thresholds) -
         # A shard of a merged run that gave no whole result fails the gate, whatever it had to measure.
         rows.append(Judgement(f"shard {lost.facts.get('shard')}", Suite.PERFORMANCE, None, Verdict.ERROR, (lost,)))
     if run.static:
-        rows += require("compiled", "static", "perfci static")(run, thresholds)
+        rows += require("compiled", "static", "perfci static").judge(run, thresholds)
     notes = note_run(run, tuple(compared.values()), rows, thresholds)
     unneeded = expected.find_unneeded(run, rows, thresholds)
     return Judgements(tuple(rows), tuple(need for _, need in judged if need), (*notes, *unneeded))

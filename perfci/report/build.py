@@ -4,9 +4,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from perfci.core import units
 from perfci.core.environment import list_differences
+from perfci.core.errors import require
 from perfci.core.model import Base, Environment, Judgements, OpRun, Run
 from perfci.core.wording import say
-from perfci.report import against, compiled, means, peers, rows, summary, timings
+from perfci.report import against, means, peers, rows, summary, timings
 from perfci.report.frame import Clocks
 from perfci.report.sections import Material, is_untouched, make_section
 from perfci.report.steps import is_only_compiled, make_steps, repeat
@@ -51,7 +52,7 @@ def make_report(material: Material, further_note: str = "") -> Report:
         untouched=say("Without a section, since nothing had to be run: {ops}.", ops=", ".join(map(code, same)))
         if same and not is_only_compiled(run)
         else "",
-        compiled=compiled.make_section(run.static),
+        compiled=require("compiled", "static", "perfci static").make_section(run.static) if run.static else None,
         environment=make_table("environment | value", _describe_environment(run, judgements)),
         clocks=_tabulate_clocks(material.clocks),
         repeat=repeat(run),

@@ -3,6 +3,8 @@
 compiling   ops compiled for targets, a worker for each, and the cache of what was compiled
 compiled    the worker's part
 judge       what grew, beside the base's binaries
+tables      of the report
+kind        what the gate asks for
 coverage    launches looked through, a worker for each op
 covered     the worker's part
 dry_launch  one launch looked through
@@ -23,7 +25,7 @@ EXTENSION = Extension(
     provides={
         "answer": (f"{HERE}.commands.coverage:COVERAGE",),
         "compile": (f"{HERE}.flow:add_compiled",),
-        "compiled": (f"{HERE}.judge:judge_static",),
+        "compiled": (f"{HERE}.kind:Compiled",),
         "static": (f"{HERE}.flow:compile_and_judge",),
         "task": (f"{HERE}.tasks:Compile", f"{HERE}.tasks:Cover"),
     },

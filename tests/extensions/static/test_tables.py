@@ -1,7 +1,7 @@
 import pytest
 
 from perfci.core.model import KernelBinary, Static, StaticCase, StaticOp
-from perfci.report import compiled
+from perfci.extensions.static import tables as compiled
 from perfci.report.text import spell
 
 
@@ -56,7 +56,3 @@ def test_figures_that_no_tool_could_find_have_no_column_and_a_reason(section):
 def test_an_op_that_does_not_import_is_told_and_has_no_table(section):
     assert "`broadcast` for gfx942: performance does not import" in spell(" ".join(section.lines))
     assert "broadcast for gfx942" not in [part.title for part in section.parts]
-
-
-def test_a_run_without_compiled_kernels_has_no_section():
-    assert compiled.make_section(None) is None

@@ -9,10 +9,8 @@ from perfci.report.view import Section, Table, make_table
 from perfci.report.words import write_count
 
 
-def make_section(static: Static | None) -> Section | None:
-    """Returns everything that was compiled without a device. None if nothing was."""
-    if static is None:
-        return None
+def make_section(static: Static) -> Section:
+    """Returns everything that was compiled without a device."""
     note = say(
         "Compiled without a device for {targets} by {tools}.",
         targets=", ".join(map(plain, static.targets)),
