@@ -116,7 +116,7 @@ def advise(run: Run) -> list[str]:
 
 CODES = {
     "accept": {0, 2}, "accept --environment": {0, 2}, "bisect": {0, 2, 3}, "check": {0, 2, 3}, "doctor": {0, 3},
-    "doctor --selftest": {0, 2, 3}, "history": {0}, "show": {0}, "thresholds show": {0},
+    "doctor --selftest": {0, 2, 3}, "history": {0}, "show": {0}, "static": {0, 2, 3}, "thresholds show": {0},
 }  # fmt: skip
 """Exit codes that each command may end with here: its failure, 1, is none of them."""
 

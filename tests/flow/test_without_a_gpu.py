@@ -58,4 +58,4 @@ def test_the_hook_compiles_only_what_changed_and_lets_no_broken_kernel_into_a_co
 def test_the_page_has_its_commands():
     names = {shlex.split(command)[1] for command in COMMANDS}
 
-    assert names == {"check", "show", "compare", "report"}
+    assert names == {"check", "static", "show", "compare", "report"}
