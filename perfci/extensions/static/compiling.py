@@ -1,4 +1,4 @@
-"""Kernels compiled without a device: a worker a target and revision. What was compiled before is taken from a cache."""
+"""Kernels compiled without a device: a worker an op, target and revision. What was compiled before is cached."""
 
 import contextlib
 import dataclasses
@@ -20,7 +20,7 @@ from perfci.ops.discover import OpFolder, find_moved, select
 from perfci.ops.fingerprint.tree import Fingerprint, Tree
 from perfci.ops.spec import matches
 from perfci.runs.base import BaseTree
-from perfci.runs.bench import Bench, WorkerPlace, list_files, make_environment
+from perfci.runs.bench import Bench, WorkerPlace, list_files, make_environment, warm_up
 from perfci.runs.describe import find_violation
 from perfci.runs.needed import place_needed
 from perfci.runs.plan import Request
@@ -110,44 +110,33 @@ def describe_toolchain(packages: Mapping[str, str] | None = None) -> str:
 
 
 def _compile(bench: Bench, missing: Sequence[_Wanted]) -> Mapping[_Wanted, StaticOp]:
-    """A worker for each target of each revision, several at a time."""
+    """A worker for each, several at a time: one that ran another op's code might say anything, and would be kept."""
     broken = {one: reason for one in missing if (reason := find_violation(one.op))}
     answers = {one: StaticOp(one.op.op, one.target, failure=reason) for one, reason in broken.items()}
-    groups: dict[tuple[str, bool], list[_Wanted]] = {}
-    for one in (one for one in missing if one not in broken):
-        groups.setdefault((one.target, one.of_base), []).append(one)
-    waiting = list(groups.values())
+    waiting = [one for one in missing if one not in broken]
+    if waiting:
+        warm_up(bench, "offline")
 
-    def compile_groups() -> Iterator[Sequence[Running]]:
+    def compile_ops() -> Iterator[Sequence[Running]]:
         while waiting:
-            yield from _compile_group(bench, waiting.pop(0), answers)
+            yield from _compile_op(bench, waiting.pop(0), answers)
 
-    side_by_side([compile_groups() for _ in range(min(len(groups), os.cpu_count() or 1, MOST_WORKERS))])
+    side_by_side([compile_ops() for _ in range(min(len(waiting), os.cpu_count() or 1, MOST_WORKERS))])
     return answers
 
 
-def _compile_group(
-    bench: Bench, waiting: Sequence[_Wanted], static_ops: dict[_Wanted, StaticOp]
-) -> Iterator[Sequence[Running]]:
-    """One worker after the other: an op that kills its worker is named, the rest go on in another."""
-    while waiting:
-        first, compiled = waiting[0], dict[str, StaticOp]()
+def _compile_op(bench: Bench, one: _Wanted, answers: dict[_Wanted, StaticOp]) -> Iterator[Sequence[Running]]:
+    def hear(message: Message) -> None:
+        if isinstance(message, StaticOp):
+            answers[one] = message
+        bench.listener(message)
 
-        def hear(message: Message, compiled: dict[str, StaticOp] = compiled) -> None:
-            if isinstance(message, StaticOp):
-                compiled[message.op] = message
-            bench.listener(message)
-
-        place = place_needed(bench, first.settings, list_files(one.op for one in waiting))
-        task = Compile(place=place, target=first.target)
-        name = f"static-{first.target}{'-base' if first.of_base else ''}"
-        around = make_environment(bench, WorkerPlace(name, "offline", place.root, first.python))
-        failure = yield from working(task, around, hear)
-        static_ops |= {one: compiled[one.op.op] for one in waiting if one.op.op in compiled}
-        waiting = [one for one in waiting if one not in static_ops]
-        if waiting:
-            lost, *waiting = waiting
-            static_ops[lost] = StaticOp(lost.op.op, lost.target, failure=failure or Reason("worker_silent"))
+    place = place_needed(bench, one.settings, list_files([one.op]))
+    name = f"static-{one.op.op}-{one.target}{'-base' if one.of_base else ''}"
+    around = make_environment(bench, WorkerPlace(name, "offline", place.root, one.python))
+    failure = yield from working(Compile(place=place, target=one.target), around, hear)
+    if failure or one not in answers:
+        answers[one] = StaticOp(one.op.op, one.target, failure=failure or Reason("worker_silent"))
 
 
 def _find_file(bench: Bench, one: _Wanted) -> Path | None:

@@ -72,3 +72,32 @@ def test_an_interpreter_that_is_a_script_shows_what_a_variable_changes_and_leave
 
     assert len(fused) == len(parted) == 1 and fused != parted
     assert compiled(project)[0] == parted
+
+
+MEDDLES = """
+import sys
+
+def launch_nothing(call, real=sys.modules["perfci.device.offline"].compile_call):
+    return real(call if call.func.__name__ == "bound_inputs" else lambda: None)
+
+sys.modules["perfci.device.offline"].compile_call = launch_nothing
+"""
+
+
+@pytest.mark.torch
+@pytest.mark.slow
+def test_an_op_that_meddles_with_its_process_is_alone_in_what_it_says_and_in_what_is_kept(project, tmp_path):
+    alone_there, _ = compiled(project)
+    (kept,) = (tmp_path / "cache").rglob("*.json")
+    before = kept.read_bytes()
+    kept.unlink()
+    static_ops.write(project / "kernels", "aaa", static_ops.SCALE)
+    kernel = project / "kernels" / "aaa" / "aaa_triton.py"
+    kernel.write_text(kernel.read_text() + MEDDLES)
+
+    assert run(["static", "--target", "sm_90", "--project", str(project)]) in {0, 1, 2, 3}
+    statics = {op.op: op for op in store.read_run(project / "reports" / "static").static.ops}
+
+    assert not any(case.binaries for case in statics["aaa"].cases)
+    assert {binary.artefact for case in statics["scale"].cases for binary in case.binaries} == alone_there
+    assert before in [path.read_bytes() for path in (tmp_path / "cache").rglob("*.json")]
