@@ -19,7 +19,7 @@ from perfci.core.wording import say
 from perfci.git.base import resolve
 from perfci.git.checkout import materialise
 from perfci.ops.discover import OpFolder, ops
-from perfci.runs.bench import Bench, WorkerPlace, make_environment
+from perfci.runs.bench import Bench, WorkerPlace, make_environment, stamp
 from perfci.runs.plan import NOT_AGAINST, Against, Request
 from perfci.runs.rules import choose_rules, compare_rules, list_known_ops, move_settings
 from perfci.worker.process import confined
@@ -109,6 +109,7 @@ def take_base(tree: BaseTree | None, request: Request, settings: Settings) -> Fo
 def write_base(bench: Bench, base: Base, name: str = FOLDER) -> BaseTree:
     """The base's files, written out once a run, in a folder of the bench of this name. Raises GitError."""
     root = materialise(bench.settings.root, base.commit, bench.folder / name)
+    bench.stamps[root] = stamp(root)
     return BaseTree(base, move_settings(bench.settings, root))
 
 

@@ -1,6 +1,7 @@
 """What a run's workers run in: folders, variables, a time limit, and who listens."""
 
 import functools
+import hashlib
 import os
 import sys
 import time
@@ -50,6 +51,8 @@ class Bench:
     sealed: dict[Path, str] = field(default_factory=dict)
     """root of a project -> digest of its thresholds and baselines, from before a kernel ran"""
     spent_s: dict[str, float] = field(default_factory=dict)  # seconds outside the ops' workers by step
+    stamps: dict[Path, str] = field(default_factory=dict)
+    """folder that was written for this run -> what changes if a file in it does, in its mode, size or content"""
     trees: dict[Path, Tree] = field(default_factory=dict)  # files of a project, by its root
     needed: dict[tuple[Path, tuple[str, ...]], Settings] = field(default_factory=dict)
     """root of a project, and ops of it -> settings that lead to a copy of what they need"""
@@ -91,6 +94,18 @@ def hold_grants(settings: Settings, variables: Mapping[str, str] = os.environ) -
     return take_grants(settings, granted)
 
 
+def stamp(folder: Path) -> str:
+    """Returns what changes with any change of a file below a folder: a kernel can set no file's time of change."""
+    digest = hashlib.sha256()
+    for place, folders, files in os.walk(folder):
+        for name in (".", *sorted((*folders, *files))):
+            status = os.lstat(f"{place}/{name}")
+            digest.update(
+                f"{place}/{name}\0{status.st_ino} {status.st_mode} {status.st_ctime_ns}\n".encode(errors="replace")
+            )
+    return digest.hexdigest()
+
+
 @contextmanager
 def claim_bench(settings: Settings, listener: Listener) -> Iterator[Bench]:
     """A bench for a run that writes the reports folder, which no other writes meanwhile. Raises StoredFileError."""
@@ -109,6 +124,7 @@ class WorkerPlace:
     process: int = 0
     devices: int = 1  # of the host: the processes of a run take turns on them
     until_s: float | None = None  # when it is ended whatever it does, seconds since the epoch
+    beside: Path | None = None  # root of the base, which is imported in the same process
 
 
 def make_environment(bench: Bench, place: WorkerPlace) -> WorkerEnvironment:
@@ -148,7 +164,7 @@ def make_environment(bench: Bench, place: WorkerPlace) -> WorkerEnvironment:
         python=place.python or sys.executable, shown_from=settings.root,
         writable=(private, *(folder for folder in map(Path, ("/dev/shm", *more)) if folder.is_dir())),
         hidden=(bench.folder, *(bench.hidden[0] if narrow else ())),
-        shown=(root, PACKAGE, *(bench.hidden[1] if narrow else ())),
+        shown=(root, PACKAGE, *([place.beside] if place.beside else []), *(bench.hidden[1] if narrow else ())),
     )  # fmt: skip
 
 

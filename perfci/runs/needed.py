@@ -13,7 +13,7 @@ from pathlib import Path
 from perfci.core.files import open_regular
 from perfci.core.settings import Settings
 from perfci.ops.fingerprint.tree import Tree
-from perfci.runs.bench import Bench, move_path, place_ops
+from perfci.runs.bench import Bench, move_path, place_ops, stamp
 from perfci.worker.tasks import OpFiles, Place
 
 FOLDER = "needed"  # folder in the run's folder with a copy for each set of ops
@@ -53,4 +53,5 @@ def _copy(bench: Bench, settings: Settings, paths: Sequence[str]) -> Settings:
         # What is no file, or cannot be read, counts by that.
         with contextlib.suppress(OSError), open_regular(path.resolve()) as source, target.open("xb") as copy:
             shutil.copyfileobj(source, copy)
+    bench.stamps[root] = stamp(root)
     return narrow

@@ -15,7 +15,7 @@ from perfci.core.settings import at as settings_at
 from perfci.git.base import PROPOSALS, How
 from perfci.ops.discover import ops
 from perfci.ops.fingerprint.pins import pins_changed
-from perfci.runs.bench import Bench, move_path
+from perfci.runs.bench import Bench, move_path, stamp
 from perfci.store import history
 from perfci.store.history import read_bytes
 from perfci.thresholds.limits import Thresholds
@@ -61,11 +61,17 @@ def hash_rules(rules: Settings) -> str:
 
 
 def verify_rules_unchanged(bench: Bench, *projects: Settings) -> None:
-    """Note the thresholds and baselines of projects before a kernel runs. Raises UsageError if they differ later."""
+    """Note the thresholds and baselines of projects before a kernel runs. Raises UsageError if they differ later.
+
+    The same for what was written for this run: the base's files, and copies of what ops need.
+    """
     for project in projects:
         digest = hash_rules(project)
         if bench.sealed.setdefault(project.root, digest) != digest:
             raise UsageError("rules_edited", folder=str(project.root))
+    for folder, before in bench.stamps.items():
+        if folder.is_dir() and stamp(folder) != before:
+            raise UsageError("copies_edited", folder=str(folder))
 
 
 def compare_rules(base: Base, theirs: Settings, ours: Settings) -> Base:

@@ -141,7 +141,7 @@ class Tasks:
         return dataclasses.replace(
             judge,
             cases=tuple(case for case in task.cases or () if case in planned and case not in reported),
-            host=_host(task, self.around(task), task.opening.arm),
+            host=_host(task, self.around(dataclasses.replace(task, base=None)), task.opening.arm),
             base_host=_host(judge, around, BASE),
         ), around
 
@@ -186,7 +186,7 @@ class Tasks:
             remaining=True,
             peers=False,
         )
-        place = WorkerPlace(f"{op}-suites", self._record.run.plan.device, root, until_s=task.until_s)
+        place = WorkerPlace(f"{op}-suites", self._record.run.plan.device, root, until_s=task.until_s, beside=base.root)
         return compare, make_environment(self._bench, place)
 
     # --- a process for each revision ----------------------------------------------------------------------------------
@@ -227,6 +227,7 @@ class Tasks:
             task.process,
             plan.devices,
             until_s,
+            None if of_base or not task.base else task.base.root,
         )
         return make_environment(self._bench, place)
 

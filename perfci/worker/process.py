@@ -24,7 +24,7 @@ from perfci.core.errors import PerfciError
 from perfci.core.files import read_regular
 from perfci.core.model import Fact, Reason
 from perfci.store.signature import KEY, find_key
-from perfci.worker import confine, forks
+from perfci.worker import confine, forks, shared_memory
 from perfci.worker.answers import describe
 from perfci.worker.forks import Forked
 from perfci.worker.handover import KernelCall
@@ -159,7 +159,7 @@ class Running:
         self._spoke = time.monotonic()
         self._lock: int | None = None  # the open file of the device's lock, once it was asked for
         self._handles = handles
-        self._ended = False
+        self._ended, self._shared = False, shared_memory.list_files()
         self.over = False  # nothing more will be heard of it
         self.failure: Reason | None = None  # why it failed as a whole. Known once it is over
 
@@ -225,6 +225,7 @@ class Running:
             return
         self._ended = True
         self._kill()
+        shared_memory.remove_new(self._shared)
         os.close(self._reading)
         if self._lock is not None:
             os.close(self._lock)

@@ -8,11 +8,14 @@ import sys
 
 import pytest
 
+from perfci.core.errors import UsageError
 from perfci.core.settings import load
 from perfci.ops.discover import select
 from perfci.ops.fingerprint.tree import Tree
-from perfci.runs.bench import WorkerPlace, list_files, make_environment, open_bench
-from perfci.runs.needed import place_needed
+from perfci.runs.bench import WorkerPlace, list_files, make_environment, open_bench, stamp
+from perfci.runs.experiment import Experiment
+from perfci.runs.needed import copy_needed, place_needed
+from perfci.runs.plan import Request
 from perfci.worker.confine import landlock_version
 from perfci.worker.process import confined
 from tests.flow.conftest import quick_topic
@@ -141,3 +144,23 @@ def test_a_project_in_a_folder_of_a_repository_hides_all_of_that(project, tmp_pa
 
     for answers in ask(inner, "open(folder + '/../../../fl' + 'ag').read()"):
         assert answers == ["FileNotFoundError"]
+
+
+@pytest.mark.parametrize("change", ["chmod", "write", "chmod there and back"])
+def test_files_that_were_written_for_a_run_and_touched_while_kernels_ran_judge_nothing(project, change):
+    """Where neither Landlock nor a filter of calls keeps a kernel from it."""
+    with open_bench(load(project), print) as bench:
+        experiment = Experiment.find(bench, Request(), "check")
+        for settings in (experiment.tree.settings, copy_needed(bench, bench.settings, ("scale",))):
+            experiment.seal()
+            file = settings.kernels / "scale" / "scale_triton.py"
+            mode = file.stat().st_mode
+            if change == "write":
+                file.write_text("")
+            else:
+                file.chmod(0)
+                file.chmod(mode if change == "chmod there and back" else 0o444)
+            with pytest.raises(UsageError) as caught:
+                experiment.seal()
+            assert caught.value.reason.kind == "copies_edited"
+            bench.stamps[settings.root] = stamp(settings.root)

@@ -96,6 +96,32 @@ def test_a_message_that_the_task_does_not_answer_ends_the_worker_and_is_named(wo
     assert worker.heard == [Doing("accuracy", "relu", "rows=1")]
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="there is no shared memory in files")
+def test_what_a_worker_leaves_in_shared_memory_goes_with_it_and_what_others_use_stays(worker):
+    name = f"perfci-test-{os.getpid()}"
+    script = f"""
+        from pathlib import Path
+        for end in ("left", "used"):
+            Path("/dev/shm/{name}-" + end).write_text("an answer")
+        Path("/dev/shm/{name}-folder").mkdir()
+        Path("/dev/shm/{name}-folder/left").write_text("an answer")
+        say(Ready(Device("fake", "Fake One", "fake-one")))
+        say(OpDone())
+    """
+    used = []
+
+    def listen(message):
+        if isinstance(message, Ready):
+            used.append(os.open(f"/dev/shm/{name}-used", os.O_RDONLY))
+
+    assert worker.run(script, listen) is None
+    left = [path.name for path in Path("/dev/shm").glob(f"{name}*")]
+    os.close(used[0])
+    Path(f"/dev/shm/{name}-used").unlink()
+
+    assert left == [f"{name}-used"]
+
+
 def test_garbage_in_the_pipe_is_passed_over(worker):
     failure = worker.run(r"""
         say(b"Traceback (most recent call last):\n\n{}\n\xff\xfe\x00\n")
