@@ -56,6 +56,7 @@ READS = {
     "report/html/page.py": (1, PACKED),
     "scaffold/new.py": (2, PACKED),
     "worker/child.py": (1, WORKER),
+    "worker/process.py": (1, "of the kernel's"),
     "worker/shared_memory.py": (1, "of the kernel's"),
     "worker/work.py": (1, WORKER),
 }

@@ -80,9 +80,9 @@ def test_the_first_line_says_what_how_much_and_why_and_below_are_a_row_a_cause_a
 
     lines = printed(*output.list_verdicts(judgements, run), terminal=False).splitlines()[1:]
 
-    assert lines[0] == "softmax is 4.1 % slower in 1 of 9 cases, with num_warps 8 instead of 4."
+    assert lines[0] == "softmax is 4.1 % slower in 1 of 8 cases, with num_warps 8 instead of 4."
     assert lines[1].split() == ["verdict", "where", "was", "now", "change"]
-    assert re.split(r" {2,}", lines[2]) == ["REGRESSED", "softmax 1 of 9 cases", "16.0 us", "16.7 us", "+4.1 %"]
+    assert re.split(r" {2,}", lines[2]) == ["REGRESSED", "softmax 1 of 8 cases", "16.0 us", "16.7 us", "+4.1 %"]
     command = "Next: perfci bisect softmax --case rows=4096,cols=1024,dtype=float16 --against 89abcdef0123"
     assert lines[lines.index("") - 1] == command
 

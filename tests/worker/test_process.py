@@ -105,13 +105,13 @@ def test_what_a_worker_leaves_in_shared_memory_goes_with_it_and_what_others_use_
             Path("/dev/shm/{name}-" + end).write_text("an answer")
         Path("/dev/shm/{name}-folder").mkdir()
         Path("/dev/shm/{name}-folder/left").write_text("an answer")
-        say(Ready(Device("fake", "Fake One", "fake-one")))
+        say(Doing("accuracy", task.op, "rows=1", 1))
         say(OpDone())
     """
     used = []
 
     def listen(message):
-        if isinstance(message, Ready):
+        if isinstance(message, Doing) and message.done:
             used.append(os.open(f"/dev/shm/{name}-used", os.O_RDONLY))
 
     assert worker.run(script, listen) is None
