@@ -71,8 +71,6 @@ from perfci.core.model import (
 )
 from perfci.extensions.history import site
 from perfci.extensions.history.alerts import Alert
-from perfci.extensions.history.archive import import_project
-from perfci.extensions.history.database import open_store
 from perfci.extensions.history.heat import Release
 from perfci.extensions.history.histories import PastSections, read_histories
 from perfci.extensions.shards.joined import merge_shards
@@ -82,7 +80,7 @@ from perfci.store import layout
 from perfci.store.history import history_path
 from perfci.store.launches import append_launches
 from perfci.thresholds.limits import Thresholds
-from tests import example_runs, postgres, site_histories
+from tests import example_runs, site_histories
 
 T = TypeVar("T")
 
@@ -405,6 +403,10 @@ def _slow_down(run: Any, change: float, places: Sequence[int]) -> Any:
 
 def time_store(ops: int = 50, runs: int = 1000, cases: int = 20) -> None:
     """`again`: a copy when nothing is new. A trend: one case over all runs, by its id, by a glob, and all of an op."""
+    from perfci.extensions.history.archive import import_project
+    from perfci.extensions.history.database import open_store  # which needs the extra `store`
+    from tests import postgres
+
     with tempfile.TemporaryDirectory() as place, contextlib.ExitStack() as closing:
         root = Path(place).resolve()
         newest = {}

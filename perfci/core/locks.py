@@ -55,6 +55,14 @@ def take(handle: int) -> bool:
     return True
 
 
+def give_back(handle: int) -> None:
+    """Drop the lock, also for a process that has the same open file."""
+    with contextlib.suppress(ImportError, OSError):
+        import fcntl
+
+        fcntl.flock(handle, fcntl.LOCK_UN)
+
+
 def take_if_possible(handle: int) -> bool:
     """Take the lock as `take` does. True as well on a system or a file system without such locks."""
     try:
@@ -102,15 +110,18 @@ def find_displaced(folder: Path | None) -> Reason | None:
 
 @contextmanager
 def device_lock(
-    name: str, folder: Path | None, waiting: Callable[[str], None], limit_s: float = WAIT_S
+    name: str, folder: Path | None, waiting: Callable[[str], None], limit_s: float = WAIT_S, lent: int | None = None
 ) -> Iterator[None]:
-    """Hold a device's lock, calling `waiting` with another holder's name. Raises DeviceError after `limit_s`."""
+    """Hold a device's lock, calling `waiting` with another holder's name. Raises DeviceError after `limit_s`.
+
+    lent: its file if a parent has opened it, which then holds it as well until it is closed or given back here.
+    """
     from perfci.core.errors import DeviceError
 
     path = find_lock(name, folder)
-    until, handle = time.monotonic() + limit_s, None
+    until, handle = time.monotonic() + limit_s, lent
     try:
-        handle = open_lock(path)
+        handle = open_lock(path) if handle is None else handle
         while not take(handle):
             if time.monotonic() > until:
                 raise DeviceError("device_taken", holder=holder(handle), limit_s=limit_s)
@@ -124,4 +135,5 @@ def device_lock(
         yield
     finally:
         if handle is not None:
-            os.close(handle)  # which drops the lock
+            give_back(handle)
+            os.close(handle)

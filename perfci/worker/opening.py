@@ -1,6 +1,9 @@
 """How most tasks begin: the device is opened, the op is imported, and the device is held alone."""
 
+import contextlib
+import os
 import random
+import socket
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -45,10 +48,23 @@ def open_op(
 
             name = device.info.uuid or device.info.key
             channel.ask(LockAsked(name))
-            held = device_lock(name, opening.lock_folder, lambda by: channel.send(Waiting(by)), opening.lock_wait_s)
-            stack.enter_context(held)
+            lent = None if task.is_judge else take_lent(task.socket)
+            limit_s = opening.lock_wait_s
+            stack.enter_context(
+                device_lock(name, opening.lock_folder, lambda by: channel.send(Waiting(by)), limit_s, lent)
+            )
         channel.send(Holding())
         yield device, loaded
+
+
+def take_lent(descriptor: int) -> int | None:
+    """Returns the open file that the parent has sent through its socket. None if it could not open it."""
+    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as end:
+        end.setblocking(False)
+        given = socket.recv_fds(end, 1, 1)[1]
+        os.set_inheritable(given[0], False)
+        return given[0]
+    return None
 
 
 def load_files(task: Task, files: OpFiles) -> LoadedOp:

@@ -31,7 +31,7 @@ from perfci.worker.handover import KernelCall
 from perfci.worker.inbox import LATE, Inbox
 from perfci.worker.log import copy_output, find_frame, find_last_words
 from perfci.worker.protocol import Failed, Holding, LockAsked, Message, Turn
-from perfci.worker.tasks import DeviceTask, Measure, Task, WorkerEnvironment, pack_task
+from perfci.worker.tasks import DeviceTask, Task, WorkerEnvironment, pack_task
 from perfci.worker.warm import PROGRAM
 
 TAKEN = "device_taken"  # kind of the failure of a worker that another process kept waiting for the device
@@ -53,17 +53,18 @@ def start_worker(task: Task, around: WorkerEnvironment, descriptors: tuple[int, 
     if find_key() and not confine.landlock_version():
         raise PerfciError("signing_unconfined", name=KEY)
     reading, writing = os.pipe()
-    # A judge's process gives handles of those that it starts through a socket: they end with it, whatever ends it.
-    handles = giving = None
-    if isinstance(task, Measure) and task.is_judge:
-        handles, giving = socket.socketpair(type=socket.SOCK_DGRAM)
-        task = dataclasses.replace(task, handles=giving.fileno())
+    # A judge's process gives handles of those that it starts: they end with it, whatever ends it. Another one is lent
+    # the device's lock, since it is confined and cannot open what has come to be since.
+    ours = theirs = None
+    if isinstance(task, DeviceTask):
+        ours, theirs = socket.socketpair(type=socket.SOCK_DGRAM)
+        task = dataclasses.replace(task, socket=theirs.fileno())
     command = [around.python, "-P", "-X", "faulthandler", "-m", PROGRAM]
     try:
         around.log.parent.mkdir(parents=True, exist_ok=True)
         # The judge's process runs none of the op's code, and confines the one that does.
         places = None if task.is_judge else [[*map(str, paths)] for paths in around.places]
-        passed = [writing, *descriptors, *([giving.fileno()] if giving else [])]
+        passed = [writing, *descriptors, *([theirs.fileno()] if theirs else [])]
         same_python = around.python == sys.executable
         forked = forks.start(around.environment, around.folder, places, passed) if same_python else None
         process = forked or subprocess.Popen(
@@ -80,14 +81,14 @@ def start_worker(task: Task, around: WorkerEnvironment, descriptors: tuple[int, 
         )
     except BaseException:
         os.close(reading)
-        if handles:
-            handles.close()
+        if ours:
+            ours.close()
         raise
     finally:
         os.close(writing)
-        if giving:
-            giving.close()
-    worker = Running(process, reading, task, around, handles)
+        if theirs:
+            theirs.close()
+    worker = Running(process, reading, task, around, ours)
     try:
         # Standard input stays open: when it ends, the worker knows that the parent is gone.
         if isinstance(task, DeviceTask):  # the worker's folder of temporary files is its own
@@ -148,9 +149,9 @@ class Running:
         reading: int,
         task: Task,
         around: WorkerEnvironment,
-        handles: socket.socket | None = None,
+        end: socket.socket | None = None,
     ) -> None:
-        """`handles`: where those of processes that it starts arrive."""
+        """`end`: the parent's, of the task's socket."""
         assert process.stdout is not None
         self._process, self._reading, self._task, self._around = process, reading, task, around
         self._inbox = Inbox(task)
@@ -158,7 +159,7 @@ class Running:
         self._log.start()
         self._spoke = time.monotonic()
         self._lock: int | None = None  # the open file of the device's lock, once it was asked for
-        self._handles = handles
+        self._socket = end
         self._ended, self._shared = False, shared_memory.list_files()
         self.over = False  # nothing more will be heard of it
         self.failure: Reason | None = None  # why it failed as a whole. Known once it is over
@@ -227,6 +228,8 @@ class Running:
         self._kill()
         shared_memory.remove_new(self._shared)
         os.close(self._reading)
+        if self._socket:
+            self._socket.close()
         if self._lock is not None:
             os.close(self._lock)
 
@@ -259,10 +262,12 @@ class Running:
         return heard
 
     def _lend_lock(self, message: LockAsked) -> LockAsked:
-        """Make the lock that it asks for, since it cannot."""
+        """Open the lock that it asks for, and lend it."""
         folder = self._task.opening.lock_folder if isinstance(self._task, DeviceTask) else None
         with contextlib.suppress(OSError):  # the worker says what is wrong with it
             self._lock = locks.open_lock(locks.find_lock(message.name, folder))
+            if self._socket and not self._task.is_judge:
+                socket.send_fds(self._socket, [b"."], [self._lock])
         self.write(encode(Turn(0, ())) + b"\n")
         return LockAsked(message.name, locks.find_displaced(folder))
 
@@ -296,9 +301,9 @@ class Running:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
-        if self._handles:
-            end_given(self._handles)
-            self._handles = None
+        if self._socket and self._task.is_judge:
+            end_given(self._socket)
+            self._socket = None
         # One that died before it read its task leaves some of it unsent.
         with contextlib.suppress(BrokenPipeError):
             if self._process.stdin:

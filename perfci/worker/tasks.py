@@ -131,6 +131,8 @@ class DeviceTask(Task):
     answers: ClassVar[Answers] = {**Task.answers, **OPENING}
 
     opening: Opening
+    socket: int = -1
+    """its descriptor: a judge's process gives handles of those that it starts through it, another gets the lock"""
 
     @property
     def seed(self) -> int:
@@ -270,7 +272,6 @@ class Measure(DeviceTask):
     host: Host | None = None
     """the process of the op under test, where this one is the judge's and these ops are the base's"""
     base_host: Host | None = None  # the same of the base's kernel, for its host time alone
-    handles: int = -1  # descriptor of the socket by which the judge's process gives handles of those that it starts
     remaining: bool = False  # check only what the op's suite has beyond the base's
     by_own: bool = False  # the op's suites judge it: what the base's find of it is known
     baton: int = -1  # descriptor of the socket by which two processes that take blocks in turns hand over the device

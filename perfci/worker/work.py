@@ -95,7 +95,7 @@ def perform(task: Measure, channel: MessageChannel) -> None:
             def connect_host(host: Host) -> RemoteOp:
                 from perfci.worker.remote import connect  # which few workers need
 
-                return stack.enter_context(connect(host, device, channel.stay_alive, task.handles))
+                return stack.enter_context(connect(host, device, channel.stay_alive, task.socket))
 
             if task.host:
                 remote = connect_host(task.host)

@@ -291,6 +291,17 @@ def test_a_device_that_stays_taken_is_given_up_once_for_all_ops(project):
     assert "scale" not in logs
 
 
+def test_a_first_run_makes_the_lock_among_temporary_files(project, tmp_path, monkeypatch):
+    configure(project, "", "locked = true")
+    monkeypatch.setenv("TMPDIR", str(tmp_path))  # where the run's folders lie too, which workers cannot read
+    monkeypatch.setattr(tempfile, "tempdir", None)
+
+    answer = project.check("relu")
+
+    assert answer.verdicts("relu") == {"PASS", "NEW"}, answer.out
+    assert (tmp_path / "perfci-FAKE-0.lock").exists()
+
+
 def test_a_lock_folder_that_cannot_be_written_is_named_with_its_setting(project):
     locked(project).write_text("a file")
 
