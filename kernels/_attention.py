@@ -254,12 +254,12 @@ def spans(
 @triton.jit
 def seen(place, key, left, right, keys, LEFT: tl.constexpr, RIGHT: tl.constexpr):
     """True where queries at these places see these keys; both shapes broadcast."""
-    seen = key < keys
+    visible = key < keys
     if LEFT:
-        seen = seen & (key >= place - left)
+        visible = visible & (key >= place - left)
     if RIGHT:
-        seen = seen & (key <= place + right)
-    return seen
+        visible = visible & (key <= place + right)
+    return visible
 
 
 @triton.jit

@@ -109,7 +109,8 @@ def find_doubt(judgements: Judgements) -> float | None:
     None if no statistical test judged anything.
     """
     shares = {"how_duelled": 1, "how_judged": 2}
-    doubt = [float(note.facts["alpha"] or 0.0) * shares[note.kind] for note in judgements.notes if note.kind in shares]
+    notes = [(shares[note.kind], note.facts.get("alpha")) for note in judgements.notes if note.kind in shares]
+    doubt = [share * alpha for share, alpha in notes if isinstance(alpha, float)]  # a stored note may say anything
     return sum(doubt) if doubt else None
 
 

@@ -83,14 +83,14 @@ def open_bench(settings: Settings, listener: Listener) -> Iterator[Bench]:
 def hold_grants(settings: Settings, variables: Mapping[str, str] = os.environ) -> Settings:
     """Returns the settings with what the base of a change grants, if a pipeline runs this. Else unchanged.
 
-    Without a base nothing is granted, but on the default branch: what it has was merged.
+    Without a base nothing is granted, but on the default branch and outside of a repository: nothing is asked to merge.
     """
     if not environment.in_ci(variables):
         return settings
     try:
         granted = read_file(settings.root, resolve(settings.root, None, variables).commit, FILE)
     except GitError as error:
-        return settings if error.reason.kind == "no_base" else take_grants(settings, None)
+        return settings if error.reason.kind in {"no_base", "no_repository"} else take_grants(settings, None)
     return take_grants(settings, granted)
 
 

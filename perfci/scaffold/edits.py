@@ -1,9 +1,12 @@
 """Changes of files: planned first, then written."""
 
+import errno
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from perfci.core.errors import StoredFileError
 from perfci.store.files import write_together
 
 
@@ -18,5 +21,9 @@ class Edit:
 
 
 def write(edits: Iterable[Edit]) -> None:
-    """Write every file or none. Raises StoredFileError."""
-    write_together({edit.path: edit.after.encode() for edit in edits})
+    """Write every file or none. Raises StoredFileError, also for a new file that is there by now."""
+    planned = list(edits)
+    for edit in planned:
+        if edit.before is None and os.path.lexists(edit.path):
+            raise StoredFileError("file_unwritable", path=str(edit.path), why=os.strerror(errno.EEXIST))
+    write_together({edit.path: edit.after.encode() for edit in planned})

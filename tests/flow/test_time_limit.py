@@ -86,7 +86,7 @@ def test_a_suspect_for_which_there_is_no_time_stays_one(project, monkeypatch):
     timed = {case: row for (op, suite, case), row in answer.rows.items() if op == "scale" and suite == "performance"}
     assert answer.code == 3
     assert {row["verdict"] for row in timed.values()} == {"INCONCLUSIVE"}
-    assert all("left no time for them" in row["reason"]["sentence"] for row in timed.values())
+    assert all("the time limit (" in row["reason"]["sentence"] for row in timed.values())
     case = next(op for op in project.run_record().ops if op.op == "scale").performance[0]
     assert {block.process for block in case.blocks} == {0}
 

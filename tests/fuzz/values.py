@@ -89,7 +89,8 @@ def _values(kind: Any) -> st.SearchStrategy[Any]:
     if dataclasses.is_dataclass(kind):
         return st.deferred(lambda: _record(kind, {}))
     if isinstance(kind, type) and issubclass(kind, tuple):  # with named fields
-        return st.tuples(*map(_values, typing.get_type_hints(kind).values())).map(lambda values: kind(*values))
+        fields = typing.get_type_hints(kind, include_extras=True).values()
+        return st.tuples(*map(_values, fields)).map(lambda values: kind(*values))
     return _PLAIN[kind]
 
 

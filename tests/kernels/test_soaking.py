@@ -20,6 +20,7 @@ from perfci.extensions.lab.soak.huge import check_large
 from perfci.extensions.lab.soak.repeated import check_determinism, check_memory
 from perfci.extensions.lab.soak.subject import SoakSubject
 from perfci.extensions.lab.soak.together import check_streams, check_threads
+from perfci.extensions.lab.soak.verdicts import conclude
 from perfci.ops.spec import Accuracy, Performance, grid
 
 ROOT = Path(__file__).parents[2]
@@ -76,6 +77,7 @@ def subject():
 @pytest.mark.cuda
 def test_a_kernel_on_the_current_stream_passes_streams_threads_and_many_calls(subject):
     checks = [check_streams(subject(double)), check_threads(subject(double)), check_determinism(subject(double), 100)]
+    checks = [conclude(check, 100, 0.03) for check in checks]
 
     assert [each.status for each in checks] == [Status.PASS] * 3, checks
     assert checks[0].numbers["late"] is True
@@ -111,7 +113,7 @@ def test_outputs_kept_in_a_global_are_a_leak_and_a_bounded_cache_is_none(subject
         kept.append(x[:1024] * 2)
         return x * 2
 
-    memory = check_memory(subject(keeping), 200)
+    memory = conclude(check_memory(subject(keeping), 200), 200, 0.03)
     assert (memory.status, memory.reason.kind) == (Status.FAIL, "soak_leak")
     assert memory.numbers["rate"] == 4096
     kept.clear()
@@ -121,7 +123,7 @@ def test_outputs_kept_in_a_global_are_a_leak_and_a_bounded_cache_is_none(subject
             kept.append(x[:1024] * 2)
         return x * 2
 
-    assert check_memory(subject(caching), 200).status is Status.PASS
+    assert conclude(check_memory(subject(caching), 200), 200, 0.03).status is Status.PASS
 
 
 @pytest.mark.cuda
@@ -138,9 +140,9 @@ def test_an_index_of_32_bits_is_found_beyond_2_to_the_31(subject):
         pytest.fail(f"{needed} bytes of device memory are not free here")
     accuracy = Accuracy(wrapping, double, inputs, grid(size=[1000, 2000]))
 
-    large = check_large(subject(wrapping, size=size), accuracy)
+    large = conclude(check_large(subject(wrapping, size=size), accuracy), 3, 0.03)
     assert (large.status, large.reason.kind) == (Status.FAIL, "soak_large")
-    large = check_large(subject(double, size=size), accuracy)
+    large = conclude(check_large(subject(double, size=size), accuracy), 3, 0.03)
     assert (large.status, large.numbers["elements"]) == (Status.PASS, size)
 
 

@@ -259,7 +259,7 @@ def test_what_says_too_little_is_told_in_a_sentence(said, name, said_of_it):
 
 
 def test_a_file_with_several_functions_has_to_name_one(tmp_path):
-    kernel = KERNEL.replace("def op(x):", "def first(x):") + "\n    def second(x):\n        return x\n"
+    kernel = KERNEL.replace("def op(x):", "def first(x):") + "\ndef second(x):\n    return x\n"
     folder = sketch(tmp_path, triton=kernel)
 
     with pytest.raises(UsageError) as caught:

@@ -14,7 +14,7 @@ class Trick:
 
     what: str
     source: str
-    verdict: str = WRONG
+    verdict: str = WRONG  # or several, if it depends on who is first
     shows: str = "wrong_values"  # kinds of the reasons that perfci may give for it on the fake device
     naive: bool = True  # a plain harness in one process takes it for right and fast
 

@@ -10,6 +10,7 @@ import torch
 from perfci.device import open_device
 from perfci.extensions.lab.chains.runs import Setting, check_case
 from perfci.extensions.lab.chains.task import load_chain
+from perfci.extensions.lab.chains.verdicts import conclude
 
 KERNELS = Path(__file__).resolve().parents[3] / "kernels"
 NAMES = ("norm_matmul_softmax", "transformer_block", "float8_mlp")
@@ -26,7 +27,8 @@ def check(name, params, stage=None, kernel=None, inputs=None):
         chain, stages=stages, make_inputs=inputs(chain.make_inputs) if inputs else chain.make_inputs
     )
     describe = lambda error: {"error": repr(error)}  # noqa: E731
-    return check_case(Setting(name, chain, open_device("cpu", seed=0), describe), params, 7)
+    measured = check_case(Setting(name, chain, open_device("cpu", seed=0), describe), params, 7)
+    return conclude(measured, chain.tolerance, {"chain": name, "case": measured.case})
 
 
 def told(case):

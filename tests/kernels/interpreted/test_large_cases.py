@@ -12,6 +12,7 @@ from perfci.extensions.lab.soak.findings import Status
 from perfci.extensions.lab.soak.huge import check_large
 from perfci.extensions.lab.soak.subject import SoakSubject
 from perfci.extensions.lab.soak.task import as_performance
+from perfci.extensions.lab.soak.verdicts import conclude
 from tests.kernels.interpreted.suites import first_daily
 
 BEYOND = 1 << 15
@@ -39,7 +40,7 @@ def run(monkeypatch):
         if kernel is not None:
             performance = dataclasses.replace(performance, kernel=kernel)
         subject = SoakSubject(op, performance, params, device, own, 3, True, lambda *_: None, lambda error: {})
-        return check_large(subject, suite, BEYOND)
+        return conclude(check_large(subject, suite, BEYOND), 3, 0.03)
 
     return made
 

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from perfci.core.files import read_regular
 from perfci.core.wording import catalogue, sentence
+from perfci.ops.fingerprint import tree as tree_module
 from perfci.ops.fingerprint.tree import Tree
 
 OP = "kernels/softmax/softmax_triton.py"
@@ -417,9 +419,7 @@ def test_a_tree_reads_what_ops_share_once(write, tmp_path, monkeypatch):
     tree = Tree(tmp_path, tmp_path / "kernels")
     first = tree.fingerprint("op0")
     read: list[str] = []
-    monkeypatch.setattr(
-        Path, "read_bytes", lambda path, inner=Path.read_bytes: (read.append(path.name), inner(path))[1]
-    )
+    monkeypatch.setattr(tree_module, "read_regular", lambda path: (read.append(path.name), read_regular(path))[1])
 
     fingerprints = [tree.fingerprint(f"op{number}") for number in range(20)]
 
