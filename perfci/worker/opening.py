@@ -3,7 +3,6 @@
 import contextlib
 import os
 import random
-import socket
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -59,6 +58,8 @@ def open_op(
 
 def take_lent(descriptor: int) -> int | None:
     """Returns the open file that the parent has sent through its socket. None if it could not open it."""
+    import socket  # which the process that others are forked from never needs
+
     with contextlib.suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as end:
         end.setblocking(False)
         given = socket.recv_fds(end, 1, 1)[1]
