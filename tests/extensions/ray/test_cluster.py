@@ -107,11 +107,13 @@ def test_a_cluster_without_a_board_is_refused(topic: Project, cluster):
 def test_what_finds_a_board_taken_or_sick_begins_again_elsewhere(project, monkeypatch, tmp_path, connect):
     """Another master holds the board of node a for as long as this check lasts, and that of node b is sick."""
     alone(monkeypatch, tmp_path)
+    for name in ("CI", "GITLAB_CI", "GITHUB_ACTIONS"):  # the nodes are this process here, and no pipeline's job
+        monkeypatch.delenv(name, raising=False)
     project.plant_sick("FAKE-1")
     path = project.root / "pyproject.toml"
     settings = f'[tool.perfci]\nlock_folder = "{tmp_path}"\nlock_wait_s = 0.1\n[tool.perfci.fake]\nlocked = true\n'
     path.write_text(path.read_text().replace("[tool.perfci.fake]\n", settings))
-    begin_topic(project.root)  # a pipeline has the folder of locks from the base
+    begin_topic(project.root)
     project.edit("relu", "triton", "US_PER_MEGABYTE = 320.0", "US_PER_MEGABYTE = 319.2")
 
     @contextlib.contextmanager
