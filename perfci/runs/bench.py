@@ -131,9 +131,7 @@ def make_environment(bench: Bench, place: WorkerPlace) -> WorkerEnvironment:
     """A worker's environment, folder, log and time limit."""
     settings = bench.settings
     # Describing on the CPU is for the interpreter too, so that all workers start alike.
-    interpret = place.device == "cpu" or (
-        place.device == "auto" and not (warm.has_nodes() or environment.installed_versions(["torch-npu"]))
-    )
+    interpret = place.device == "cpu" or (place.device == "auto" and not _may_have_accelerator())
     private = bench.folder / PRIVATE / place.name
     variables = worker_environment(os.environ, settings.environment, interpret, private)
     for folder in OWN.values():
