@@ -5,6 +5,7 @@ import functools
 import gc
 import importlib.util
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -17,10 +18,14 @@ WITHOUT_PICTURES = {"chains", "cli", "flow", "gitlab", "npu", "soak", "tune"}
 """Folders with tests that make checks and look at no picture."""
 
 
+SIGNALS = [getattr(signal, name) for name in ("SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM") if hasattr(signal, name)]
+
+
 def pytest_configure(config):
     """The job's time limit and its number of cores do not apply to the checks that tests run."""
     for name in ("CI_JOB_TIMEOUT", "CI_JOB_STARTED_AT"):
         os.environ.pop(name, None)
+    hear_signals()
     # As many tests run at a time as there are cores. If each took all of them, they would wait for one another.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     # Compiling all tests is most of what each process does before its first test. It may keep what it compiled.
@@ -63,6 +68,17 @@ def pytest_collection_finish(session):
     """What collecting made lives until the end. The garbage collector need not look through it again and again."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol():
+    """A command that a test runs in this process handles signals as a program does; afterwards pytest does again."""
+    before = [(number, signal.getsignal(number)) for number in SIGNALS]
+    try:
+        return (yield)
+    finally:
+        for number, handler in before:
+            signal.signal(number, handler)
 
 
 def pytest_runtest_setup(item):
@@ -108,6 +124,13 @@ def pytest_runtest_makereport(item, call):
 def pytest_xdist_auto_num_workers(config):
     """One process if tests would have to share a device. Else one more than cores, as many tests wait for workers."""
     return 1 if any(has_device(name) for name in DEVICES) else min((os.cpu_count() or 1) + 1, 4)
+
+
+def hear_signals() -> None:
+    """Ignore by a handler what `nohup make test &` has tests ignore: processes that they start inherit no handler."""
+    for number in SIGNALS:
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)
 
 
 def compile_perfci() -> None:

@@ -1,24 +1,9 @@
-"""Processes that a test starts: how they take signals, and whether they still run."""
+"""Whether processes that a test started still run."""
 
-import contextlib
-import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 NAME = "(__import__('os').readlink('/proc/self/ns/pid') + '/' + open('/proc/self/stat').read().replace(' ', '/'))"
 """An expression by which a program names its process to `runs_there`: a worker numbers processes for itself."""
-
-
-@contextlib.contextmanager
-def default_signals() -> Iterator[None]:
-    """What is started within ends by signals as usual, which `nohup make test &` would have it ignore."""
-    numbers = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
-    before = {number: signal.signal(number, signal.SIG_DFL) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def runs(pid: int | str) -> bool:

@@ -1,7 +1,6 @@
 """perfci as a program for tests that start it often: its reports have no pictures."""
 
 import contextlib
-import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,9 +24,6 @@ def no_pictures() -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    # `nohup make test &` has the tests, and what they start, ignore these.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     sys.path.insert(0, str(ROOT))
     from perfci.cli import main
 

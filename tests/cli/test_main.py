@@ -10,16 +10,8 @@ from perfci.cli.main import run
 from perfci.core.errors import UsageError
 from perfci.core.model import Gate
 from perfci.core.stopping import Stopped
-from tests.processes import default_signals
 
 HEAVY = ("torch", "triton", "scipy", "pandas", "matplotlib", "jinja2")
-
-
-@pytest.fixture(autouse=True)
-def usual_signals():
-    """`run` handles the signals of a program; a test's process gets its handlers back."""
-    with default_signals():
-        yield
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ import pytest
 
 from perfci.cli.demo import write_project
 from perfci.cli.main import run
-from tests.processes import default_signals
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
 
@@ -37,10 +36,7 @@ MAIN = "\nfrom perfci.__main__ import main\nmain()\n"
 def start(code, *arguments, **more):
     """perfci in a separate process, in which something happens first."""
     program = [sys.executable, "-P", "-c", PRELUDE + code + MAIN, *arguments]
-    with default_signals():
-        process = subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more)
-    out, err = process.communicate(timeout=120)
-    return subprocess.CompletedProcess(program, process.returncode, out, err)
+    return subprocess.run(program, capture_output=True, text=True, timeout=120, check=False, **more)
 
 
 def is_told(err, name):
@@ -116,8 +112,7 @@ def test_a_signal_behind_the_end_changes_neither_the_exit_code_nor_the_words(arg
 def test_a_check_that_is_stopped_by_many_signals_tells_one_and_keeps_what_it_measured(name, gaps_ms, tmp_path):
     write_project(tmp_path)
     command = [sys.executable, "-P", "-m", "perfci", "check", "--device", "fake", "--project", str(tmp_path)]
-    with default_signals():
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     for line in process.stderr:
         if "measuring" in line:
             break

@@ -5,7 +5,6 @@ import hashlib
 import json
 import os
 import shutil
-import signal
 import subprocess
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -139,17 +138,14 @@ class Project:
             append_history(self.root / "baselines", "fake-one", "relu", replace(night, environment=place))
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
-        """A command as a separate process, for signals, started as by `nohup make test &`, which ignores some."""
-        with contextlib.ExitStack() as stack:
-            for number in (signal.SIGHUP, signal.SIGINT):
-                stack.callback(signal.signal, number, signal.signal(number, signal.SIG_IGN))
-            return subprocess.Popen(
-                [*COMMAND, *arguments, "--project", str(self.root)],
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-                env={**os.environ, "PYTHONUNBUFFERED": "1"},
-            )
+        """A command as a separate process, for signals."""
+        return subprocess.Popen(
+            [*COMMAND, *arguments, "--project", str(self.root)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        )
 
 
 @pytest.fixture(scope="session")
