@@ -11,21 +11,12 @@ merge      joining duelled shards as `perfci ci merge` does, and judging. Shards
 report     Markdown and pictures: screened, duelled, with 100 accepted runs an op. Ops, cases (10 50). Aim: 10 s
 page       the same as one page of HTML. Ops, cases (10 50). Aim: 2 s and 5 MB
 site       the site of made-up histories on three devices. Ops, runs (40 200), FOLDER to keep it. Aim: 0.2 s a page
-store      copying to PostgreSQL, if there is one here, and to Parquet, and trends. Ops, runs, cases (50 1000 20).
-           Aims: copied in 120 s, any trend in a second
 
-Without a step, all but store, which takes minutes. On a machine that others use the CPU time is the figure to look at.
-The picture in docs/history.md is of a small site:
-
-    python benchmarks/speed.py site 8 60 /tmp/site
-    chromium --headless --hide-scrollbars --window-size=860,750 --screenshot=docs/heat-map.png \
-        /tmp/site/public/index.html
+Without a step, all. On a machine that others use the CPU time is the figure to look at.
 """
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
 import functools
 import json
 import math
@@ -39,7 +30,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -49,6 +40,8 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from perfci.extensions.history.heat import Release
+
 from perfci import report, store
 from perfci.cli.demo import write_project
 from perfci.core import settings
@@ -57,7 +50,6 @@ from perfci.core.model import (
     FORMAT,
     BaselineBlock,
     BaselineCase,
-    Gate,
     Judgements,
     OpRun,
     Plan,
@@ -67,17 +59,12 @@ from perfci.core.model import (
     ShardedOp,
     ShardPlan,
     Suite,
-    Verdict,
 )
 from perfci.extensions.history import site
-from perfci.extensions.history.alerts import Alert
-from perfci.extensions.history.heat import Release
 from perfci.extensions.history.histories import PastSections, read_histories
 from perfci.extensions.shards.joined import merge_shards
 from perfci.judge import judge
 from perfci.runs.rules import hash_rules
-from perfci.store import layout
-from perfci.store.history import history_path
 from perfci.store.launches import append_launches
 from perfci.thresholds.limits import Thresholds
 from tests import example_runs, site_histories
@@ -91,7 +78,7 @@ def main() -> None:
     if {"-h", "--help"} & {*sys.argv[1:]}:
         print(__doc__)
         return
-    chosen, sizes = sys.argv[1:2] or [name for name in STEPS if name != "store"], sys.argv[2:]
+    chosen, sizes = sys.argv[1:2] or [*STEPS], sys.argv[2:]
     if unknown := set(chosen) - STEPS.keys():
         sys.exit(f"There is no step {', '.join(unknown)}: name one of {', '.join(STEPS)}.")
     print(machine())
@@ -361,7 +348,7 @@ def _accept(run: Run, op: OpRun, number: int, count: int) -> dict[str, Any]:
     return {"run": f"night-{number}", "created": created, "environment": where, "cases": cases, "format": FORMAT}
 
 
-# --- site and store ---------------------------------------------------------------------------------------------------
+# --- the site ---------------------------------------------------------------------------------------------------------
 
 DEVICES = ("ascend-910b", "nvidia-h100", "nvidia-h200")
 CHANGES = (1.0, 1.0, 1.0, 1.0, 1.025, 1.06, 1.17, 0.97, 0.91)  # of the time, one drawn for an op and device
@@ -381,11 +368,8 @@ def time_site(ops: int = 40, runs: int = 200, folder: str = "", cases: int = 8) 
                 changed = [_slow_down(run, change, places) for run in found[later:]]
                 site_histories.project(root, {(device, op): [*found[:later], *changed]})
         release = Release("v1.4.0", frozenset(map(site_histories.commit, range(middle))))
-        case, commit = found[-1].cases[2].case, site_histories.commit(runs - 1)[:10]
-        why = f"It is 6.3 % slower than {commit}, beyond the allowed 1.5 %."
-        alert = Alert(DEVICES[2], op, case, Verdict.REGRESSED, Gate.FAILS, 0.063, commit, why)
         build = functools.partial(site.build, root / "baselines", root, root / "public")
-        built, _, took = timed(lambda: build(release=release, alerts=[alert]))
+        built, _, took = timed(lambda: build(release=release))
         sizes = [path.stat().st_size for path in (root / "public").rglob("*.html")]
     print(f"{len(built.pages)} pages of {runs} runs in {took}; {_most_memory()}")
     print(f"{sum(sizes) / 1e6:.1f} MB, the largest page {max(sizes) / 1e6:.2f} MB")
@@ -401,77 +385,6 @@ def _slow_down(run: Any, change: float, places: Sequence[int]) -> Any:
     return replace(run, cases=tuple(cases))
 
 
-def time_store(ops: int = 50, runs: int = 1000, cases: int = 20) -> None:
-    """`again`: a copy when nothing is new. A trend: one case over all runs, by its id, by a glob, and all of an op."""
-    from perfci.extensions.history.archive import import_project
-    from perfci.extensions.history.database import open_store  # which needs the extra `store`
-    from tests import postgres
-
-    with tempfile.TemporaryDirectory() as place, contextlib.ExitStack() as closing:
-        root = Path(place).resolve()
-        newest = {}
-        for op, found in site_histories.many(ops, runs, cases):
-            site_histories.project(root, {(DEVICES[2], op): found})
-            newest[op] = found[-1]
-        project = settings.load(root)
-        stored = sum(path.stat().st_size for path in root.rglob("*.jsonl"))
-        print(f"{runs} runs of {ops * cases} cases in {ops} ops, {stored / 1e6:.0f} MB of lines", flush=True)
-        if server := postgres.start():
-            closing.callback(postgres.end, server)
-        urls = {"Parquet": f"parquet:{root}/store"} | ({"PostgreSQL": server.url()} if server else {})
-        for name, url in urls.items():
-            with open_store(url) as kept:
-                print(f"{name}: copied in {timed(lambda: import_project(kept, project, (), 0))[2]}", flush=True)
-                print(f"{name}: again in {timed(lambda: import_project(kept, project, (), 0))[2]}", flush=True)
-                case = newest[f"op_{ops // 2:03}"].cases[cases // 2].case
-                for what, pattern in (("one case", case), ("a glob", f"{case[:-3]}*"), ("an op", None)):
-                    trends = [
-                        functools.partial(_read, kept, op, pattern, runs) for op in [*newest][:: max(ops // 5, 1)]
-                    ]
-                    print(f"{name}: {what} {max(timed(trend)[1] for trend in trends):.2f} s", flush=True)
-                print(f"{name}: site {_time_site_of(kept, name, project, runs)}", flush=True)
-        for op, run in newest.items():
-            with history_path(project.baselines, DEVICES[2], op).open("a") as file:
-                file.write(layout.line(dataclasses.replace(run, run="one-more")))
-        for name, url in urls.items():
-            with open_store(url) as kept:
-                print(f"{name}: one more {timed(lambda: import_project(kept, project, (), 0))[2]}", flush=True)
-        files = sum(path.stat().st_size for path in (root / "store").rglob("*.parquet"))
-    print(f"{files / 1e6:.0f} MB of Parquet; {_most_memory()}")
-
-
-def _read(kept: Any, op: str, pattern: str | None, runs: int) -> None:
-    history = kept.read_history(DEVICES[2], op, pattern)
-    assert len(history.runs) == runs
-    assert all(run.cases for run in history.runs)
-
-
-def _time_site_of(kept: Any, name: str, project: settings.Settings, runs: int) -> str:
-    """The site over a store, with how often it asks and how much it gets."""
-    release = Release("middle", frozenset(map(site_histories.commit, range(runs // 2))))
-    asked = []
-    with _counted(type(kept), asked):
-        build = functools.partial(site.build, project.baselines, project.root, project.root / f"site-{name}")
-        took = timed(lambda: build(kept=kept, release=release))[2]
-    return f"{took}, {len(asked)} statements, {sum(asked)} of the case records"
-
-
-@contextlib.contextmanager
-def _counted(stores: Any, asked: list[int]) -> Iterator[None]:
-    ask = stores.ask
-
-    def count(self: Any, statement: str, **values: Any) -> Any:
-        rows = ask(self, statement, **values)
-        asked.append(len(rows) if "FROM cases" in statement else 0)
-        return rows
-
-    stores.ask = count
-    try:
-        yield
-    finally:
-        stores.ask = ask
-
-
 def _most_memory() -> str:
     return f"most memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB"
 
@@ -479,7 +392,6 @@ def _most_memory() -> str:
 STEPS: dict[str, Callable[..., None]] = {
     "start": time_start, "compare": time_comparing, "plan": time_planning, "merge": time_merging,
     "report": time_report, "page": functools.partial(time_report, formats=("html",)), "site": time_site,
-    "store": time_store,
 }  # fmt: skip
 
 

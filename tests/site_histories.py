@@ -21,7 +21,7 @@ from perfci.core.model import (
 )
 from perfci.extensions.history import changepoints
 from perfci.extensions.history.past import Past
-from perfci.extensions.history.site import Kept, OpOnDevice
+from perfci.extensions.history.site_op import Kept, OpOnDevice
 from perfci.store import layout
 
 # Medians of kernel and reference in baselines/nvidia-h200, microseconds, and bytes moved or operations.

@@ -18,11 +18,6 @@ from tests.sources import trees
 ROOT = Path(perfci.__file__).parent
 
 HOMES = {
-    "alembic": ("extensions.history.database", "extensions.history.migrations"),
-    "sqlalchemy": (
-        "extensions.history.database",
-        "extensions.history.migrations",
-    ),  # which brings in psycopg and DuckDB by a URL
     "click": ("cli",),
     "rich": ("cli",),
     "typer": ("cli",),
@@ -57,7 +52,7 @@ HOMES = {
 SPEAKERS = ("cli", "core.stopping", "core.cores", "worker.child", "worker.confine", "worker.forks")
 """The command line, how a signal ends it, and programs of their own, which may end and print nothing."""
 TO_SPEAK = {"print", "input", "exit", "quit", "sys.exit", "os._exit", "sys.stdout.write", "sys.stderr.write"}
-HEAVY = ("torch", "triton", "scipy", "pandas", "matplotlib", "jinja2", "ray", "sqlalchemy")
+HEAVY = ("torch", "triton", "scipy", "pandas", "matplotlib", "jinja2", "ray")
 
 
 @functools.cache

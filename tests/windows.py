@@ -20,7 +20,7 @@ MISSING_NAMES = {
 
 BEFORE = (
     "importlib.metadata", "subprocess", "tempfile", "jinja2", "matplotlib.backends.backend_agg", "msgspec", "numpy",
-    "pandas", "PIL.Image", "rich.console", "rich.status", "scipy.stats", "sqlalchemy", "ssl", "typer", "yaml",
+    "pandas", "PIL.Image", "rich.console", "rich.status", "scipy.stats", "ssl", "typer", "yaml",
 )  # fmt: skip
 """They ask which system they are on when they are imported, and would miss Windows' own libraries."""
 

@@ -26,7 +26,6 @@ class ReportAsked:
 
     runs: Sequence[Path]
     out: Path | None
-    store: str | None  # URL of the history's
     against: str | None
     ops: Sequence[str]
     case: str | None
@@ -99,12 +98,12 @@ def show(
     "runs to against ops case out",
     {
         **{f"to={name}": "runs verdicts ops case out" for name in ("csv", "parquet")},
-        "to=site": "runs store against out",
+        "to=site": "against out",
     },
 )
 def report(
     runs: Annotated[
-        list[Path], argument("RUN...", "A run; for csv, parquet and site one or more.", "the project's reports/")
+        list[Path], argument("RUN...", "A run; for csv and parquet one or more.", "the project's reports/")
     ] = [],  # noqa: B006
     to: Annotated[
         str,
@@ -127,7 +126,6 @@ def report(
             "PATH",
         ),
     ] = None,
-    store: options.Store = None,
     verdicts: Annotated[
         bool, flag("--verdicts", "csv, parquet: judge the runs too: verdict, reason and change of each case.")
     ] = False,
@@ -139,7 +137,7 @@ def report(
     """Write runs as Markdown and pictures, a page, JUnit, metrics or a table, or the kept history as a site."""
     builders: dict[str, ReportFormat] = {builder.name: builder for builder in extensions.provided("report")}
     if to in builders:
-        return builders[to].build(ReportAsked(runs, out, store, against, ops, case, verdicts, project))
+        return builders[to].build(ReportAsked(runs, out, against, ops, case, verdicts, project))
     formats = tuple(name.strip() for name in to.split(","))
     for name in formats:
         if name not in reports.FORMATS:

@@ -36,7 +36,6 @@ POINTS = {
     "note": "a function of settings and names of ops that yields a title and a table of the note in a merge request",
     "suite": "a class that files of a project use as `perfci.NAME`. Its `command` runs a file by its path",
     "stages": "a function that returns stages of workers, and what a line of progress says of them",
-    "answer": "an `AnswerKind` of perfci.report.data: what else is checked for a release",
     "task": "a class of perfci.worker.tasks: what a worker can be asked to do",
     "compile": "a function of an experiment and its run on a CPU that returns the run with what kernels compile to",
     "compiled": "a class of functions that judge, report and show what kernels compile to: `Compiled` of static",

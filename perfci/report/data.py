@@ -2,8 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,17 +17,6 @@ from perfci.report.text import plain
 from perfci.store.files import write_atomically
 
 FORMAT = 1  # 1: the first
-
-
-@dataclass(frozen=True)
-class AnswerKind:
-    """What `keep_answer` keeps of one command, for the page of a release."""
-
-    name: str
-    command: str  # words behind perfci
-    title: Callable[[], str]
-    list_parts: Callable[[Settings], Collection[str]] | None = None  # what it is about, if not the project's ops
-    tell_none: Callable[[], str] = str  # the sentence for a project that has none of it
 
 
 def pick(record: object, names: str, **more: Any) -> dict[str, Any]:
@@ -50,7 +38,7 @@ def write_plain(value: Any) -> Any:
 def keep_answer(
     where: Settings, name: str, gate: Gate | None, looked: Iterable[str], said: Iterable[str | Reason], answer: Any
 ) -> tuple[str, Path]:
-    """Keeps an answer in `reports/NAME/NAME.json`, from which the page of the next release is made.
+    """Keeps an answer in `reports/NAME/NAME.json`, where a pipeline finds it.
 
     gate: None if nothing could be checked. looked: ops or chains that it is about. said: sentences about what
     failed, or what is fine. Returns its JSON and its path.

@@ -1,131 +1,37 @@
-"""A static site over the kept history, in git or in a store. A page an op and device has its trends.
+"""A static site over the kept history: an index of ops and devices, and a page an op and device with its trends.
 
-The index is a heat map of ops and devices. Alerts, and whether a release is fit, have a page each. Links are relative,
-so that the site works from a disk and below any address. Histories are read one at a time, since all of them would not
-fit into memory.
+Links are relative, so that the site works from a disk and below any address. Histories are read one at a time, since
+all of them would not fit into memory.
 """
 
-from __future__ import annotations
-
 import contextlib
-import hashlib
-import math
-import re
-import statistics
 import tomllib
-from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import StrEnum
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from perfci import store
-from perfci.core import units
-from perfci.core.errors import StoredFileError, UsageError
+from perfci.core.errors import UsageError
 from perfci.core.files import open_regular, read_regular
-from perfci.core.model import Gate, HistoryRun, Reason, Step
+from perfci.core.model import Reason
 from perfci.core.settings import MOST
-from perfci.core.wording import join, say, sentence
-from perfci.extensions.history import changepoints, past
-from perfci.extensions.history.alerts import COMMIT, Alert, join_sentences, sort_alerts
-from perfci.extensions.history.heat import Heat, Release, choose_runs, measure_heat
-from perfci.extensions.history.past import Mark, Past, Trail, write_day
-from perfci.extensions.history.release import UNKNOWN, Fitness, render_release
-from perfci.report import words
+from perfci.core.wording import say, sentence
+from perfci.extensions.history.since_release import Release
+from perfci.extensions.history.site_op import (
+    INDEX,
+    PACKAGE,
+    STYLES,
+    Entry,
+    OpOnDevice,
+    count_states,
+    read_kept,
+    render_op,
+)  # fmt: skip
 from perfci.report.html.page import render_page
-from perfci.report.text import NAME_LIMIT, file_name, plain
+from perfci.report.text import NAME_LIMIT, plain
 from perfci.store.files import write_atomically
-from perfci.store.history import KEPT, History, history_devices, history_ops, read_history
-
-if TYPE_CHECKING:
-    from perfci.extensions.history.database import HistoryStore
+from perfci.store.history import history_devices, history_ops
 
 MARKED = 1000  # bytes at the beginning of a page that have the mark of perfci's own
-INDEX, ALERTS, RELEASE = "index.html", "alerts.html", "release.html"
-PACKAGE, STYLES = "perfci.extensions.history", ("site.css",)
-
-ENDS = 5  # most runs at either end of a change over all kept runs
-OPEN = 40  # rows that are shown at first
-LINE = (300, 48)  # width and height of a case's trend, pixels
-
-
-@dataclass(frozen=True, order=True)
-class OpOnDevice:
-    """An op on a device model."""
-
-    device: str  # key
-    op: str
-
-    @property
-    def page(self) -> str:
-        """Path of its page in the site's folder. It depends on these names alone, so that links last."""
-        return f"{safe_name(self.device)}/{safe_name(self.op)}.html"
-
-
-@dataclass(frozen=True)
-class Kept:
-    """The history of one place."""
-
-    place: OpOnDevice
-    past: Past = field(default_factory=Past)
-    problems: tuple[Reason, ...] = ()  # what could not be read
-    heat: Heat = field(default_factory=Heat)
-
-    @property
-    def damaged(self) -> bool:
-        """Whether something of it could not be read."""
-        return any(problem.kind.startswith("history_") or not self.past.runs for problem in self.problems)
-
-
-class Trend(StrEnum):
-    """How a case went over the kept runs, or an op: its worst case. The gravest come first."""
-
-    DAMAGED = "damaged"
-    STEPPED = "stepped"
-    STEADY = "steady"
-    FEW = "few"
-    GONE = "gone"
-    ACCURACY = "accuracy"
-
-    @property
-    def rank(self) -> int:
-        """0 the gravest."""
-        return list(Trend).index(self)
-
-
-Cell = tuple[str, float | None]  # a number as text, and to sort by
-
-
-@dataclass(frozen=True)
-class CaseRow:
-    """A case in the table of an op's page."""
-
-    state: Trend
-    name: str
-    cells: tuple[Cell, ...]
-    why: str  # sentences
-    trend: str  # path of its line, see `draw_trend`
-    range: str  # its least and greatest value
-    marks: tuple[tuple[float, str], ...] = ()  # places of vertical lines, and their letters
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A row of the index."""
-
-    place: OpOnDevice
-    state: Trend
-    cells: tuple[Cell, ...]
-    last: str  # date and commit of the newest run
-    why: str
-    heat: Heat
-    steps: tuple[Alert, ...]  # for the worse, that nothing explains
-    anchors: Mapping[str, str]  # case -> its place in the page
-
-    def link(self, case: str) -> str:
-        """Its page, at a case if that is there."""
-        return self.place.page + (f"#{self.anchors[case]}" if case in self.anchors else "")
 
 
 @dataclass(frozen=True)
@@ -138,262 +44,37 @@ class Built:
     notes: tuple[Reason, ...]  # warnings: histories that could not be read as a whole, or that there is none
 
 
-def build(
-    baselines: Path, root: Path, folder: Path, *, kept: HistoryStore | None = None, release: Release | None = None,
-    alerts: Sequence[Alert] = (), fitness: Fitness = UNKNOWN,
-) -> Built:  # fmt: skip
+def build(baselines: Path, root: Path, folder: Path, *, release: Release | None = None) -> Built:
     """Write the site over the histories in the baselines folder of the project at `root`, damaged ones marked as such.
 
-    kept: a store, which is read in place of that folder. release: with which the heat map compares. fitness: of what
-    was checked for the next one. Raises UsageError if `folder` holds anything that perfci did not make,
-    StoredFileError if it cannot be written or the store fails.
+    release: with which the index compares. Raises UsageError if `folder` holds anything that perfci did not make,
+    StoredFileError if it cannot be written.
     """
-    there = (
-        kept.list_ops() if kept else {device: history_ops(baselines, device) for device in history_devices(baselines)}
-    )
-    places = sorted(OpOnDevice(device, op) for device, ops in there.items() for op in ops)
+    devices = history_devices(baselines)
+    places = sorted(OpOnDevice(device, op) for device in devices for op in history_ops(baselines, device))
     project = root.name  # unless it has a name of its own
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
         project = str(tomllib.loads(read_regular(root / "pyproject.toml", MOST).decode())["project"]["name"])
     shown = baselines.relative_to(root) if baselines.is_relative_to(root) else baselines
-    notes = [] if places else [Reason("site_without_history", {"folder": "--store" if kept else shown.as_posix()})]
+    notes = [] if places else [Reason("site_without_history", {"folder": shown.as_posix()})]
     warnings, entries = list(notes), list[Entry]()
     names = [place.page for place in places]
     claim_folder(folder)
     for place in places:
-        record = read_kept(baselines, place, root, kept, release)
-        others = [other for other in places if other.op == place.op and other != place]
-        said = {alert.case: alert for alert in alerts if (alert.device, alert.op) == (place.device, place.op)}
-        page, entry = render_op(record, others, project, said)
+        record = read_kept(baselines, place, root, release)
+        page, entry = render_op(record, [other for other in places if other.op == place.op and other != place], project)
         write_atomically(folder / place.page, page.encode("utf-8", "replace"))
         entries.append(entry)
         warnings += record.problems if record.damaged else ()
-    alerts = sort_alerts(alerts, [step for entry in entries for step in entry.steps])
-    write_atomically(folder / ALERTS, render_alerts(alerts, entries, project).encode("utf-8", "replace"))
-    write_atomically(folder / RELEASE, render_release(fitness, project).encode("utf-8", "replace"))
-    index = render_index(entries, project, notes, release, alerts, fitness)  # last, as it leads to all others
+    index = render_index(entries, project, notes, release)  # last, as it leads to all others
     path = write_atomically(folder / INDEX, index.encode("utf-8", "replace"))
     return Built(path, tuple(names), remove_pages(folder, names), tuple(warnings))
 
 
-# --- what is kept -----------------------------------------------------------------------------------------------------
-
-
-def read_kept(
-    baselines: Path, place: OpOnDevice, root: Path, kept: HistoryStore | None = None, release: Release | None = None
-) -> Kept:
-    """Returns all about one place. What cannot be read is a problem of the place, but for a store that fails."""
-    if kept:
-        history = kept.read_history(place.device, place.op, choose=lambda runs: choose_runs(runs, release))
-    else:
-        try:
-            history = read_history(baselines, place.device, place.op)
-        except StoredFileError as error:
-            history = History(place.op, place.device, (), (error.reason,))
-    heat, runs, problems = measure_heat(history.runs, release), history.runs[-KEPT:], list(history.problems)
-    steps: tuple[Step, ...] = ()
-    if runs:
-        try:
-            path = store.baseline_path(baselines, place.device, place.op)
-            steps = store.read_baseline(path).steps if path.is_file() else ()
-        except StoredFileError as error:
-            problems.append(error.reason)
-    changes = {case: changepoints.find_changes(points) for case, points in changepoints.index_cases(runs).items()}
-    return Kept(place, Past(runs, changes, steps), tuple(problem.seen_from(root) for problem in problems), heat)
-
-
-def list_trails(past: Past) -> list[Trail]:
-    """Every case over the runs, without a run beside them. The cases of the newest run come first."""
-    names = dict.fromkeys(case.case for run in reversed(past.runs) for case in run.cases)
-    cases_of_runs = [{case.case: case for case in run.cases} for run in past.runs]
-    trails = []
-    for name in names:
-        seen = tuple(cases.get(name) for cases in cases_of_runs)
-        medians = [case.kernel_us.median_us for case in seen if case]
-        trails.append(Trail(name, seen, medians[-1], None, find_move(medians), past.changes.get(name, ())))
-    return trails
-
-
-def find_move(values: Sequence[float]) -> float | None:
-    """From the median of the first runs to that of the last, ratio - 1. None for fewer than two.
-
-    >>> round(find_move([10.0, 10.2, 11.0, 11.2]), 3)
-    0.099
-    """
-    ends = min(ENDS, len(values) // 2)
-    first = statistics.median(values[:ends]) if ends else 0.0
-    return statistics.median(values[-ends:]) / first - 1 if first else None
-
-
-# --- an op on a device ------------------------------------------------------------------------------------------------
-
-
-def render_op(
-    kept: Kept, others: Sequence[OpOnDevice] = (), project: str = "perfci", alerts: Mapping[str, Alert] | None = None
-) -> tuple[str, Entry]:
-    """The page of an op on a device, and its row of the index.
-
-    others: the same op on other devices. alerts: by case.
-    """
-    place, runs, trails = kept.place, kept.past.runs, list_trails(kept.past)
-    marks = past.find_marks(kept.past, trails)
-    whole = (alerts or {}).get("")
-    made = [(_make_row(trail, kept, marks, (alerts or {}).get(trail.case)), trail.case) for trail in trails]
-    made.sort(key=lambda one: one[0].state.rank)
-    rows = [*(row for row, _ in made), *_list_errors(runs)]
-    state = Trend.DAMAGED if kept.damaged else rows[0].state if rows else Trend.FEW
-    page = render_page(
-        "site_op.html.j2",
-        PACKAGE,
-        STYLES,
-        title=f"{plain(project, 80)}: {plain(place.op, 80)}, {plain(place.device, 80)}",
-        project=plain(project, NAME_LIMIT),
-        op=plain(place.op, NAME_LIMIT),
-        device=plain(place.device, NAME_LIMIT),
-        state=state,
-        index=f"../{INDEX}",
-        others=[(plain(other.device, NAME_LIMIT), f"../{other.page}") for other in others],
-        problems=[*map(plain, map(sentence, kept.problems)), *([f"{whole.state}: {whole.why}"] if whole else [])],
-        runs=runs,
-        ends=[name_run(run) for run in (*runs[:1], *runs[-1:])],
-        boards=len({run.environment.device.uuid for run in runs} - {None}),
-        marks=past.tabulate_marks(marks) if marks else None,
-        rows=rows,
-        chips=_count_states([row.state for row in rows]),
-        trend=LINE,
-        open=OPEN,
-    )
-    return page, _make_entry(kept, trails, state, {case: f"case-{at}" for at, (_, case) in enumerate(made)})
-
-
-def _make_row(trail: Trail, kept: Kept, marks: Sequence[Mark], alert: Alert | None) -> CaseRow:
-    runs = kept.past.runs
-    steps = [change for change in trail.changes if change.unexplained]
-    why = [sentence(changepoints.describe_change(change, kept.place.op)) for change in steps]
-    if alert:
-        why.insert(0, f"{alert.state}: {alert.why}")
-    # What fails is not accepted, so the newest run may lack it though it is still there.
-    if gone := not alert and is_gone(trail.case, runs):
-        last = max(number for number, case in enumerate(trail.seen, 1) if case)
-        why = [say("The last accepted run does not have it: it was taken out or renamed after run {run}.", run=last)]
-    state = (
-        Trend.GONE if gone
-        else Trend.STEPPED if trail.unexplained or alert
-        else Trend.FEW if trail.runs < changepoints.FEWEST
-        else Trend.STEADY
-    )  # fmt: skip
-    if withheld := sum(trail.case in run.inconclusive for run in runs):
-        why.append(say("{count:run|runs} could say nothing about it and were not accepted.", count=withheld))
-    speedup = find_speedup(trail)
-    cells = (
-        (units.time(trail.last_us), trail.last_us),
-        _show_change(trail.change),
-        (words.write_ratio(speedup), speedup),
-        (str(trail.runs), trail.runs),
-    )
-    present = [us for us in trail.kernel if us is not None]
-    places = [(mark.at, mark.name) for mark in marks if mark.about(trail.case)]
-    lines = tuple((round(LINE[0] * (at - 0.5) / max(len(runs) - 1, 1), 1), name) for at, name in places)
-    ends = words.write_range(units.time(min(present)), units.time(max(present)))
-    text = join(map(plain, why))
-    return CaseRow(state, plain(trail.case, 160), cells, text, draw_trend(trail.kernel), ends, lines)
-
-
-def is_gone(case: str, runs: Sequence[HistoryRun]) -> bool:
-    """Whether the newest run that has anything does not know the case: it was renamed, or taken out."""
-    newest = next((run for run in reversed(runs) if run.known), None)
-    return newest is not None and case not in newest.known
-
-
-def find_speedup(trail: Trail) -> float | None:
-    """Reference / kernel of the newest run that has both."""
-    for case in reversed(trail.seen):
-        if case and case.shift is not None:
-            return math.exp(-case.shift)
-        if case and case.reference_us:
-            return case.reference_us.median_us / case.kernel_us.median_us
-    return None
-
-
-def draw_trend(values: Sequence[float | None]) -> str:
-    """Path of a line through the values, one a run, over at least 2 % beside the median: small noise looks small."""
-    width, height = LINE
-    present = [value for value in values if value is not None]
-    middle = statistics.median(present)
-    low, high = min(*present, 0.98 * middle), max(*present, 1.02 * middle)
-    scale = high - low or 1.0
-    parts, gap = list[str](), True
-    for place, value in enumerate(values):
-        if value is not None:
-            x, y = width * place / max(len(values) - 1, 1), height * ((high - value) / scale)
-            parts.append(f"M{x:.1f} {y:.1f}h0" if gap else f"L{x:.1f} {y:.1f}")
-        gap = value is None
-    return "".join(parts)
-
-
-def _show_change(ratio: float | None) -> Cell:
-    change = ratio is not None and math.isfinite(100 * ratio)
-    return (words.write_change(ratio if change else None), ratio if change else None)
-
-
-def _list_errors(runs: Sequence[HistoryRun]) -> Iterator[CaseRow]:
-    """A row an accuracy case with its greatest error, and a tensor that is stored with the 99th percentile."""
-    errors = [{one.case: one.errors.max_abs for one in run.accuracy} for run in runs]
-    for run, run_errors in zip(runs, errors, strict=True):
-        run_errors |= {one.case: one.errors.p99_abs for one in run.stored}
-    for case in dict.fromkeys(case for run in reversed(errors) for case in run):
-        values = [run.get(case) for run in errors]
-        present = [value for value in values if value is not None]
-        dash = ("-", None)
-        cells = (dash, _show_change(find_move(present)), dash, (str(len(present)), len(present)))
-        if present:
-            why = say("Its error in the last kept run: {error}.", error=units.significant(present[-1]))
-            ends = words.write_range(units.significant(min(present)), units.significant(max(present)))
-            ends = say("error {ends}", ends=ends)
-            yield CaseRow(Trend.ACCURACY, plain(case, 160), cells, why, draw_trend(values), ends)
-
-
-def name_run(run: HistoryRun) -> str:
-    """Its date and the beginning of its commit."""
-    commit = plain(run.environment.commit or "", 60)[:10]
-    return f"{write_day(run)} {commit}{'+' if run.environment.dirty else ''}".strip()
-
-
-# --- the index --------------------------------------------------------------------------------------------------------
-
-
-def _make_entry(kept: Kept, trails: Sequence[Trail], state: Trend, anchors: Mapping[str, str]) -> Entry:
-    """The row of an op. Nothing else of its history is kept in memory."""
-    place = kept.place
-    steps = [
-        Alert(
-            place.device, place.op, trail.case, Trend.STEPPED, Gate.WARNS, change.size.value,
-            "..".join((run.environment.commit or run.run)[:COMMIT] for run in (change.before, change.after)),
-            join_sentences([sentence(changepoints.describe_change(change, place.op))]),
-        )
-        for trail in trails
-        for change in [change for change in trail.changes if change.unexplained][-1:]
-    ]  # fmt: skip
-    runs = kept.past.runs
-    drawn = [trail for trail in trails if not is_gone(trail.case, runs)]
-    speedups = [speedup for trail in drawn if (speedup := find_speedup(trail))]
-    speedup = statistics.geometric_mean(speedups) if speedups else None
-    heat, ratio = kept.heat, words.write_ratio(speedup)
-    cells = ((ratio, speedup), _show_change(heat.mean), _show_change(heat.most), (str(len(runs)), len(runs)))
-    why = plain(sentence(kept.problems[0])) if kept.damaged else ""
-    last = name_run(runs[-1]) if runs else "-"
-    return Entry(place, state, cells, last, why, heat, tuple(steps), anchors)
-
-
 def render_index(
-    entries: Sequence[Entry], project: str, notes: Sequence[Reason] = (), release: Release | None = None,
-    alerts: Sequence[Alert] = (), fitness: Fitness = UNKNOWN,
-) -> str:  # fmt: skip
-    """The index: a heat map of ops and devices, and their table, the gravest first."""
-    by_place = {(one.place.device, one.place.op): one for one in entries}
-    devices, worst = sorted({device for device, _ in by_place}), dict[str, float]()
-    for (_, op), one in by_place.items():
-        worst[op] = min(worst.get(op, math.inf), -(one.heat.most if one.heat.most is not None else -1.0))
+    entries: Sequence[Entry], project: str, notes: Sequence[Reason] = (), release: Release | None = None
+) -> str:
+    """The index: a table of ops and devices, the gravest first."""
     return render_page(
         "site_index.html.j2",
         PACKAGE,
@@ -402,61 +83,14 @@ def render_index(
         project=plain(project, NAME_LIMIT),
         plain=plain,
         release=plain(release.name, 80) if release else "",
-        map=[(op, [by_place.get((device, op)) for device in devices]) for op in sorted(worst, key=worst.__getitem__)],
-        write_change=words.write_change,
-        counts=Counter((alert.device, alert.op) for alert in alerts),
-        alerts=Counter(str(alert.gate) for alert in alerts),
-        fitness=fitness,
         entries=sorted(entries, key=lambda one: (one.state.rank, one.place)),
-        devices=[plain(device, NAME_LIMIT) for device in devices],
+        devices=[plain(device, NAME_LIMIT) for device in sorted({one.place.device for one in entries})],
         notes=[plain(sentence(note)) for note in notes],
-        chips=_count_states([one.state for one in entries]),
+        chips=count_states([one.state for one in entries]),
     )
-
-
-# --- alerts -----------------------------------------------------------------------------------------------------------
-
-
-def render_alerts(alerts: Sequence[Alert], entries: Sequence[Entry], project: str) -> str:
-    """The page of alerts, each with its cause and a link to its case."""
-    by_place = {(one.place.device, one.place.op): one for one in entries}
-    states = Counter(alert.state for alert in alerts)
-    return render_page(
-        "site_alerts.html.j2",
-        PACKAGE,
-        STYLES,
-        title=say("{project}: alerts", project=plain(project, 80)),
-        project=plain(project, NAME_LIMIT),
-        index=INDEX,
-        plain=plain,
-        rows=[(alert, by_place.get((alert.device, alert.op)), _show_change(alert.change)) for alert in alerts],
-        ranks=[*states],
-        devices=[plain(device, NAME_LIMIT) for device in sorted({alert.device for alert in alerts})],
-        chips=states.items(),
-    )
-
-
-def _count_states(trends: Sequence[Trend]) -> list[tuple[Trend, int]]:
-    return [(state, trends.count(state)) for state in Trend if state in trends]
 
 
 # --- the folder -------------------------------------------------------------------------------------------------------
-
-_SAFE = re.compile(r"(?!(?:con|prn|aux|nul|com\d|lpt\d|index)$)[a-z0-9_][a-z0-9_-]{0,59}")
-"""Names that every system takes. Some keep a few for themselves, and a server shows `index` in place of its folder."""
-
-
-def safe_name(name: str) -> str:
-    """A file's or folder's name for an op or device: the name itself if it is safe, else with digits of its hash.
-
-    So two names that differ only by case, which some disks take for one, have two pages.
-
-    >>> safe_name("softmax"), safe_name("SoftMax"), safe_name("con")
-    ('softmax', 'SoftMax-51f52cf3', 'con-1143da2b')
-    """
-    if _SAFE.fullmatch(name):
-        return name
-    return f"{file_name(name)}-{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
 
 
 def claim_folder(folder: Path) -> None:

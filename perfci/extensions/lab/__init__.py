@@ -5,7 +5,7 @@ soak        leaks, decay, answers that change, streams, threads and huge arrays
 chains      ops as a model calls them, stage by stage and as a whole
 toolchain   the same check by another Triton or torch
 selftest    perfci tried out on this machine
-answers     what soaking and chains leave for the page of a release
+stages      what a line of progress says while they run
 """
 
 from perfci.core.extensions import CommandLine, Extension
@@ -34,10 +34,9 @@ EXTENSION = Extension(
         ),
     },
     provides={
-        "answer": (f"{HERE}.answers:SOAK", f"{HERE}.answers:CHAINS"),
         "toolchain": (f"{HERE}.commands.toolchain:check_in_toolchain",),
         "selftest": (f"{HERE}.commands.selftest:try_out",),
-        "stages": (f"{HERE}.answers:describe_stages",),
+        "stages": (f"{HERE}.stages:describe_stages",),
         "suite": (f"{HERE}.chains.spec:Chain", f"{HERE}.chains.spec:Stage"),
         "task": (
             f"{HERE}.tune.task:Tune",

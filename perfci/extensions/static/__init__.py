@@ -23,7 +23,6 @@ EXTENSION = Extension(
         ),
     },
     provides={
-        "answer": (f"{HERE}.commands.coverage:COVERAGE",),
         "compile": (f"{HERE}.flow:add_compiled",),
         "compiled": (f"{HERE}.kind:Compiled",),
         "static": (f"{HERE}.flow:compile_and_judge",),

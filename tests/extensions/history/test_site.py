@@ -6,18 +6,14 @@ import re
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from perfci.core import wording
 from perfci.core.errors import UsageError
-from perfci.core.model import Gate, Judgements, Reason, Suite, Verdict
+from perfci.core.model import Reason
 from perfci.extensions.history import site
-from perfci.extensions.history.alerts import Alert, join_sentences, list_alerts, sort_alerts
-from perfci.extensions.history.release import Answer, Fitness, render_release
-from perfci.extensions.history.site import OpOnDevice, Trend, safe_name
-from perfci.report.text import plain
+from perfci.extensions.history.site_op import OpOnDevice, Trend, read_kept, render_op, safe_name
 from tests import site_histories as histories
 from tests.report.html.conftest import parsed
 
@@ -42,7 +38,7 @@ def softmax():
 
 @pytest.fixture(scope="module")
 def page(softmax):
-    return parsed(site.render_op(softmax)[0])
+    return parsed(render_op(softmax)[0])
 
 
 @pytest.fixture
@@ -68,8 +64,7 @@ def test_every_op_and_device_has_a_page(root):
     made_site = build(root)
 
     assert files(root / "public") == [
-        "alerts.html", "ascend-910b/softmax.html", "index.html", "nvidia-h200/Softmax-02fc7694.html",
-        "nvidia-h200/softmax.html", "release.html",
+        "ascend-910b/softmax.html", "index.html", "nvidia-h200/Softmax-02fc7694.html", "nvidia-h200/softmax.html",
     ]  # fmt: skip
     assert (made_site.notes, made_site.gone, len(made_site.pages)) == ((), (), 3)
 
@@ -80,8 +75,8 @@ def test_every_link_leads_to_a_page(root):
     links = [(page, node.attributes["href"]) for page in pages for node in parsed(page.read_text("utf-8")).all("a")]
     followed = [(page.parent / link.partition("#")[0]).resolve() for page, link in links if not link.startswith("#")]
 
-    # From the index's table, map and head, back to it, and to the same op on the other device.
-    assert len(followed) == 3 + 3 + 2 + 5 + 2
+    # From the index's table, back to it, and to the same op on the other device.
+    assert len(followed) == 3 + 3 + 2
     assert all(path.is_file() and path.is_relative_to(root / "public") for path in followed)
 
 
@@ -120,7 +115,7 @@ def test_a_damaged_history_is_shown_as_damaged_and_the_others_go_on(root):
 
 
 def read(root: Path, place=H200):
-    return site.read_kept(root / "baselines", place, root)
+    return read_kept(root / "baselines", place, root)
 
 
 def test_a_damaged_line_is_a_problem_and_the_others_are_read(root):
@@ -153,15 +148,9 @@ def hurt(evil):
 
 
 def built(evil):
-    page, entry = site.render_op(hurt(evil), [OpOnDevice(f"other {evil}", evil)])
+    page, entry = render_op(hurt(evil), [OpOnDevice(f"other {evil}", evil)])
     index = site.render_index([entry], evil, [Reason("site_without_history", {"folder": evil})])
-    alert = Alert(evil, evil, evil, plain(evil), Gate.FAILS, 0.1, evil, join_sentences([evil]), evil, (evil,))
-    alerts = site.render_alerts([alert, replace(alert, case="")], [entry], evil)
-    answer = Answer(
-        evil, evil, gate=Gate.FAILS, said=(plain(evil), plain(evil)), command=plain(evil), title=plain(evil)
-    )
-    release = render_release(Fitness("c" * 10, plain(evil, 80), (answer,)), evil)
-    return [(parsed(source), source) for source in (page, index, alerts, release)]
+    return [(parsed(source), source) for source in (page, index)]
 
 
 def counted(root):
@@ -174,7 +163,7 @@ def test_no_text_becomes_markup_and_links_lead_within_the_site(evil):
         assert counted(hostile_page) == counted(benign)
         assert not re.search("[\u202e\u2066\x00\x1b]", source)
         links = [node.attributes["href"] for node in hostile_page.all("a")]
-        page = r"(\.\./)?((index|alerts|release)\.html|[\w-]+/[\w-]+\.html(#case-\d+)?)"
+        page = r"(\.\./)?(index\.html|[\w-]+/[\w-]+\.html)"
         assert all(re.fullmatch(f"#cases|{page}", link) for link in links)
         assert all(link.isascii() for link in links)
 
@@ -203,24 +192,6 @@ def test_the_gravest_case_comes_first_with_its_trend_and_what_to_do(page):
     assert [mark.text for mark in rows[0].all("text")] == ["A", "B", "D"]
 
 
-def test_alerts_of_an_op_and_of_its_cases_stand_on_its_page_and_what_fails_is_not_gone():
-    runs = histories.steady(count=5)
-    lost = runs[-1].cases[0].case  # what fails is not accepted
-    runs = (*runs[:-1], replace(runs[-1], cases=runs[-1].cases[1:]))
-    about = {
-        case: Alert("nvidia-h200", "softmax", case, Verdict.REGRESSED, Gate.FAILS, 0.1, "a..b", f"Slower at {case}.")
-        for case in ("", lost)
-    }
-    page, entry = site.render_op(histories.kept(runs), alerts=about)
-    tree = parsed(page)
-    rows = [node for node in tree.all("tbody") if "data-key" in node.attributes]
-
-    assert tree.one("main").one("p", class_="first").text == "REGRESSED: Slower at ."
-    assert rows[0].attributes["data-key"] == lost
-    assert f"REGRESSED: Slower at {lost}." in rows[0].text
-    assert entry.link(lost) == "nvidia-h200/softmax.html#case-0"
-
-
 def test_a_case_that_was_renamed_is_gone(page):
     (row,) = [node for node in page.all("tbody") if node.attributes.get("data-state") == "gone"]
 
@@ -228,7 +199,7 @@ def test_a_case_that_was_renamed_is_gone(page):
 
 
 def test_an_entry_of_the_index_sums_its_op_up(softmax):
-    _, entry = site.render_op(softmax)
+    _, entry = render_op(softmax)
 
     assert entry.place.page == "nvidia-h200/softmax.html"
     assert entry.cells[-1] == ("60", 60)
@@ -237,7 +208,7 @@ def test_an_entry_of_the_index_sums_its_op_up(softmax):
 
 def test_problems_stand_on_top():
     kept = histories.kept((), problems=(Reason("history_damaged", {"path": "x.jsonl", "line": 3, "why": "bad"}),))
-    tree = parsed(site.render_op(kept)[0])
+    tree = parsed(render_op(kept)[0])
 
     assert "x.jsonl, line 3, is damaged" in tree.one("main").one("p", class_="first").text
     assert "No case of this op is kept here." in tree.text
@@ -245,7 +216,7 @@ def test_problems_stand_on_top():
 
 def test_an_op_with_accuracy_alone_has_its_page():
     runs = [replace(histories.run(at, []), accuracy=histories.checks(histories.random.Random(at))) for at in range(5)]
-    page, entry = site.render_op(histories.kept(runs))
+    page, entry = render_op(histories.kept(runs))
 
     assert entry.state is Trend.ACCURACY
     assert "rows=7,cols=1,dtype=float16" in parsed(page).one("table", id="table").text
@@ -253,7 +224,7 @@ def test_an_op_with_accuracy_alone_has_its_page():
 
 def test_a_page_is_in_the_language_that_is_spoken(softmax):
     with wording.speaking("zh"):
-        page = parsed(site.render_op(softmax)[0])
+        page = parsed(render_op(softmax)[0])
 
     assert page.one("html").attributes["lang"] == "zh-CN"
     assert "Skip to the cases" not in page.text
@@ -292,36 +263,12 @@ def test_only_its_own_pages_are_taken_away(root):
     assert (root / "public" / "nvidia-h200" / "mine.html").is_file()
 
 
-def test_an_op_with_wrong_answers_is_one_alert_whatever_follows_from_them(examples):
-    run, failed = examples.run([]), examples.reason("accuracy_failed", failed=9, checks=90, cases=2, case="n=7")
-    wrong, untimed = examples.reason("wrong_values", case="n=7"), examples.reason("not_timed", count=2, case="n=7")
-    rows = (
-        examples.judgement("softmax", None, Verdict.WRONG, untimed),
-        *(examples.judgement("softmax", f"n={n}", Verdict.WRONG, wrong, suite=Suite.ACCURACY) for n in (7, 8)),
-        examples.judgement("softmax", "n=9", Verdict.WRONG, untimed),
-        examples.judgement("softmax", None, Verdict.WRONG, failed, suite=Suite.ACCURACY),
-    )
-    stored = [
-        SimpleNamespace(
-            device="nvidia-h200", op="gelu", case_id=row.case or "", verdict="WRONG", gate="fails", change=None,
-            revision=None, said="", reason=row.reasons[0].kind, suite=str(row.suite), target="",
-        )
-        for row in rows
-    ]  # fmt: skip
-
-    alerts = sort_alerts(list_alerts([(run, Judgements(rows))], stored), [])
-    shown = parsed(site.render_alerts(alerts, [], "p")).one("table", id="table")
-
-    assert [(alert.op, alert.case) for alert in alerts] == [("gelu", ""), ("softmax", "")]
-    assert [[*node.all("td")][2].text for node in shown.all("tbody")] == ["accuracy", "accuracy"]
-
-
 def test_a_case_that_a_partial_run_left_alone_is_not_gone():
     runs = histories.steady(count=5)
     living = tuple(case.case for case in runs[-1].cases[1:])
     partly = replace(runs[-1], cases=runs[-1].cases[:1], kept=living[:1])
 
-    page, _ = site.render_op(histories.kept((*runs[:-1], partly)))
+    page, _ = render_op(histories.kept((*runs[:-1], partly)))
 
     cases = [node.attributes for node in parsed(page).all("tbody")]
     assert [case["data-key"] for case in cases if case.get("data-state") == "gone"] == list(living[1:])

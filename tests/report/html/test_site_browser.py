@@ -1,14 +1,9 @@
 """The site in a real browser: links, filters, colours and widths."""
 
-from dataclasses import replace
-
 import pytest
 
-from perfci.core.model import Gate, Verdict
 from perfci.extensions.history import site
-from perfci.extensions.history.alerts import Alert
-from perfci.extensions.history.heat import Release
-from perfci.extensions.history.release import Answer, Fitness
+from perfci.extensions.history.since_release import Release
 from tests import site_histories as histories
 from tests.report.html import browser as browsers
 from tests.report.html.browser import ROWS, contrast, keys, list_colours
@@ -19,7 +14,7 @@ pytestmark = [
 ]
 
 PAGE = "nvidia-h200/softmax.html"
-PAGES = ["index.html", "alerts.html", "release.html", PAGE]
+PAGES = ["index.html", PAGE]
 
 
 @pytest.fixture(scope="module")
@@ -36,13 +31,7 @@ def folder(tmp_path_factory):
     path = root / "baselines" / "nvidia-h200" / "broken.history.jsonl"
     path.write_bytes(b"{torn\n" + path.read_bytes())
     release = Release("v1", frozenset(histories.commit(number) for number in range(30)))
-    failing = Answer(
-        "2026-05-01", "c" * 40, gate=Gate.FAILS, said=("It leaks.", "More."), command="perfci check", title="Soak"
-    )
-    alert = Alert("nvidia-h200", "matmul", "", Verdict.WRONG, Gate.FAILS, None, "c" * 10, "Wrong everywhere.")
-    parts = (failing, replace(failing, gate=None), replace(failing, gate=Gate.WARNS), replace(failing, gate=Gate.OK))
-    options = {"release": release, "alerts": [alert], "fitness": Fitness("c" * 10, "v1", parts)}
-    site.build(root / "baselines", root, root / "public", **options)
+    site.build(root / "baselines", root, root / "public", release=release)
     return root / "public"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import RenderableType
 
@@ -28,19 +28,11 @@ from perfci.report.data import pick
 from perfci.report.view import make_table
 from perfci.store.history import History, history_devices, history_ops, read_history
 
-if TYPE_CHECKING:
-    from perfci.extensions.history.database import HistoryStore
 
-
-def read_histories(
-    where: Settings, ops: Sequence[str], device: str | None, store: HistoryStore | None = None, case: str | None = None
-) -> list[History]:
-    """The histories of these ops and this device, from git or a store: there only what `case` needs.
-
-    Raises UsageError for a device or an op that none has.
-    """
+def read_histories(where: Settings, ops: Sequence[str], device: str | None) -> list[History]:
+    """The histories of these ops and this device. Raises UsageError for a device or an op that none has."""
     folder = where.baselines
-    there = store.list_ops() if store else {key: history_ops(folder, key) for key in history_devices(folder)}
+    there = {key: history_ops(folder, key) for key in history_devices(folder)}
     devices = list(there)
     if device is not None:
         if device not in devices:
@@ -50,7 +42,7 @@ def read_histories(
     known = sorted({op for names in there.values() for op in names})
     wanted = pick_ops(known, ops if devices else (), "history_no_op")
     chosen = [(name, op) for name in devices for op in there[name] if op in wanted]
-    return [store.read_history(*pair, case) if store else read_history(folder, *pair) for pair in chosen]
+    return [read_history(folder, *pair) for pair in chosen]
 
 
 def separate(blocks: Sequence[Iterable[RenderableType]]) -> Iterator[RenderableType]:

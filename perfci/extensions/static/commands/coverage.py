@@ -5,14 +5,11 @@ from collections.abc import Iterator, Sequence
 from perfci.cli.exits import exit_code
 from perfci.cli.output import STYLES, Paragraph, print_found
 from perfci.cli.progress import Progress
-from perfci.core.model import Coverage, Gate, Reason
+from perfci.core.model import Coverage, Gate
 from perfci.core.settings import Settings
 from perfci.core.wording import say, sentence
 from perfci.extensions.static.flow import cover
 from perfci.judge.notes import explain_feature, note_uncovered
-from perfci.report.data import AnswerKind, keep_answer
-
-COVERAGE = AnswerKind("coverage", "static --coverage", lambda: say("Coverage of suites"))
 
 
 def show_coverage(ops: Sequence[str], where: Settings, *, json: bool) -> int:
@@ -20,11 +17,8 @@ def show_coverage(ops: Sequence[str], where: Settings, *, json: bool) -> int:
     with Progress() as progress:
         coverages = cover(where, tuple(ops), progress)
     print_found(coverages, tell(coverages), json=json)
-    said = [*(op.failure for op in coverages if op.failure), *note_uncovered(coverages)]
-    said += [Reason("lines_unrun", {"op": op.op, "lines": ", ".join(op.unrun)}) for op in coverages if op.unrun]
-    gate, fine = Gate.FAILS if said else Gate.OK, Reason("coverage_whole", {"count": len(coverages)})
-    keep_answer(where, COVERAGE.name, gate, (op.op for op in coverages), said or [fine], {"ops": coverages})
-    return exit_code(gate, strict=False)
+    gap = any(op.failure or op.unrun for op in coverages) or any(note_uncovered(coverages))
+    return exit_code(Gate.FAILS if gap else Gate.OK, strict=False)
 
 
 def tell(coverages: Sequence[Coverage]) -> Iterator[Paragraph]:

@@ -1,19 +1,8 @@
-"""Names of soaking and chains: on the page of a release, and while they run."""
+"""Stages of this extension's workers, and their lines of progress."""
 
 from collections.abc import Mapping
 
 from perfci.core.wording import say
-from perfci.extensions.lab.chains.records import find_chains
-from perfci.report.data import AnswerKind
-
-SOAK = AnswerKind("soak", "soak", lambda: say("Soak"))
-CHAINS = AnswerKind(
-    "chains",
-    "chain",
-    lambda: say("Chains"),
-    lambda where: find_chains(where.kernels),
-    lambda: say("The project has no chains."),
-)
 
 
 def describe_stages() -> Mapping[str, str]:

@@ -1,4 +1,4 @@
-"""How the cases of an op changed since a release, by its accepted runs: what a cell of the site's heat map shows."""
+"""How the cases of an op changed since a release, by its accepted runs."""
 
 import math
 import statistics
@@ -12,7 +12,6 @@ from perfci.extensions.history import changepoints
 from perfci.store.history import KEPT
 
 ENDS = 3  # most runs at either end: one noisy run does not move their median, and older ones are of older commits
-LEVELS = (0.015, 0.05, 0.1)  # ratios from which a change has the next colour
 
 
 @dataclass(frozen=True)
@@ -24,7 +23,7 @@ class Release:
 
 
 @dataclass(frozen=True)
-class Heat:
+class Since:
     """An op on a device since a release."""
 
     changes: Mapping[str, float] = field(default_factory=dict)  # case -> ratio - 1, plus is slower
@@ -46,12 +45,6 @@ class Heat:
         logs = [math.log1p(change) for change in self.changes.values()]
         return math.expm1(statistics.fmean(logs)) if logs else None
 
-    @property
-    def level(self) -> int:
-        """The colour of the worst case's change: from -3, much faster, to 3, much slower."""
-        most = self.most or 0.0
-        return int(math.copysign(sum(abs(most) >= limit for limit in LEVELS), most))
-
 
 def find_ends(runs: Sequence[HistoryRun], release: Release | None) -> tuple[Sequence[HistoryRun], Sequence[HistoryRun]]:
     """Returns the last runs up to a release and the newest after it. Without one the first and last of those kept."""
@@ -65,17 +58,11 @@ def find_ends(runs: Sequence[HistoryRun], release: Release | None) -> tuple[Sequ
     return runs[max(place - ENDS, 0) : place], runs[place:][-ENDS:]
 
 
-def choose_runs(runs: Sequence[HistoryRun], release: Release | None) -> Sequence[HistoryRun]:
-    """Returns the runs that a site needs figures of: as many as git keeps, and those up to the release."""
-    wanted = {run.run for run in (*find_ends(runs, release)[0], *runs[-KEPT:])}
-    return [run for run in runs if run.run in wanted]
-
-
-def measure_heat(runs: Sequence[HistoryRun], release: Release | None) -> Heat:
+def measure_since(runs: Sequence[HistoryRun], release: Release | None) -> Since:
     """Returns the change of each case of the newest run, from the median of one end to that of the other."""
     before, after = find_ends(runs, release)
     if not before or not after:
-        return Heat()
+        return Since()
     old, changes = {run.run for run in before}, {}
     for case, points in changepoints.index_cases((*before, *after)).items():
         sides: tuple[list[float], list[float]] = ([], [])
@@ -91,4 +78,4 @@ def measure_heat(runs: Sequence[HistoryRun], release: Release | None) -> Heat:
         notes.append(say("new environment"))
     if any(run.epoch and not changes.keys().isdisjoint(run.epoch.cases) for run in between):
         notes.append(say("accepted loss"))
-    return Heat(changes, tuple(notes))
+    return Since(changes, tuple(notes))
