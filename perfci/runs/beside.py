@@ -1,12 +1,12 @@
 """Planned ops beside the base's: which files differ, and which cases both have."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 
 from perfci.core.model import PlannedBase, PlannedOp, Reason, because
 from perfci.core.settings import Settings
-from perfci.ops.discover import select
+from perfci.ops.discover import ops, select
 from perfci.ops.fingerprint.tree import Fingerprint, Tree
 from perfci.ops.spec import name_parameters
 from perfci.runs.base import BaseTree
@@ -25,37 +25,46 @@ def describe_against(bench: Bench, request: Request, tree: BaseTree | None) -> D
         return describe_ops(bench, request)
     chosen = select(bench.settings, request.ops)
     prints = fingerprint_both(tree, bench.settings, [op.op for op in chosen if not find_violation(op)])
-    head, *others = describe_sources(bench, request, OpSource(bench.settings, chosen), *_list_changed(tree, prints))
-    return dataclasses.replace(head, ops=plan_beside(tree, head.ops, prints, others, bench.settings.root))
+    here, there = ({op.op for op in ops(project)} for project in (bench.settings, tree.settings))
+    gone = there - here if any(op.op not in there for op in chosen) else set[str]()
+    changed = _list_changed(tree, prints, gone)
+    head, *others = describe_sources(bench, request, OpSource(bench.settings, chosen), *changed)
+    return dataclasses.replace(head, ops=plan_beside(tree, head.ops, prints, others, bench.settings))
 
 
 def plan_ops(bench: Bench, tree: BaseTree, request: Request, head: Sequence[PlannedOp]) -> tuple[PlannedOp, ...]:
     """Every op with what the base has of it: the same files, or the cases of the base's suites."""
     prints = fingerprint_both(tree, bench.settings, [op.op for op in head if not op.failure])
-    described = describe_sources(bench, request, *_list_changed(tree, prints))
-    return plan_beside(tree, head, prints, described, bench.settings.root)
+    gone = find_former_names(tree, bench.settings, head).values()
+    described = describe_sources(bench, request, *_list_changed(tree, prints, gone))
+    return plan_beside(tree, head, prints, described, bench.settings)
 
 
-def _list_changed(tree: BaseTree, prints: Prints) -> list[OpSource]:
-    """The base's ops that have to be imported, if there are any."""
+def _list_changed(tree: BaseTree, prints: Prints, gone: Collection[str]) -> list[OpSource]:
+    """The base's ops that have to be imported, if there are any. gone: those that may have another name now."""
     python = tree.base.python
     # With another toolchain, what it makes of the same files is the question.
-    wanted = [op for op in tree.ops if op.op in prints and (python or not prints[op.op][0].same_as(prints[op.op][1]))]
+    changed = {op for op, (ours, theirs) in prints.items() if python or not ours.same_as(theirs)}
+    wanted = [op for op in tree.ops if op.op in changed.union(gone)]
     return [OpSource(tree.settings, wanted, python)] if wanted else []
 
 
 def plan_beside(
-    tree: BaseTree, head: Sequence[PlannedOp], prints: Prints, described: Sequence[Described], root: Path
+    tree: BaseTree, head: Sequence[PlannedOp], prints: Prints, described: Sequence[Described], settings: Settings
 ) -> tuple[PlannedOp, ...]:
     """Every op with what the base has of it. described: the base's ops that differ, as they were imported.
 
-    root: of the project under test.
+    settings: of the project under test.
     """
     of_base, planned = {op.op: op for base in described for op in base.ops}, []
+    before = find_former_names(tree, settings, head)
+    prints = {**prints, **fingerprint_both(tree, settings, [*before], before)}
     for op in head:
-        base = _planned_base(op, prints.get(op.op), of_base.get(op.op), tree)
-        lines = list_lines(base.changed, tree.settings.root, root) if base else ()
-        planned.append(dataclasses.replace(op, base=base and dataclasses.replace(base, lines=lines)))
+        base = _planned_base(op, prints.get(op.op), of_base.get(before.get(op.op, op.op)), tree)
+        lines = list_lines(base.changed, tree.settings.root, settings.root) if base else ()
+        planned.append(
+            dataclasses.replace(op, base=base and dataclasses.replace(base, lines=lines, op=before.get(op.op)))
+        )
     return tuple(planned)
 
 
@@ -63,7 +72,8 @@ def compare_files(tree: BaseTree | None, settings: Settings, planned: Sequence[P
     """Planned ops with what files show of the base: whether it has the op, and which files differ. Imports nothing."""
     if tree is None:
         return tuple(dataclasses.replace(op, base=None) for op in planned)
-    prints = fingerprint_both(tree, settings, [op.op for op in planned if not op.failure])
+    before = find_former_names(tree, settings, planned)
+    prints = fingerprint_both(tree, settings, [op.op for op in planned if not op.failure], before)
 
     def compare(op: PlannedOp) -> PlannedBase | None:
         pair = prints.get(op.op)
@@ -71,16 +81,27 @@ def compare_files(tree: BaseTree | None, settings: Settings, planned: Sequence[P
             return _planned_base(op, pair, None, tree)
         changed = pair[0].changed_files(pair[1])
         lines = list_lines(changed, tree.settings.root, settings.root)
-        return dataclasses.replace(op.base or PlannedBase(), same=False, changed=changed, lines=lines)
+        base = op.base or PlannedBase()
+        return dataclasses.replace(base, same=False, changed=changed, lines=lines, op=before.get(op.op))
 
     return tuple(dataclasses.replace(op, base=compare(op)) for op in planned)
 
 
-def fingerprint_both(tree: BaseTree, settings: Settings, names: Sequence[str]) -> Prints:
-    """The files of each of these ops that both have, here and at the base."""
+def fingerprint_both(
+    tree: BaseTree, settings: Settings, names: Sequence[str], before: Mapping[str, str] = MappingProxyType({})
+) -> Prints:
+    """The files of each of these ops that both have, here and at the base. before: names that ops have there."""
     ours, base = (Tree(project.root, project.kernels) for project in (settings, tree.settings))
-    theirs = {op.op for op in tree.ops}
-    return {op: (ours.fingerprint(op), base.fingerprint(op)) for op in names if op in theirs}
+    theirs, there = {op.op for op in tree.ops}, {op: before.get(op, op) for op in names}
+    return {op: (ours.fingerprint(op), base.fingerprint(name)) for op, name in there.items() if name in theirs}
+
+
+def find_former_names(tree: BaseTree, settings: Settings, head: Sequence[PlannedOp]) -> Mapping[str, str]:
+    """The base's name of each op that says it had another: it is gone here, and the new one is not there."""
+    if not any(op.renamed_from for op in head):
+        return {}
+    here, there = ({op.op for op in ops(project)} for project in (settings, tree.settings))
+    return {op.op: op.renamed_from for op in head if op.renamed_from in there - here and op.op not in there}
 
 
 def _planned_base(

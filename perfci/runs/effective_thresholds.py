@@ -6,6 +6,8 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from pathlib import Path
+from types import MappingProxyType
+from typing import TypeVar
 
 from perfci.core import environment
 from perfci.core.errors import StoredFileError, UsageError
@@ -21,6 +23,8 @@ from perfci.thresholds.limits import Thresholds
 from perfci.thresholds.place import list_nearest_first
 from perfci.thresholds.read import NUMBERS, load
 from perfci.thresholds.write import read_value, show
+
+T = TypeVar("T")
 
 MOST_OPS = 3  # ops that are named in a sentence
 
@@ -42,14 +46,21 @@ def in_force(
     created: str | None,
     ops: Collection[str] | None = None,
     asked: Mapping[str, str] | None = None,
+    before: Mapping[str, str] = MappingProxyType({}),
 ) -> InForce:
     """Thresholds in force for a run of this environment and time (ISO 8601), by the files of these settings.
 
     Earned values have no effect in another environment, but boards may differ. A relaxed entry has none after its last
-    day. ops: as `thresholds.load` takes them. asked: values of --threshold. Raises StoredFileError.
+    day. ops: as `thresholds.load` takes them. asked: values of --threshold. before: names that ops have in the files,
+    if they have others now. Raises StoredFileError.
     """
-    written = load(rules.thresholds, ops, rules.root)
-    return over(written, read_earned(rules.thresholds, where.device.key), where, created, asked)
+    written, earned = load(rules.thresholds, ops, rules.root), read_earned(rules.thresholds, where.device.key)
+    written = dataclasses.replace(written, ops=_add_names(written.ops, before))
+    return over(written, _add_names(earned, before), where, created, asked)
+
+
+def _add_names(by_op: Mapping[str, T], before: Mapping[str, str]) -> dict[str, T]:
+    return {**{op: by_op[old] for op, old in before.items() if old in by_op}, **by_op}
 
 
 def over(
@@ -82,7 +93,12 @@ def over(
 def of_run(run: Run, rules: Settings, *, check_ops: bool = False) -> InForce:
     """Returns what holds for a run. check_ops: a file of no op of the project is an error. Raises StoredFileError."""
     ops = list_known_ops(rules) if check_ops else None
-    return in_force(rules, run.environment, run.created, ops, run.plan.thresholds)
+    return in_force(rules, run.environment, run.created, ops, run.plan.thresholds, _list_names(run.plan))
+
+
+def _list_names(plan: Plan) -> Mapping[str, str]:
+    """The names at the base of ops that have another now: the rules that judge are those of the base."""
+    return {op.op: op.base.op for op in plan.ops if op.base and op.base.op}
 
 
 def alpha_of(rules: Settings, asked: Mapping[str, str]) -> float:
@@ -120,7 +136,7 @@ def refuse_looser(plan: Plan, rules: Settings, where: Environment, created: str 
     """Raises UsageError in CI for a value of --threshold that asks for less than what is in force in any case."""
     if not plan.thresholds or not environment.in_ci(os.environ):
         return
-    for loose in _find_looser(plan, in_force(rules, where, created, None, plan.thresholds)):
+    for loose in _find_looser(plan, in_force(rules, where, created, None, plan.thresholds, _list_names(plan))):
         raise UsageError("threshold_looser", **loose)
 
 

@@ -86,8 +86,7 @@ def make_plan(
     seed = draw_seed() if request.seed is None else request.seed
     timed = Suite.PERFORMANCE in request.suites and device not in UNTIMED
     planned = _audited(described, against, seed) if timed else described
-    # An op that the base has cannot be another one of it as well.
-    news = [op for op in planned if op.base and op.base.failure and op.base.failure.kind == "base_lacks_op"]
+    renamed = {op.base.op for op in planned if op.base}
     family = request.weight * sum(len(list_duellable(op, against.duel)) for op in planned) if timed else 0
     if family and not duel_rule.can_decide(family, alpha):
         raise UsageError("duel_cannot_fail", family=family, alpha=alpha, blocks=duel_rule.FINAL[duel_rule.PROCESSES])
@@ -103,7 +102,7 @@ def make_plan(
         # Peers' figures are of every case, whatever a change touches.
         skip_unchanged=against.skips and not request.peers,
         duel_family=family,
-        removed=tuple(op for op in against.removed if op not in {op.renamed_from for op in news}),
+        removed=tuple(op for op in against.removed if op not in renamed),
         base_note=against.note or (Reason("nothing_to_duel") if alone else None),
         devices=devices,
         deadline=request.deadline,

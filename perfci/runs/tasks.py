@@ -88,12 +88,16 @@ class Tasks:
         """The same task on the base's files."""
         assert task.base is not None
         base, here = task.base, task.place
-        place = Place((OpFiles(task.op, base.folder),), base.shared_folder, base.root, here.head_root or here.root)
+        before = base.op if base.op != task.op else None
+        place = Place(
+            (OpFiles(task.op, base.folder, before),), base.shared_folder, base.root, here.head_root or here.root
+        )
         return dataclasses.replace(task, place=place)
 
     def _find_base(self, op: PlannedOp) -> BaseFiles | None:
         """A worker's view of the base. Nothing if the op cannot be compared with it, or nothing of it is used."""
-        plan, base, files = self._record.run.plan, op.base, self._base_files.get(op.op)
+        plan, base = self._record.run.plan, op.base
+        files = self._base_files.get(base.op or op.op) if base else None
         if self._tree is None or base is None or files is None:
             return None
         # Suites are compared although the kernels cannot be called alike.
@@ -105,6 +109,7 @@ class Tasks:
             return None
         place = place_needed(self._bench, self._tree.settings, (files,))
         return BaseFiles(
+            op=files.op,
             folder=place.ops[0].folder,
             shared_folder=place.shared_folder,
             root=place.root,
@@ -177,6 +182,9 @@ class Tasks:
         folder, shared = (move_path(path, base.root, root) for path in (base.folder, base.shared_folder))
         for name in files:
             write_atomically(folder / name, read_regular((task.folder / name).resolve()))
+        if base.op != op:
+            kernel = read_regular(folder / f"{base.op}_triton.py")
+            write_atomically(folder / f"{op}_triton.py", kernel + f"\n{op} = {base.op}\n".encode())
         head_root = task.place.head_root or task.place.root
         compare = dataclasses.replace(
             task,

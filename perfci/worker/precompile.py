@@ -43,7 +43,7 @@ def run(task: Precompile, channel: MessageChannel) -> None:
     from perfci.device.tensors import TorchArrays
 
     with import_path(task, task.place.ops[0]):
-        op = load_op(task.op, task.folder, task.shared_folder)
+        op = load_op(task.place.ops[0].name, task.folder, task.shared_folder)
         performance, accuracy = op.performance, op.accuracy
         wanted: list[tuple[Performance | Accuracy, Params, str]] = []
         if Suite.PERFORMANCE in task.suites:

@@ -275,7 +275,7 @@ def connect(host: Host, device: Accelerator, alive: Callable[[], None], handles:
         task = replace(host.task, arena=arena.descriptor)
         with start_worker(task, host.around, (arena.descriptor,)) as process:
             give_handle(process.pid, handles)
-            source = task.folder / f"{task.op}_triton.py"
+            source = task.folder / f"{task.place.ops[0].name}_triton.py"
             op = RemoteOp(process, device, arena, Path(folder), source, alive)
             yield op
 

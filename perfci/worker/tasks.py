@@ -51,6 +51,12 @@ class OpFiles:
 
     op: str
     folder: Path
+    before: str | None = None  # its name in these files, where they are the base's and the change gives it another
+
+    @property
+    def name(self) -> str:
+        """The op's name in these files."""
+        return self.before or self.op
 
 
 @dataclass(frozen=True)
@@ -220,6 +226,7 @@ class Host:
 class BaseFiles:
     """An op as of the base revision, and what is wanted of it."""
 
+    op: str  # its name there
     folder: Path
     shared_folder: Path
     root: Path

@@ -461,7 +461,7 @@ def load_base(task: Measure, device: Accelerator, before: frozenset[str]) -> Loa
     try:
         refuse_operators(device, before)
         try:
-            other = load_apart(op, base.folder, base.shared_folder, base.root, task.place.root)
+            other = load_apart(base.op, base.folder, base.shared_folder, base.root, task.place.root)
         except ContractError as error:
             # In a separate process it was imported before.
             raise InseparableError(because("imports_alone", error.reason, op=op)) from error

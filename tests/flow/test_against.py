@@ -235,6 +235,32 @@ def test_what_can_be_compared_is_and_the_rest_is_said(topic):
     assert {block.process for block in case_of(topic, "scale", 768).blocks} == {0}
 
 
+@pytest.mark.parametrize(("us", "expected"), [("448.0", "REGRESSED"), ("384.0", "PASS"), ("320.0", "UNCHANGED")])
+def test_an_op_and_its_cases_under_other_names_are_duelled_with_what_they_were(topic, us, expected):
+    """By the thresholds of the old name."""
+
+    def limit():
+        (topic.root / "thresholds").mkdir()
+        (topic.root / "thresholds" / "scale.yaml").write_text("tau: {0: 30 %}\n")
+
+    on_main(topic, limit)
+    topic.copy_op("scale", "doubled")
+    shutil.rmtree(topic.root / "kernels" / "scale")
+    git(topic.root, "mv", "thresholds/scale.yaml", "thresholds/doubled.yaml")
+    topic.edit("doubled", "triton", SPEED, f"US_PER_MEGABYTE = {us}")
+    topic.edit("doubled", "performance", "rows=[256, 512], cols=[128]", "cols=[128], rows=[256, 512]")
+    names = 'renamed_from="scale",\n    renamed={f"cols=128,rows={n},dtype=float32": f"rows={n},cols=128,dtype=float32"'
+    topic.edit("doubled", "performance", "    bytes_moved", f"    {names} for n in (256, 512)}},\n    bytes_moved")
+    commit_all(topic.root)
+
+    answer = topic.check()
+
+    assert answer.verdicts("doubled") == {"PASS", expected}
+    assert {row["op"] for row in answer.rows.values()} == {"doubled", "relu", "row_sum"}
+    assert "op_renamed" in notes(answer)
+    assert not {"base_lacks_op", "weaker_unknown"} & set(notes(answer))
+
+
 def test_a_base_that_is_broken_itself_fails_no_change(topic):
     """On main one op does not import, one is wrong, one raises, and one takes its process with it."""
 

@@ -191,7 +191,7 @@ OPERATORS = """
     device = CpuDevice()
     before = device.list_namespaces()
     ours = load_op(op, head / "kernels" / op, head / "kernels").performance.kernel
-    files = BaseFiles(base / "kernels" / op, base / "kernels", base, DuelPlan(("rows=1",)))
+    files = BaseFiles(op, base / "kernels" / op, base / "kernels", base, DuelPlan(("rows=1",)))
     place = Place((OpFiles(op, head / "kernels" / op),), head / "kernels", head)
     task = Measure(place=place, opening=Opening("cpu", 1), base=files)
 """

@@ -87,7 +87,7 @@ class Project:
         return make_task(kind, ops, self.kernels, self.root, **given)
 
     def as_base(self, op="twice", **fields):
-        return BaseFiles(self.kernels / op, self.kernels, self.root, DuelPlan(CASES, **fields))
+        return BaseFiles(op, self.kernels / op, self.kernels, self.root, DuelPlan(CASES, **fields))
 
 
 def say(task, folder, turns=(), environment=None):

@@ -54,7 +54,7 @@ from tests.worker.task_examples import make_task
 
 A, B = "rows=1", "rows=2"
 FAKE = Ready(Device("fake", "Fake One", "fake-one", "FAKE-0"))
-BASE = BaseFiles(Path("/base"), Path("/base"), Path("/base"), DuelPlan((A,)))
+BASE = BaseFiles("scale", Path("/base"), Path("/base"), Path("/base"), DuelPlan((A,)))
 TASK = make_task(cases=(A,), base=BASE)
 IMPORT, PREPARED, FINISHED = Doing("import", "relu"), Prepared(PerformanceCase(A)), Finished(PerformanceCase(A))
 CHECK = AccuracyCase(A, "normal", "contiguous", 0)

@@ -61,6 +61,7 @@ class PlannedBase:
     unjudged: Reason | None = None  # why its suites do not judge the change although its kernel can be called alike
     renamed: Mapping[str, str] = field(default_factory=dict)
     """id of a performance case -> the id that the base has for it, where the change gives it another"""
+    op: str | None = None  # the op's name there, where the change gives it another
 
 
 @dataclass(frozen=True)

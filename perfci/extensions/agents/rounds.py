@@ -139,7 +139,7 @@ def _compare_with_start(bench: Bench, request: Request, run: Run, start: base_st
     # Suites and signatures are the same in all rounds, so that nothing has to be described again.
     device, described = run.environment.device, [Described(run.environment.device, run.plan.ops)]
     prints = fingerprint_both(start, moved, [round_.op])
-    planned = plan_beside(start, run.plan.ops, prints, described, moved.root)
+    planned = plan_beside(start, run.plan.ops, prints, described, moved)
     plan = experiment.plan(Described(device, planned, run.plan.devices))
     beside = experiment.record(experiment.begin(plan, device))
     confidence = find_confidence(round_.place)
