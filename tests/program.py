@@ -13,7 +13,7 @@ COMMAND = [sys.executable, "-P", __file__]
 def no_pictures() -> Iterator[None]:
     """Drawing, and importing what draws, takes half of a check's time, and tests/report looks at all pictures."""
     from perfci import report
-    from perfci.report.plots import Gallery, Painter
+    from perfci.extensions.pictures.plots import Gallery, Painter
 
     draw, load = Painter.draw_all, report.import_libraries
     Painter.draw_all, report.import_libraries = lambda *_: Gallery({}), lambda: None

@@ -22,9 +22,9 @@ HOMES = {
     "rich": ("cli",),
     "typer": ("cli",),
     "jinja2": ("report.markdown",),
-    "markupsafe": ("report.markdown", "report.html"),
-    "matplotlib": ("report.charts", "report.plots", "extensions.history.charts"),
-    "PIL": ("report.charts",),  # a part of matplotlib, as it were: it writes the PNGs
+    "markupsafe": ("report.markdown", "extensions.pictures.page"),
+    "matplotlib": ("extensions.pictures", "extensions.history.charts"),
+    "PIL": ("extensions.pictures.style",),  # a part of matplotlib, as it were: it writes the PNGs
     # Messages between processes, and files: their faults need places; bounds mark the records' fields.
     "msgspec": ("core.codec", "core.settings", "store", "core.model.basics", "extensions.agents.logbook"),
     "mcp": ("extensions.agents.server",),

@@ -52,7 +52,7 @@ READS = {
     "extensions/npu/profiler.py": (2, PRIVATE),
     "extensions/static/compiling.py": (1, PACKED),
     "measure/search.py": (1, PRIVATE),
-    "report/html/page.py": (1, PACKED),
+    "extensions/pictures/page.py": (1, PACKED),
     "scaffold/new.py": (2, PACKED),
     "worker/child.py": (1, WORKER),
     "worker/process.py": (1, "of the kernel's"),

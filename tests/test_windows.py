@@ -51,7 +51,15 @@ def test_everything_but_torchs_half_of_the_devices_imports_on_windows():
 
     assert done.returncode == 0, done.stderr
     imported = set(done.stdout.split())
-    some = ("core.model", "store", "judge.compare", "report.plots", "runs.accept", "cli.output", "worker.process")
+    some = (
+        "core.model",
+        "store",
+        "judge.compare",
+        "extensions.pictures.plots",
+        "runs.accept",
+        "cli.output",
+        "worker.process",
+    )
     assert {f"perfci.{name}" for name in some} <= imported
 
 

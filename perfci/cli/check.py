@@ -184,6 +184,8 @@ def check(
     )  # fmt: skip
     if no_judge:
         return _measure(request, where, json=json)
+    if html:
+        require(*report.RENDERER)  # before hours of measuring
     nothing = say("Nothing was duelled.")
     # While workers are at work, this process has nothing to do.
     importing = threading.Thread(target=report.import_libraries, daemon=True)

@@ -3,9 +3,8 @@
 rows       the plain view of verdicts, which every format renders
 view       what a whole report shows: sections of plain text with a few marks. build makes it
 sections   the section of each op, made of the tables of against, speed, accuracy and extensions
-markdown   report.md. html: report.html
+markdown   report.md. The extension pictures draws, and writes report.html
 data       what `--format json` prints; junit and metrics are for other programs
-plots      which pictures there are; charts draws them
 """
 
 from __future__ import annotations
@@ -15,6 +14,8 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from perfci.core import extensions
+from perfci.core.errors import require
 from perfci.core.model import Baseline, Judgements, Run
 from perfci.core.wording import sentence
 from perfci.report.text import plain
@@ -28,14 +29,14 @@ REPORT = "report.md"
 PAGE = "report.html"
 FORMATS = ("md", "html", "junit", "metrics")
 STANDARD = ("md", "junit", "metrics")  # formats that are written if none are named
+RENDERER = ("page", "pictures", PAGE)  # arguments of `require` for what writes report.html
 
 
 def import_libraries() -> None:
     """Import what reports are made with, which takes a second, or several on a slow host."""
     with contextlib.suppress(Exception):  # it fails again, in words, where it is needed
-        from perfci.report.charts import style
-
-        style.save_png(style.make_figure("", 1.0)[0])
+        for painter in extensions.provided("pictures"):
+            painter.import_libraries()
 
 
 def write(
@@ -53,9 +54,8 @@ def write(
     launches: the raw launches' folder or file. Without it their distribution is not drawn.
     extras: what extensions add to the section of each op.
     """
-    from perfci.report import build, frame, junit, markdown, metrics, plots
-    from perfci.report.html import page
-    from perfci.report.sections import Material
+    from perfci.report import build, frame, junit, markdown, metrics
+    from perfci.report.sections import Gallery, Material
 
     folder.mkdir(parents=True, exist_ok=True)
     stored = read_launches(launches if launches.is_dir() else launches.parent) if launches else Launches()
@@ -66,13 +66,12 @@ def write(
     if {"md", "html"} & {*formats}:
         spreads = frame.pool_spreads(run)
         pictures = folder if "md" in formats else None
-        drawn = plots.Painter(run, judgements, spreads, pictures, stored.rows, extras).draw_all()
-        material = Material(
-            run, judgements, spreads, frame.find_clocks(run), drawn.ops, drawn.roofline, drawn.sizes, extras
-        )
+        painters = extensions.provided("pictures")
+        drawn = (painter(run, judgements, spreads, pictures, stored.rows, extras).draw_all() for painter in painters)
+        material = Material(run, judgements, spreads, frame.find_clocks(run), next(drawn, Gallery()), extras)
         report = build.make_report(material, plain(sentence(stored.note)) if stored.note else "")
         if "html" in formats:
-            write_atomically(folder / PAGE, page.render(material, report).encode())
+            write_atomically(folder / PAGE, require(*RENDERER)(material, report).encode())
         if "md" in formats:
             write_atomically(folder / REPORT, markdown.render(report).encode())
     return folder / REPORT

@@ -90,7 +90,7 @@ def _list_reasons(shown: Sequence[rows.VerdictRow], head: Head) -> Iterator[str]
 
 
 def _show_roofline(material: Material) -> Section | None:
-    run, picture = material.run, material.roofline
+    run, picture = material.run, material.gallery.roofline
     if picture is None:
         return None
     note = say(
@@ -107,7 +107,8 @@ def _show_roofline(material: Material) -> Section | None:
 
 def _show_sizes(material: Material) -> Section | None:
     note = say("A line joins cases that differ in size alone. The best working point comes nearest to its ceiling.")
-    return Section(say("Time against size"), (note,), pictures=(material.sizes,)) if material.sizes else None
+    picture = material.gallery.sizes
+    return Section(say("Time against size"), (note,), pictures=(picture,)) if picture else None
 
 
 def _describe_run(run: Run) -> Iterator[tuple[str, str]]:

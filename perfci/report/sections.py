@@ -1,7 +1,7 @@
 """One section an op: what failed, pictures, and the tables behind its verdicts."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from perfci.core import extensions
@@ -20,7 +20,7 @@ class OpExtra(Protocol):
     """What an extension adds to the section of each op of a run."""
 
     def draw(self, op: OpRun, painter: Any, name: str) -> Iterator[Picture]:
-        """Draw pictures with a `plots.Painter`. name: of the op in file names."""
+        """Draw pictures with the `Painter` of the extension pictures. name: of the op in file names."""
 
     def section(self, op: OpRun, pictures: Sequence[Picture]) -> Section | None:
         """Make a section with these pictures."""
@@ -37,6 +37,15 @@ class Pictures:
 
 
 @dataclass(frozen=True)
+class Gallery:
+    """All pictures of a report."""
+
+    ops: Mapping[str, Pictures] = field(default_factory=dict)
+    roofline: Picture | None = None  # of the ops together. None if no case's operations are known
+    sizes: Picture | None = None  # time against size, of the same. None if no op was timed at several sizes
+
+
+@dataclass(frozen=True)
 class Material:
     """All that a report is made of."""
 
@@ -44,9 +53,7 @@ class Material:
     judgements: Judgements
     spreads: tuple[ArmSpread, ...]
     clocks: Clocks
-    pictures: Mapping[str, Pictures]  # by op
-    roofline: Picture | None = None  # of all ops together
-    sizes: Picture | None = None  # the same: time against size
+    gallery: Gallery = field(default_factory=Gallery)
     extras: Sequence[OpExtra] = ()  # of extensions
 
     def group_judgements(self) -> dict[str, list[Judgement]]:
@@ -79,7 +86,7 @@ def is_untouched(op: OpRun, judged: list[Judgement]) -> bool:
 
 def make_section(material: Material, op: OpRun, judged: list[Judgement]) -> Section:
     """Returns the section of an op. Its first text counts the verdicts."""
-    run, pictures = material.run, material.pictures.get(op.op, Pictures())
+    run, pictures = material.run, material.gallery.ops.get(op.op, Pictures())
     base = next((planned.base for planned in run.plan.ops if planned.op == op.op), None)
     spreads = [spread for spread in material.spreads if spread.op == op.op]
     counts = rows.count_verdicts(rows.make_rows(Judgements(tuple(judged))))

@@ -237,7 +237,7 @@ def test_acceptances_name_what_was_refused_and_why(examples):
 def test_of_the_statistics_the_terminal_has_one_line_and_the_report_each_sentence(examples):
     run, judgements = examples.duelled()
     told = [sentence(note) for note in judgements.notes if note.kind in rows.STATISTICS]
-    report = markdown.render(make_report(Material(run, judgements, (), find_clocks(run), {}))).replace("\\", "")
+    report = markdown.render(make_report(Material(run, judgements, (), find_clocks(run)))).replace("\\", "")
 
     shown = printed(*output.list_verdicts(judgements, run, "Read on."), terminal=False)
 

@@ -31,7 +31,7 @@ SAYERS = {
     "perfci.core.model": {"as_fact"},
     "perfci.core.model.basics": {"as_fact"},
     "perfci.core.wording": {"say"},
-    "perfci.report.charts.style": {"caption"},
+    "perfci.extensions.pictures.style": {"caption"},
     "perfci.report.text": {"phrase"},
 }
 

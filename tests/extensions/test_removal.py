@@ -15,6 +15,7 @@ from tests.runs.stand_ins import write_ops
 from tests.thresholds.earned_examples import earned, kept
 
 PACKAGE = Path(perfci.__file__).parent
+STORED = Path(__file__).parents[1] / "stored/format-1/reports/run.json"
 
 
 def without(names, folder: Path) -> Path:
@@ -127,12 +128,31 @@ def test_on_a_cluster_without_the_extension_for_it_the_missing_one_is_named(tmp_
 def test_an_option_of_an_extension_that_was_removed_names_what_is_missing(extension, words, tmp_path):
     place = without((extension,), tmp_path / "place")
     write_ops(tmp_path, ["relu"])
-    samples = Path(__file__).parents[1] / "stored/format-1/reports/run.json"
 
-    done = run(place, *[word.replace("RUN", str(samples)) for word in words], where=tmp_path)
+    done = run(place, *[word.replace("RUN", str(STORED)) for word in words], where=tmp_path)
 
     assert done.returncode == 1
     assert f"This perfci lacks the extension {extension}, which {words[-1].partition('=')[0]} needs:" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "needed_by"),
+    [
+        ("check --html", "report.html"),
+        ("report RUN --to html --out out", "report.html"),
+        ("report --to site", "--to site"),
+    ],
+)
+def test_pages_need_the_extension_that_draws_and_a_report_of_markdown_does_not(words, needed_by, tmp_path):
+    place = without(("pictures",), tmp_path / "place")
+    write_ops(tmp_path, ["relu"])
+    shutil.copytree(STORED.parents[1] / "baselines", tmp_path / "baselines")
+
+    done = run(place, *words.replace("RUN", str(STORED)).split(), where=tmp_path)
+
+    assert (done.returncode, f"lacks the extension pictures, which {needed_by} needs:" in done.stderr) == (1, True)
+    written = run(place, "report", str(STORED), "--out", "out", where=tmp_path)
+    assert (written.returncode, (tmp_path / "out/report.md").exists()) == (0, True), written.stderr
 
 
 def test_a_run_cannot_be_loaded_without_the_extension_that_does_it_and_a_sentence_says_so(monkeypatch, tmp_path):

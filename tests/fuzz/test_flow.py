@@ -19,9 +19,9 @@ from perfci.cli.main import run as command
 from perfci.cli.output import print_parts
 from perfci.core import codec
 from perfci.core.model import Judgements, Run
+from perfci.extensions.pictures.plots import Gallery
 from perfci.judge import judge
 from perfci.report import data
-from perfci.report.plots import Gallery
 from perfci.thresholds.limits import Thresholds
 from tests.fuzz import runs, values
 from tests.stored_examples import write_baseline
@@ -102,7 +102,7 @@ def test_no_markup_reaches_the_report(data):
 
     with (
         tempfile.TemporaryDirectory() as folder,
-        mock.patch("perfci.report.plots.Painter.draw_all", return_value=Gallery({})),
+        mock.patch("perfci.extensions.pictures.plots.Painter.draw_all", return_value=Gallery({})),
     ):
         text = report.write(run, judgements, Path(folder)).read_text(encoding="utf-8")
 

@@ -201,4 +201,4 @@ def test_the_seed_of_each_op_is_the_reports_and_that_of_its_commands(examples, t
 
 
 def frame_material(run, judgements):
-    return Material(run, judgements, frame.pool_spreads(run), frame.find_clocks(run), {})
+    return Material(run, judgements, frame.pool_spreads(run), frame.find_clocks(run))

@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 from perfci.core.model import Comparison, Interval, Judgement, Judgements, PeerFigure, Reason, Suite, Verdict
+from perfci.extensions.pictures.page import render
 from perfci.report import build, markdown, peers
 from perfci.report.data import to_json
 from perfci.report.frame import Clocks
-from perfci.report.html.page import render
 from perfci.report.sections import Material
 from perfci.report.text import plain, strong
 
@@ -78,7 +78,7 @@ def _material(examples, figures):
         for row in judgements.rows
     )
     nothing = Clocks(None, None, None, None, None, 0, ())
-    return Material(run, Judgements(rows, judgements.needs, judgements.notes), (), nothing, {})
+    return Material(run, Judgements(rows, judgements.needs, judgements.notes), (), nothing)
 
 
 def test_hostile_names_are_harmless_in_markdown_html_and_json(examples):

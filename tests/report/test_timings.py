@@ -40,5 +40,5 @@ def test_a_run_took_its_workers_time_and_that_of_the_steps_around_them(examples)
     assert on_cpu.took_s == pytest.approx(11.859)
     assert on_gpu.took_s == pytest.approx(4.559)  # which compiles in its workers' time
     assert replace(run, wall_s=None, spent_s={}).took_s is None
-    material = Material(on_cpu, judgements, frame.pool_spreads(run), frame.find_clocks(run), {})
+    material = Material(on_cpu, judgements, frame.pool_spreads(run), frame.find_clocks(run))
     assert dict(make_report(material).ran.rows)["started"].endswith("took 11.9 s")

@@ -11,7 +11,7 @@ from matplotlib.text import Text
 from perfci import report
 from perfci.core import wording
 from perfci.core.model import Verdict
-from perfci.report.charts import style
+from perfci.extensions.pictures import style
 
 OPEN, SHUT = "\u300c", "\u300d"
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from perfci.core.model import Gate
 from perfci.extensions.agents.round_records import Round, RoundVerdict
-from perfci.report.charts import style
-from perfci.report.charts.style import GATES, INK, QUIET, SERIES, WIDTH, caption
+from perfci.extensions.pictures import style
+from perfci.extensions.pictures.style import GATES, INK, QUIET, SERIES, WIDTH, caption
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

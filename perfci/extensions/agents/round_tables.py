@@ -3,17 +3,16 @@
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
-from perfci.core import units
+from perfci.core import extensions, units
 from perfci.core.model import Interval
 from perfci.core.wording import say, sentence
-from perfci.extensions.agents.round_chart import MARKS, draw_rounds
 from perfci.extensions.agents.round_records import SMALL_BYTES, Pattern, Round, RoundVerdict
-from perfci.report.charts.style import caption, fit, save_png
 from perfci.report.markdown import write, write_table
 from perfci.report.text import NAME_LIMIT, code, file_name, plain
 from perfci.report.view import Table, make_table
 
 SHOWN = 6  # most parameters that are named. Constants come first
+TIMED = {RoundVerdict.KEPT, RoundVerdict.EQUAL, RoundVerdict.MIXED, RoundVerdict.SLOWER}  # rounds that are drawn
 VALUES = 2  # most values of a parameter that are named: cases may differ
 
 
@@ -90,7 +89,8 @@ def write_record(op: str, rounds: Sequence[Round], patterns: Iterable[Pattern]) 
     said = say("{kept} of {count:round|rounds} from {start} kept", kept=len(kept), count=len(mine), start=start)
     if kept:
         said = say("{said}: {gain} since the start", said=said, gain=write_gain(kept[-1].total))
-    drawn = [round_ for round_ in mine if round_.gain and round_.verdict in MARKS]
+    can_draw = any(extensions.list_places("pictures"))
+    drawn = [round_ for round_ in mine if can_draw and round_.gain and round_.verdict in TIMED]
     parts = [f"## {write(say('{op}, round by round', op=op))}", write(f"{said}.")]
     parts += [f"![{write(op)}]({file_name(op)}.png)"] if drawn else []
     parts += [write_table(tabulate_rounds(mine)), "\n".join(line for round_ in mine for line in write_round(round_))]
@@ -112,6 +112,9 @@ def _write_pattern(one: Pattern) -> str:
 
 
 def _draw(op: str, drawn: Sequence[Round]) -> bytes:
+    from perfci.extensions.agents.round_chart import draw_rounds
+    from perfci.extensions.pictures.style import caption, fit, save_png
+
     # Over the reference, if its time is known for all cases of the start.
     pairs = [(case.reference_us, case.best_us) for case in drawn[0].cases]
     logs = [math.log(reference / us) for reference, us in pairs if reference and us]

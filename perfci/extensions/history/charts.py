@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from perfci.core.model import Gate, as_fact
-from perfci.report.charts import style
-from perfci.report.charts.style import COLOURS, GATES, INK, caption
+from perfci.core.model import Gate, OpRun, Run, as_fact
+from perfci.core.wording import say
+from perfci.extensions.history.past import Past, find_marks, list_trails, write_day
+from perfci.extensions.pictures import style
+from perfci.extensions.pictures.plots import Painter, describe_left_out
+from perfci.extensions.pictures.style import COLOURS, GATES, INK, caption
+from perfci.report.text import plain
+from perfci.report.view import Picture
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,6 +39,42 @@ class RunsChart:
     marks: tuple[tuple[int, str, str], ...] = ()
     """what lies between two runs: place of the run after it, its letters, and LOSS, ENVIRONMENT or STEP"""
     warning: str = ""  # below the name
+
+
+def draw_history(op: OpRun, run: Run, past: Past, painter: Painter, name: str) -> Iterator[Picture]:
+    """One picture of the accepted runs of an op, if they have any of its cases. name: of the op in file names."""
+    charts, count = chart_history(op, run, past, painter.panels)
+    if charts:
+        title = caption("{op}: accepted runs, and this one", op=style.fit(op.op, 40))
+        figure = draw_runs(charts, title, describe_left_out(len(charts), count))
+        alt = say("History of {op}", op=plain(op.op, 40))
+        yield painter.save(figure, f"history-{name}", alt, shows=len(charts))
+
+
+def chart_history(op: OpRun, run: Run, past: Past, most: int) -> tuple[list[RunsChart], int]:
+    """A panel for each of the cases that the history has most of, and how many cases it knows."""
+    trails = list_trails(op, run, past)
+    chosen = sorted(trails, key=lambda trail: trail.rank)[:most]
+    shown = [trail for trail in trails if trail in chosen]
+    marks = find_marks(past, trails)
+    _, names = style.split_names([trail.case for trail in shown])
+    charts = [
+        RunsChart(
+            plain(name, 160),
+            tuple(map(write_day, past.runs)),
+            trail.kernel,
+            tuple((case.kernel_us.p25_us, case.kernel_us.p75_us) if case else None for case in trail.seen),
+            now=trail.now_us,
+            marks=tuple(
+                (mark.at, mark.name, LOSS if mark.why else ENVIRONMENT if mark.fields else STEP)
+                for mark in marks
+                if mark.about(trail.case)
+            ),
+            warning="a step that nothing explains" if trail.unexplained else "",
+        )
+        for trail, name in zip(shown, names, strict=True)
+    ]
+    return charts, len(trails)
 
 
 @style.apply_style()

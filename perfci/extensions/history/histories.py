@@ -3,19 +3,14 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from perfci import store
 from perfci.core.errors import StoredFileError
 from perfci.core.model import UNTIMED, OpRun, PlannedOp, Run, Step
 from perfci.core.settings import Settings
-from perfci.core.wording import say
 from perfci.extensions.history import changepoints
-from perfci.extensions.history.charts import ENVIRONMENT, LOSS, STEP, RunsChart, draw_runs
-from perfci.extensions.history.past import Past, find_marks, list_trails, make_section, write_day
-from perfci.report.charts import style
-from perfci.report.charts.style import caption
-from perfci.report.plots import Painter, describe_left_out
-from perfci.report.text import plain
+from perfci.extensions.history.past import Past, make_section
 from perfci.report.view import Picture, Section
 from perfci.store.history import read_history, with_names_of_now
 
@@ -70,45 +65,16 @@ class PastSections:
         """Make the section of an op. None if no history has any of its cases."""
         return make_section(op, self.run, self.histories.get(op.op), pictures)
 
-    def draw(self, op: OpRun, painter: Painter, name: str) -> Iterator[Picture]:
+    def draw(self, op: OpRun, painter: Any, name: str) -> Iterator[Picture]:
         """Draw the accepted runs of an op, if they are enough and undamaged."""
         past = self.histories.get(op.op)
         if op.op not in painter.gravest or past is None or past.damage or len(past.runs) < FEWEST_RUNS:
             return
-        charts, count = chart_history(op, self.run, past, painter.panels)
-        if charts:
-            title = caption("{op}: accepted runs, and this one", op=style.fit(op.op, 40))
-            figure = draw_runs(charts, title, describe_left_out(len(charts), count))
-            alt = say("History of {op}", op=plain(op.op, 40))
-            yield painter.save(figure, f"history-{name}", alt, shows=len(charts))
+        from perfci.extensions.history.charts import draw_history
+
+        yield from draw_history(op, self.run, past, painter, name)
 
 
 def read_sections(run: Run, _: Settings, rules: Settings) -> PastSections:
     """Returns the History sections of a run. rules: the project with histories that count."""
     return PastSections(run, read_histories(run, rules))
-
-
-def chart_history(op: OpRun, run: Run, past: Past, most: int) -> tuple[list[RunsChart], int]:
-    """A panel for each of the cases that the history has most of, and how many cases it knows."""
-    trails = list_trails(op, run, past)
-    chosen = sorted(trails, key=lambda trail: trail.rank)[:most]
-    shown = [trail for trail in trails if trail in chosen]
-    marks = find_marks(past, trails)
-    _, names = style.split_names([trail.case for trail in shown])
-    charts = [
-        RunsChart(
-            plain(name, 160),
-            tuple(map(write_day, past.runs)),
-            trail.kernel,
-            tuple((case.kernel_us.p25_us, case.kernel_us.p75_us) if case else None for case in trail.seen),
-            now=trail.now_us,
-            marks=tuple(
-                (mark.at, mark.name, LOSS if mark.why else ENVIRONMENT if mark.fields else STEP)
-                for mark in marks
-                if mark.about(trail.case)
-            ),
-            warning="a step that nothing explains" if trail.unexplained else "",
-        )
-        for trail, name in zip(shown, names, strict=True)
-    ]
-    return charts, len(trails)

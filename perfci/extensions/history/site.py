@@ -18,15 +18,13 @@ from perfci.core.wording import say, sentence
 from perfci.extensions.history.since_release import Release
 from perfci.extensions.history.site_op import (
     INDEX,
-    PACKAGE,
-    STYLES,
     Entry,
     OpOnDevice,
     count_states,
     read_kept,
     render_op,
+    render_page,
 )  # fmt: skip
-from perfci.report.html.page import render_page
 from perfci.report.text import NAME_LIMIT, plain
 from perfci.store.files import write_atomically
 from perfci.store.history import history_devices, history_ops
@@ -77,8 +75,6 @@ def render_index(
     """The index: a table of ops and devices, the gravest first."""
     return render_page(
         "site_index.html.j2",
-        PACKAGE,
-        STYLES,
         title=say("{project}: kernels over time", project=plain(project, 80)),
         project=plain(project, NAME_LIMIT),
         plain=plain,

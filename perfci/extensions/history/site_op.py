@@ -11,19 +11,17 @@ from pathlib import Path
 
 from perfci import store
 from perfci.core import units
-from perfci.core.errors import StoredFileError
+from perfci.core.errors import StoredFileError, require
 from perfci.core.model import HistoryRun, Reason, Step
 from perfci.core.wording import join, say, sentence
 from perfci.extensions.history import changepoints, past
 from perfci.extensions.history.past import Mark, Past, Trail, write_day
 from perfci.extensions.history.since_release import Release, Since, measure_since
 from perfci.report import words
-from perfci.report.html.page import render_page
 from perfci.report.text import NAME_LIMIT, file_name, plain
 from perfci.store.history import KEPT, History, read_history
 
 INDEX = "index.html"
-PACKAGE, STYLES = "perfci.extensions.history", ("site.css",)
 
 ENDS = 5  # most runs at either end of a change over all kept runs
 OPEN = 40  # rows that are shown at first
@@ -165,6 +163,12 @@ def find_move(values: Sequence[float]) -> float | None:
 # --- an op on a device ------------------------------------------------------------------------------------------------
 
 
+def render_page(template: str, **values: object) -> str:
+    """Returns a page of the site. Raises UsageError if the extension with its frame was removed."""
+    page: str = require("frame", "pictures", "--to site")(template, __package__, ("site.css",), **values)
+    return page
+
+
 def render_op(kept: Kept, others: Sequence[OpOnDevice] = (), project: str = "perfci") -> tuple[str, Entry]:
     """The page of an op on a device, and its row of the index. others: the same op on other devices."""
     place, runs, trails = kept.place, kept.past.runs, list_trails(kept.past)
@@ -174,8 +178,6 @@ def render_op(kept: Kept, others: Sequence[OpOnDevice] = (), project: str = "per
     state = Trend.DAMAGED if kept.damaged else rows[0].state if rows else Trend.FEW
     page = render_page(
         "site_op.html.j2",
-        PACKAGE,
-        STYLES,
         title=f"{plain(project, 80)}: {plain(place.op, 80)}, {plain(place.device, 80)}",
         project=plain(project, NAME_LIMIT),
         op=plain(place.op, NAME_LIMIT),

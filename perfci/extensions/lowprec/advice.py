@@ -63,6 +63,15 @@ def families(stored_tensors: Sequence[StoredTensor]) -> Mapping[str, tuple[Store
     return by_family
 
 
+def group_columns(ways: Sequence[StoredTensor]) -> dict[str, tuple[StoredTensor, ...]]:
+    """Returns the ways of storing one tensor by everything but the dtype, in their order."""
+    columns: dict[str, tuple[StoredTensor, ...]] = {}
+    for tensor in ways:
+        name = ", ".join(part for part in way(tensor).split(",") if not part.startswith("dtype=")) or tensor.mode
+        columns[name] = (*columns.get(name, ()), tensor)
+    return columns
+
+
 def way(tensor: StoredTensor) -> str:
     """Returns the part of a tensor's id that differs within its family: scaling=row,dtype=float8_e4m3fn."""
     shared = set(tensor.family.split(","))

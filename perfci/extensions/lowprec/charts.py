@@ -9,27 +9,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfci.core.model import ErrorHistogram, StoredTensor
-from perfci.extensions.lowprec.advice import dense, way
+from perfci.extensions.lowprec.advice import dense, group_columns
 from perfci.extensions.lowprec.figures import BINS, EDGES
-from perfci.report.charts import style
-from perfci.report.charts.style import INK, SERIES, WIDTH, Floats, caption
+from perfci.extensions.pictures import style
+from perfci.extensions.pictures.style import INK, SERIES, WIDTH, Floats, caption
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-ACROSS = 4  # most ways of storing a tensor side by side in a picture
 LEFT_OUT = 0.02  # share of the values, those of the least errors, that may lie left of the axis
 DECADES = 3.0  # fewest decades of errors that are shown
-
-
-def group_columns(ways: Sequence[StoredTensor]) -> dict[str, tuple[StoredTensor, ...]]:
-    """The ways of storing one tensor by everything but the dtype, in their order."""
-    columns: dict[str, tuple[StoredTensor, ...]] = {}
-    for way_drawn in ways:
-        name = ", ".join(part for part in way(way_drawn).split(",") if not part.startswith("dtype=")) or way_drawn.mode
-        columns[name] = (*columns.get(name, ()), way_drawn)
-    return columns
 
 
 @style.apply_style()

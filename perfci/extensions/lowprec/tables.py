@@ -2,22 +2,20 @@
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from perfci.core import units
 from perfci.core.model import Extent, Judgement, OpRun, Run, StoredTensor, Suite, Verdict
 from perfci.core.settings import Settings
 from perfci.core.wording import join, say, sentence
-from perfci.extensions.lowprec.advice import families, way
-from perfci.extensions.lowprec.charts import ACROSS, draw_errors, group_columns
+from perfci.extensions.lowprec.advice import families, group_columns, way
 from perfci.measure.stored import BEYOND
 from perfci.ops.spec import is_stored
-from perfci.report.charts import style
-from perfci.report.charts.style import caption
-from perfci.report.plots import Painter
 from perfci.report.text import code, phrase, plain
 from perfci.report.view import Picture, Section, Table, make_table
 from perfci.report.words import write_number
 
+ACROSS = 4  # most ways of storing a tensor side by side in a picture
 FAMILIES = 6  # most tensors of an op that are drawn: those beyond their limits, or the first one if none is
 
 
@@ -103,11 +101,14 @@ def _write_extent(extent: Extent) -> str:
 class ErrorPictures:
     """Pictures of the errors of an op's stored tensors."""
 
-    def draw(self, op: OpRun, painter: Painter, name: str) -> Iterator[Picture]:
+    def draw(self, op: OpRun, painter: Any, name: str) -> Iterator[Picture]:
         """Draw those beyond their limits, or the first one if none is."""
+        from perfci.extensions.lowprec.charts import draw_errors
+        from perfci.extensions.pictures.style import caption, fit
+
         judged = [row for row in painter.judgements.rows if row.op == op.op]
         for index, ways in enumerate(choose_tensors(op, judged), 1):
-            about, alt = style.fit(f"{op.op} {ways[0].family}", 80), plain(f"{op.op} {ways[0].family}", 120)
+            about, alt = fit(f"{op.op} {ways[0].family}", 80), plain(f"{op.op} {ways[0].family}", 120)
             figure = draw_errors(ways, caption("{what}: errors", what=about))
             yield painter.save(figure, f"lowprec-{name}-{index}", say("Errors of storage of {what}", what=alt))
 

@@ -15,7 +15,7 @@ from perfci.core.model import Reason
 from perfci.extensions.history import site
 from perfci.extensions.history.site_op import OpOnDevice, Trend, read_kept, render_op, safe_name
 from tests import site_histories as histories
-from tests.report.html.conftest import parsed
+from tests.extensions.pictures.conftest import parsed
 
 HOSTILE = (
     "</script><script>alert(1)</script>",

@@ -2,9 +2,9 @@ import pytest
 
 from perfci.cli.main import run
 from tests import site_histories as histories
+from tests.extensions.pictures.conftest import parsed
 from tests.git_repositories import commit, git
 from tests.history_examples import accepted, figures
-from tests.report.html.conftest import parsed
 from tests.stored_examples import append_history
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from perfci import report
-from tests.report.html.browser import Browser
+from tests.extensions.pictures.browser import Browser
 
 VOID = {"meta", "input", "wbr", "br", "link", "img"}
 

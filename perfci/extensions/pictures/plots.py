@@ -18,15 +18,15 @@ import numpy as np
 from perfci.core.cores import map_forked
 from perfci.core.model import Gate, Judgement, Judgements, OpRun, PerformanceCase, Run, Suite, choose_look
 from perfci.core.wording import say
+from perfci.extensions.pictures import style
+from perfci.extensions.pictures.cases import ROWS, CaseChart, draw_blocks, draw_case, draw_changes, draw_launches
+from perfci.extensions.pictures.device import choose_sized, draw_roofline, draw_sizes
+from perfci.extensions.pictures.style import caption
 from perfci.report import ceilings, rows
 from perfci.report.against import DUEL
 from perfci.report.ceilings import WorkingPoint
-from perfci.report.charts import style
-from perfci.report.charts.cases import ROWS, CaseChart, draw_blocks, draw_case, draw_changes, draw_launches
-from perfci.report.charts.device import choose_sized, draw_roofline, draw_sizes
-from perfci.report.charts.style import caption
 from perfci.report.frame import ArmSpread
-from perfci.report.sections import OpExtra, Pictures
+from perfci.report.sections import Gallery, OpExtra, Pictures
 from perfci.report.text import file_name, plain
 from perfci.report.view import Picture
 from perfci.store.files import write_atomically
@@ -44,15 +44,6 @@ CEILING_OPS = 6  # most ops in the roofline and of times against sizes: as many 
 
 KINDS = ("changes", "blocks", "case", "launches", "sizes", "roofline", "history", "lowprec")
 """The beginning of the names of all pictures."""
-
-
-@dataclass(frozen=True)
-class Gallery:
-    """All pictures of a report."""
-
-    ops: Mapping[str, Pictures]
-    roofline: Picture | None = None  # of the ops together. None if no case's operations are known
-    sizes: Picture | None = None  # the same. None if no op was timed at several sizes
 
 
 def collect_charts(run: Run, judgements: Judgements, raw: Iterable[LaunchRow]) -> dict[str, list[CaseChart]]:
@@ -175,6 +166,11 @@ class Painter:
         if self.folder is not None:
             write_atomically(self.folder / f"{name}.png", png)
         return Picture(f"{name}.png", alt, shows, case, png)
+
+    @staticmethod
+    def import_libraries() -> None:
+        """Import what draws, and draw once."""
+        style.save_png(style.make_figure("", 1.0)[0])
 
     @np.errstate(all="ignore")  # matplotlib overflows if times are absurd, and then leaves a margin out
     def draw_all(self) -> Gallery:

@@ -7,8 +7,9 @@ import pytest
 from PIL import Image
 
 from perfci.core.model import Gate, Judgements, Limits, OpRun
-from perfci.report import frame, plots
-from perfci.report.charts.device import draw_roofline, draw_sizes
+from perfci.extensions.pictures import plots
+from perfci.extensions.pictures.device import draw_roofline, draw_sizes
+from perfci.report import frame
 from perfci.store.launches import LaunchRow
 
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from perfci.core.model import Limits
 from perfci.core.units import percent, significant, time
+from perfci.extensions.pictures import style
+from perfci.extensions.pictures.style import COLOURS, DASHES, INK, MARKERS, QUIET, SERIES, SHAPES, WIDTH, caption
 from perfci.report.ceilings import CeilingPoint, WorkingPoint, find_ridge
-from perfci.report.charts import style
-from perfci.report.charts.style import COLOURS, DASHES, INK, MARKERS, QUIET, SERIES, SHAPES, WIDTH, caption
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

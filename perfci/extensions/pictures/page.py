@@ -1,6 +1,6 @@
 """The report as one self-contained page: `report.html`, which needs no network, and no JavaScript to be read.
 
-`perfci.extensions.history.site` shares its frame, its style and its script.
+The site of the extension history shares its frame, its style and its script.
 """
 
 import base64
@@ -29,7 +29,7 @@ from perfci.report.view import Picture, Report
 
 FINE_LINES = 40  # Lines that are fine and shown at first. The others are folded until they are asked for.
 OPEN_OPS = 3  # most ops with sections that stand open
-HERE = "perfci.report.html"  # the package that holds styles, scripts and templates
+HERE = "perfci.extensions.pictures"  # the package that holds styles, scripts and templates
 LANGUAGES = {"en": "en", "zh": "zh-CN"}  # as HTML names them
 
 LOCKED = (
@@ -94,7 +94,7 @@ def render(material: Material, report: Report) -> str:
 def make_lines(material: Material) -> list[Line]:
     """Every line, the gravest first: performance case by case, so that each can be found, the others gathered."""
     timed = {(op.op, case.case): case for op in material.run.ops for case in op.performance}
-    pictures = {(op, one.case): one for op, pictured in material.pictures.items() for one in pictured.cases}
+    pictures = {(op, one.case): one for op, pictured in material.gallery.ops.items() for one in pictured.cases}
     lines = list[Line]()
     for row, judgement in _pair_rows(material.judgements):
         place = (row.op, row.case or "") if judgement and judgement.suite is Suite.PERFORMANCE else ("", "")

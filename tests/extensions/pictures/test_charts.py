@@ -12,9 +12,9 @@ from matplotlib.text import Text
 from perfci.core.model import Gate, Interval, Limits, OpRun, Verdict
 from perfci.extensions.history import charts as trends
 from perfci.extensions.history.charts import LOSS, RunsChart
+from perfci.extensions.pictures import cases, device, style
+from perfci.extensions.pictures.cases import CaseChart
 from perfci.report import ceilings, frame
-from perfci.report.charts import cases, device, style
-from perfci.report.charts.cases import CaseChart
 
 
 def overlaps(figure):

@@ -10,8 +10,8 @@ import pytest
 
 from perfci.core import environment, wording
 from perfci.core.model import Judgements, Suite, Verdict
+from perfci.extensions.pictures import page as pages
 from perfci.report import frame, text
-from perfci.report.html import page as pages
 from perfci.report.sections import Material
 
 ELEMENTS = {
@@ -203,7 +203,7 @@ def unmarked(text):
 
 def lines_of(example):
     run, judgements = example
-    return pages.make_lines(Material(run, judgements, (), frame.find_clocks(run), {}))
+    return pages.make_lines(Material(run, judgements, (), frame.find_clocks(run)))
 
 
 def test_every_performance_case_has_a_line_of_its_own_and_accuracy_is_gathered(examples):

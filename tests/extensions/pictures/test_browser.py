@@ -6,8 +6,8 @@ import re
 import pytest
 from PIL import Image
 
-from tests.report.html import browser as browsers
-from tests.report.html.browser import ROWS, contrast, keys, list_colours
+from tests.extensions.pictures import browser as browsers
+from tests.extensions.pictures.browser import ROWS, contrast, keys, list_colours
 
 pytestmark = [
     pytest.mark.slow,

@@ -10,8 +10,8 @@ import numpy as np
 
 from perfci.core.model import Gate, Interval, Verdict
 from perfci.core.units import percent, time
-from perfci.report.charts import style
-from perfci.report.charts.style import COLOURS, DASHES, GATES, INK, MARKERS, WIDTH, Floats, caption
+from perfci.extensions.pictures import style
+from perfci.extensions.pictures.style import COLOURS, DASHES, GATES, INK, MARKERS, WIDTH, Floats, caption
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -5,8 +5,8 @@ import pytest
 from perfci.extensions.history import site
 from perfci.extensions.history.since_release import Release
 from tests import site_histories as histories
-from tests.report.html import browser as browsers
-from tests.report.html.browser import ROWS, contrast, keys, list_colours
+from tests.extensions.pictures import browser as browsers
+from tests.extensions.pictures.browser import ROWS, contrast, keys, list_colours
 
 pytestmark = [
     pytest.mark.slow,
