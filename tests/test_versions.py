@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from perfci.core.wording import sentence
-from perfci.runs.doctor import DECLARED, Level, examine
-from tests.runs.test_doctor import HEALTHY, packages
+from perfci.extensions.doctor.machine import DECLARED, Level, examine
+from tests.extensions.doctor.test_doctor import HEALTHY, packages
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]

@@ -15,7 +15,6 @@ GROUPS = {
     "Start": {
         "list": ("projects", "List ops and their cases."),
         "demo": ("demo", "See a red gate in ten seconds, on a fake device, without torch."),
-        "doctor": ("doctor", "Examine this machine, or try perfci out on it (--selftest)."),
     },
     "Every day": {
         "check": ("check", "Verify, measure and judge kernels; write reports/."),

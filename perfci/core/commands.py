@@ -20,7 +20,7 @@ from perfci.core.model import Run
 
 _TAKES = {
     "accept": "runs project", "check": "device suite timer project", "ci merge": "project", "ci note": "run project",
-    "ci plan": "device suite timer project", "compare": "run project", "doctor": "project",
+    "ci plan": "device suite timer project", "compare": "run project",
     "doctor --selftest": "device timer project", "list": "project", "report": "runs project",
     "show": "run project",
 }  # fmt: skip

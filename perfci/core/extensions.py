@@ -15,6 +15,7 @@ from typing import Any
 NAMES = (
     "adopt",
     "agents",
+    "doctor",
     "history",
     "lab",
     "lowprec",
@@ -53,7 +54,7 @@ POINTS = {
     "selftest": "the function behind `perfci doctor --selftest`",
     "propose": "the function behind `perfci accept --propose`",
     "cluster": "a `ClusterKind` of perfci.runs.nodes: what --on leads to",
-    "doctor": "a function of environment variables that returns a `HostLook` of perfci.runs.doctor",
+    "doctor": "a function of environment variables that returns a `HostLook` of the extension doctor",
 }
 """What an extension may provide, by the name under which the gate asks for it."""
 

@@ -1,4 +1,4 @@
-"""Tasks that launch nothing: what the ops of a project declare, and how the device is."""
+"""A task that launches nothing: what the ops of a project declare."""
 
 from contextlib import suppress
 
@@ -10,13 +10,13 @@ from perfci.ops.spec import case_id, matches
 from perfci.worker.apart import forget_others
 from perfci.worker.load import list_signature
 from perfci.worker.opening import load_files
-from perfci.worker.protocol import Doing, Examined, MessageChannel, Prepared, Ready
-from perfci.worker.tasks import Describe, DeviceTask, Examine, OpFiles
+from perfci.worker.protocol import Doing, MessageChannel, Prepared, Ready
+from perfci.worker.tasks import Describe, DeviceTask, OpFiles
 
 
 def describe(task: Describe, channel: MessageChannel) -> None:
     """Report the device and the cases of each op, with what they declare."""
-    device = _open(task)
+    device = open_asked(task)
     channel.send(Ready(device.info, devices=device.count(), visible=device.visible(), uuids=device.uuids()))
     for files in task.place.ops:
         channel.send(Doing("import", files.op))
@@ -28,16 +28,8 @@ def describe(task: Describe, channel: MessageChannel) -> None:
             channel.send(PlannedOp(files.op, failure=error.reason))
 
 
-def examine(task: Examine, channel: MessageChannel) -> None:
-    """Report what the device is doing and which timer works on it."""
-    device = _open(task)
-    channel.send(Ready(device.info))
-    if device.absent is None:
-        device.start_timer()
-    channel.send(Examined(device.state(), device.timer))
-
-
-def _open(task: DeviceTask) -> Accelerator:
+def open_asked(task: DeviceTask) -> Accelerator:
+    """Returns the device that the parent asks for, or the one that there is."""
     opening = task.opening
     kind = detect() if opening.device == "auto" else opening.device
     return open_device(kind, seed=opening.seed, timer=opening.timer, fake=opening.fake)

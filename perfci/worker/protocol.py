@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from perfci.core.codec import decode, encode
-from perfci.core.model import Amount, Block, Device, DeviceState, Limits, PerformanceCase, Reason, SuiteChange, Time
+from perfci.core.model import Amount, Block, Device, Limits, PerformanceCase, Reason, SuiteChange, Time
 
 DONE = "done"  # stage of an op with workers that have ended, sent by the parent to those who watch several at once
 
@@ -37,14 +37,6 @@ class Holding:
 class Timing:
     """The timer works."""
 
-    timer: str | None
-
-
-@dataclass(frozen=True)
-class Examined:
-    """What the device is doing, and which timer works on it."""
-
-    state: DeviceState
     timer: str | None
 
 

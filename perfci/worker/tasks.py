@@ -174,15 +174,6 @@ class Describe(DeviceTask):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Examine(DeviceTask):
-    """Report what the device is doing and which timer works on it."""
-
-    performer = "perfci.worker.describe:examine"
-    answers: ClassVar[Answers] = {**Task.answers, Ready: Rule(of_device), protocol.Examined: Rule()}
-    last = (protocol.Examined,)
-
-
-@dataclass(frozen=True, kw_only=True)
 class Serve(DeviceTask):
     """Make calls of an op for the process that judges it, which has the device."""
 
@@ -321,7 +312,7 @@ class Precompile(Task):
     cases: tuple[str, ...] | None = None
 
 
-PLACES = (*(f"{__name__}:{name}" for name in ("Describe", "Examine", "Serve", "Measure", "Precompile")),)
+PLACES = (*(f"{__name__}:{name}" for name in ("Describe", "Serve", "Measure", "Precompile")),)
 """Where the gate's tasks are."""
 
 

@@ -104,7 +104,7 @@ def test_what_people_try_first_works(arguments, same, capsys):
         ("help chek", "There is no command chek: did you mean check?"),
         ("help ci pln", "There is no command pln: did you mean plan?"),
         ("thresholds shwo", "There is no command shwo: did you mean show?"),
-        ("run", "There is no command run: name one of list, demo, doctor, init"),
+        ("run", "There is no command run: name one of list, demo, init, new"),
         ("ci run", "There is no command run: name one of plan, merge, note."),
         ("check --opp relu", "There is no option --opp: did you mean --op?"),
         ("--versoin", "There is no option --versoin: did you mean --version?"),

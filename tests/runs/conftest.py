@@ -22,7 +22,6 @@ def workers(monkeypatch):
     stand_in = Workers()
     for name in ("describe", "looks", "schedule"):
         monkeypatch.setattr(importlib.import_module(f"perfci.runs.{name}"), "working", stand_in.working)
-    monkeypatch.setattr(importlib.import_module("perfci.runs.doctor"), "run_worker", stand_in)
     monkeypatch.setattr(importlib.import_module("perfci.runs.looks"), "run_pair", stand_in.run_pair)
     return stand_in
 

@@ -24,6 +24,7 @@ from perfci.core.model import (
     Suite,
     Summary,
 )
+from perfci.extensions.doctor.task import Examine, Examined
 from perfci.extensions.lab.chains.records import ChainMeasured, Error, StageMeasured
 from perfci.extensions.lab.chains.task import ChainPlanned
 from perfci.extensions.static.tasks import Compile
@@ -33,7 +34,6 @@ from perfci.worker.handover import Called
 from perfci.worker.protocol import (
     Apart,
     Doing,
-    Examined,
     Failed,
     Finished,
     Holding,
@@ -49,7 +49,6 @@ from perfci.worker.protocol import (
 )
 from perfci.worker.tasks import (
     Describe,
-    Examine,
     Host,
     Measure,
     Serve,

@@ -7,13 +7,13 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from perfci.core.environment import installed_versions
 from perfci.core.model import Reason
 from perfci.device.targets import release
 from perfci.extensions.npu import runtime, smi
 from perfci.extensions.npu.smi import USABLE, NpuPlace, NpuTable
-from perfci.runs.doctor import NOTE, PROBLEM, DoctorFinding, Facts
 
 PACKAGES = ("torch", "torch-npu", "triton", "triton-ascend", "numpy", "pybind11")
 
@@ -46,21 +46,24 @@ class NpuHost:
     has_gpu: bool = False  # an NVIDIA driver is loaded too
     has_cann: bool = False  # as far as its environment or its usual folder shows
 
-    def judge(self, facts: Facts) -> Iterator[DoctorFinding]:
-        """Yield what stands in an NPU's way, but for what the device's failure has. `facts`: of the whole machine."""
+    def judge(self, facts: Any) -> Iterator[tuple[bool, Reason]]:
+        """Yield what stands in an NPU's way, and whether it is a problem, but for what the device's failure has.
+
+        facts: `Facts` of the extension doctor, of the whole machine.
+        """
         packages, failure = facts.packages, facts.device_failure
         upstream = packages.get("triton") or packages.get("pytorch-triton")
         ascend, plugin = packages.get("triton-ascend"), packages.get("torch-npu")
         if upstream and ascend and not self.triton_plugged:  # both install into one folder, and pip notices nothing
-            yield DoctorFinding(PROBLEM, Reason("doctor_two_tritons", {"triton": upstream, "ascend": ascend}))
+            yield True, Reason("doctor_two_tritons", {"triton": upstream, "ascend": ascend})
         if plugin and not self.has_cann and facts.variables.get(runtime.AUTOLOAD) != "0":
-            yield DoctorFinding(PROBLEM, Reason("doctor_npu_without_cann", {"version": plugin}))
+            yield True, Reason("doctor_npu_without_cann", {"version": plugin})
         opened = facts.device is not None and facts.device.kind == "npu" and failure is None
         for trap in traps(self, opened=opened):
             if failure is not None and trap.reason.kind == failure.kind:
                 continue
             if trap.reason.kind != "doctor_npu_taken" or facts.state is None:
-                yield DoctorFinding(PROBLEM if trap.serious else NOTE, trap.reason)
+                yield trap.serious, trap.reason
 
 
 @dataclass(frozen=True)

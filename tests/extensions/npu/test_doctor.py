@@ -7,9 +7,9 @@ import pytest
 
 from perfci import git
 from perfci.core.model import Device, DeviceState, Reason
+from perfci.extensions.doctor.machine import Facts, Level, examine
 from perfci.extensions.npu.host import NpuHost
 from perfci.extensions.npu.smi import NpuChip, NpuPlace, NpuProcess, NpuTable
-from perfci.runs.doctor import Facts, Level, examine
 
 B2 = Device("npu", "Ascend910B2", "ascend910b2", driver="25.5.1", runtime="CANN 8.5.0")
 HOST = NpuHost(

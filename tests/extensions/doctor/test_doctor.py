@@ -6,9 +6,9 @@ import pytest
 from perfci.core.model import Device, DeviceState, Reason
 from perfci.core.settings import load
 from perfci.core.wording import catalogue, sentence
+from perfci.extensions.doctor import machine as doctor
+from perfci.extensions.doctor.machine import CPU_INDEX, Facts, Level, examine, gather, is_writable
 from perfci.git import Revision
-from perfci.runs import doctor
-from perfci.runs.doctor import CPU_INDEX, Facts, Level, examine, gather, is_writable
 
 H200 = Device("cuda", "NVIDIA H200", "nvidia-h200", driver="580.1", runtime="CUDA 13.0")
 CLEAN = Revision(Path("/project"), "0123456789abcdef", "main", dirty=False)

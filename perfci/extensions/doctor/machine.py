@@ -18,6 +18,7 @@ from perfci.core.errors import PerfciError
 from perfci.core.model import Device, DeviceState, Fact, Reason, board_key
 from perfci.core.settings import Settings
 from perfci.device.targets import KNOWN, release
+from perfci.extensions.doctor.task import Examine, Examined
 from perfci.ops.discover import select
 from perfci.runs.bench import Listener, WorkerPlace, call_both, make_environment, open_bench, place_ops, plan_opening
 from perfci.runs.boards import find_sick
@@ -25,8 +26,7 @@ from perfci.runs.effective_thresholds import ended
 from perfci.runs.plan import draw_seed
 from perfci.worker import confine
 from perfci.worker.process import confined, run_worker
-from perfci.worker.protocol import Examined, Message, Ready
-from perfci.worker.tasks import Examine
+from perfci.worker.protocol import Message, Ready
 
 DECLARED = {"Python": ((3, 11), (3, 13)), "torch": ((2, 6), (2, 15)), "Triton": KNOWN}
 """First and last release that perfci is made for; docs/versions.md has the combinations that were run."""
@@ -89,8 +89,8 @@ CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 class HostLook(Protocol):
     """An extension's facts of a machine."""
 
-    def judge(self, facts: Facts) -> Iterator[DoctorFinding]:
-        """Yield what stands in the way of the extension's hardware. Pure."""
+    def judge(self, facts: Facts) -> Iterator[tuple[bool, Reason]]:
+        """Yield what stands in the way of the extension's hardware, and whether it is a problem. Pure."""
 
 
 def gather(settings: Settings, kind: str, listener: Listener) -> Facts:
@@ -190,13 +190,13 @@ def _judge_packages(facts: Facts) -> Iterator[DoctorFinding]:
 
 def _has_other_hardware(facts: Facts) -> bool:
     """Whether an extension names what its hardware lacks."""
-    return any(one.level is PROBLEM for look in facts.looks for one in look.judge(facts))
+    return any(is_problem for look in facts.looks for is_problem, _ in look.judge(facts))
 
 
 def _judge_host(facts: Facts) -> Iterator[DoctorFinding]:
     """Obstacles to a device: what extensions know of theirs, a package that is missing, variables."""
     for look in facts.looks:
-        yield from look.judge(facts)
+        yield from (DoctorFinding(PROBLEM if is_problem else NOTE, why) for is_problem, why in look.judge(facts))
     if facts.has_nvidia and "torch" in facts.packages and "nvidia-ml-py" not in facts.packages:
         yield _find(NOTE, "doctor_no_nvml")
     blocking, interpret = (facts.variables.get(name, "") for name in ("CUDA_LAUNCH_BLOCKING", "TRITON_INTERPRET"))

@@ -14,8 +14,8 @@ from perfci.core.errors import require
 from perfci.core.model import Gate
 from perfci.core.settings import Settings
 from perfci.core.wording import say, sentence
+from perfci.extensions.doctor import machine
 from perfci.report.text import plain
-from perfci.runs import doctor as examination
 from perfci.runs.plan import Request
 
 
@@ -47,7 +47,7 @@ COMMANDS = {"doctor": doctor}
 def _examine(where: Settings, *, json: bool) -> int:
     """Findings about this machine; 3 if any is a problem, 1 if no kernel can run."""
     with Progress() as progress:
-        findings = examination.examine(examination.gather(where, "auto", progress))
+        findings = machine.examine(machine.gather(where, "auto", progress))
     words = {"problem": say("problem"), "note": say("note"), "ok": say("ok")}
     styles = {"problem": STYLES[Gate.FAILS], "note": STYLES[Gate.WARNS], "ok": STYLES[Gate.OK]}
     shown = (
@@ -55,6 +55,6 @@ def _examine(where: Settings, *, json: bool) -> int:
         for one in sorted(findings, key=lambda finding: list(words).index(finding.level))
     )
     print_found(findings, shown, json=json)
-    if any(one.reason.kind in examination.NOTHING_RUNS for one in findings):
+    if any(one.reason.kind in machine.NOTHING_RUNS for one in findings):
         return Exit.PERFCI_FAILED
-    return Exit.WARNINGS if any(one.level is examination.Level.PROBLEM for one in findings) else Exit.OK
+    return Exit.WARNINGS if any(one.level is machine.Level.PROBLEM for one in findings) else Exit.OK
