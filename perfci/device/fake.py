@@ -405,6 +405,12 @@ class NumpyArrays(seam.Arrays):
             with np.errstate(over="ignore"):
                 array[place] = seam.other_number(array[place].item())
 
+    def stain(self, array: Array, first: int, step: int) -> None:
+        if array.flags.c_contiguous and array.flags.writeable and array.dtype.kind in "fiub":
+            bit = 1 << (np.finfo(array.dtype).nmant - 1) if array.dtype.kind == "f" else 1
+            words = array.reshape(-1).view(f"u{array.itemsize}")[first::step]
+            words ^= words.dtype.type(bit)
+
     def same_bits(self, left: Array, right: Array) -> bool:
         return left.shape == right.shape and left.dtype == right.dtype and left.tobytes() == right.tobytes()
 

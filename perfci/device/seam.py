@@ -207,6 +207,13 @@ class Arrays(ABC):
         """Make the last element of an array wrong."""
 
     @abstractmethod
+    def stain(self, array: Any, first: int, step: int) -> None:
+        """Change one bit of every `step`-th element of the memory that an array lies in, from element `first` on.
+
+        It is the highest of a floating-point number's mantissa, the lowest of an integer.
+        """
+
+    @abstractmethod
     def same_bits(self, left: Any, right: Any) -> bool:
         """Whether two arrays hold the same bits. NaN equals the same NaN."""
 

@@ -27,6 +27,7 @@ Host = np.ndarray[Any, Any]
 GUARD_BYTES = 16384  # zone on either side of an array: a multiple of every alignment that kernels specialise on
 GUARD_VALUE = 77  # Stands in the guard zones of a second call. A stray write often copies a stray read's NaN.
 GAP = 16  # elements behind each row of a pitched tensor: rows stay as well aligned as their length makes them
+_WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # whole numbers by their bytes
 FEW = 1 << 14  # elements up to which errors are computed on the host
 
 
@@ -69,6 +70,14 @@ class TorchArrays(Arrays):
         if array.numel():
             last = array.detach()[(-1,) * array.ndim]
             last.copy_(torch.tensor(other_number(last.item())))
+
+    def stain(self, array: torch.Tensor, first: int, step: int) -> None:
+        parts = torch.view_as_real(array.detach()) if array.is_complex() else array.detach()
+        dtype, bit = parts.dtype, 1
+        if dtype.is_floating_point:
+            bit = max(round(0.5 / torch.finfo(dtype).eps), 1)
+        whole = torch.empty(0, dtype=dtype, device=array.device).set_(parts.untyped_storage())
+        whole.view(_WORDS[dtype.itemsize])[first::step].bitwise_xor_(bit)
 
     def same_bits(self, left: torch.Tensor, right: torch.Tensor) -> bool:
         alike = left.shape == right.shape and left.dtype == right.dtype
@@ -303,9 +312,8 @@ def _float64(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    sizes = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
     dense = tensor.contiguous()
-    return dense.view(sizes[dense.element_size()]) if dense.dtype.is_floating_point else dense
+    return dense.view(_WORDS[dense.element_size()]) if dense.dtype.is_floating_point else dense
 
 
 def _poison(dtype: torch.dtype) -> Any:

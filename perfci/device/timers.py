@@ -82,7 +82,8 @@ class ActivitySession:
         self._marks += 1
 
     def aside(self) -> None:
-        self.pause()
+        self._flush.mark()  # the next launch flushes
+        self._marks += 1
 
     def finish(self, records: list[Record]) -> None:
         self._records = sorted(records, key=lambda record: record.start_ns)

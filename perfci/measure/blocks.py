@@ -12,11 +12,11 @@ from typing import Any
 
 from perfci.core.errors import RecordsLostError
 from perfci.core.model import ArmBlock, Block, DeviceState, Fact, Reason, choose_regime, is_peer, peer_arm
-from perfci.device.seam import WARMING, Inputs, Launch, Session
+from perfci.device.seam import WARMING, Inputs, Launch, Session, leaves
 from perfci.measure.baton import Baton
 from perfci.measure.bench import BASE, KERNEL, REFERENCE, Arm, Listener, Rig, Subject
 from perfci.measure.host import is_compared, take_host_blocks, wants_host_block
-from perfci.measure.inputs import gather
+from perfci.measure.inputs import flat, gather
 from perfci.measure.outputs import wrong_output
 from perfci.measure.power import is_held, measure_sustained
 from perfci.statistics import duel_rule, exact, tail_rule
@@ -31,6 +31,11 @@ ENOUGH_WIDTH = 0.01
 
 SWEEPS_A_SESSION = 8
 """Blocks of every case in one profiler session: to stop one and to read its records costs some 30 ms."""
+
+STAINED = 1
+"""Which of four blocks leaves no right answer in memory that is freed. In the others values may change."""
+
+STAINS = 192, 320  # every how many elements, about, one is changed there: less than a program computes
 
 BLOCK_WARMUP = 3  # launches of each arm on a block's fresh buffers before the first timed one
 
@@ -264,7 +269,7 @@ def _launch_all(bench: Rig, block: _QueuedBlock, baton: Baton | None) -> None:
         for arm in arms:
             if turn == 0 or stride == 1 or arm.arm != REFERENCE:
                 block.arm = arm.arm
-                arm()
+                _drop(bench, block, arm(), inputs)
     hand_over()
     renewed = _choose_renewed_round(bench, subject, block.index)
     kept, candidates, untimed = None, 0, list[Any]()
@@ -285,11 +290,12 @@ def _launch_all(bench: Rig, block: _QueuedBlock, baton: Baton | None) -> None:
             block.order.append(arm.arm)
             # Each round since the values changed is equally likely to be the one, and no kernel can know which it is.
             if arm.arm == KERNEL and secrets.randbelow(candidates) == 0:
-                kept = output
+                output, kept = kept, output
                 if mutated:
                     block.session.aside()
-                    kept = list(arrays.copies(dict(enumerate(gather(output, inputs, [*mutated])))).values())
+                    kept = list(arrays.copies(dict(enumerate(gather(kept, inputs, [*mutated])))).values())
             # Freed before the next launch, so that every launch draws its output from the same pool.
+            _drop(bench, block, output, [inputs, *flat(kept)])
             del output
         hand_over()
     block.session.pause()
@@ -309,6 +315,23 @@ def _launch_all(bench: Rig, block: _QueuedBlock, baton: Baton | None) -> None:
         # The first that is wrong ends the case.
         subject.failure = subject.failure or failure
     del padding
+
+
+def _drop(bench: Rig, block: _QueuedBlock, output: Any, held: Any) -> None:
+    """Change a few elements of an output that goes, in some blocks.
+
+    Else a launch could find the right answer in the memory that it is given next, of this arm or another, and skip its
+    work. It cannot know which elements are changed, and a launch is verified that it is not known of either.
+    held: what stays as it is, such as the inputs.
+    """
+    if block.index % duel_rule.FIRST != STAINED:
+        return
+    arrays, step = bench.device.arrays, STAINS[0] + secrets.randbelow(STAINS[1] - STAINS[0])
+    block.session.aside()
+    for array in filter(arrays.is_array, flat(output)):
+        if not any(arrays.overlap(array, other) for other in filter(arrays.is_array, leaves(held))):
+            size = math.prod(arrays.facts(array).shape)
+            arrays.stain(array, secrets.randbelow(min(step, max(size, 1))), step)
 
 
 def _list_arms(bench: Rig, subject: Subject, inputs: Inputs) -> list[Arm]:

@@ -238,6 +238,21 @@ def test_spoiling_makes_one_element_wrong_beyond_every_tolerance(dtype, shape, v
 # --- where numbers are compared ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS, torch.bool, torch.complex64])
+@pytest.mark.parametrize("make", [lambda full: full, lambda full: full.T, lambda full: full[::2, :4]])
+def test_a_stain_makes_few_elements_of_an_outputs_memory_wrong_beyond_every_tolerance(dtype, make):
+    full = torch.full((32, 8), 3).to(dtype)
+    output, before = make(full), full.clone()
+
+    arrays.stain(output, 2, 16)
+
+    stained = full.view(-1)[1::8] if dtype.is_complex else full.view(-1)[2::16]
+    stained = torch.view_as_real(stained)[:, 0][::1] if dtype.is_complex else stained
+    change = (stained.double() - before.flatten()[0].real.double()).abs()
+    assert int((full != before).sum()) == stained.numel()
+    assert change.min() >= (3 / 6 if dtype.is_floating_point or dtype.is_complex else 1)
+
+
 def test_few_numbers_are_compared_on_the_host_and_many_where_they_are():
     few, many = torch.ones(8, device="meta"), torch.ones(tensors.FEW + 1, device="meta")
 

@@ -2,6 +2,7 @@
 
 import itertools
 import random
+import weakref
 from collections import Counter, defaultdict
 
 import numpy as np
@@ -331,6 +332,65 @@ def test_a_kernel_that_remembers_its_answer_by_the_inputs_place_is_wrong(scripte
 
     assert subject.failure.kind == "timed_output_wrong"
     assert len(subject.blocks) <= duel_rule.FIRST
+
+
+class Pool:
+    """Memory as an allocator hands it out: a block that was freed is the next one's."""
+
+    def __init__(self):
+        self.free = []
+
+    def empty(self, size):
+        block = self.free.pop() if self.free else np.zeros(size, np.float32)
+        array = block[:]
+        weakref.finalize(array, self.free.append, block)
+        return array
+
+
+@pytest.mark.parametrize("cache", ["cold", "warm"])
+@pytest.mark.parametrize("beside", [True, False])
+def test_a_kernel_that_skips_its_work_where_its_memory_holds_the_answer_is_wrong(beside, cache):
+    """It looks at two elements of each tile of 256, so that it takes the answer of any arm, its own too."""
+    scripted, pool, skipped = Scripted(), Pool(), Counter()
+    scripted.make_inputs = lambda rows, dtype, device, seed: {"x": np.random.default_rng(seed).random(4096, np.float32)}
+
+    def honest(x):
+        np.multiply(x, 2, out=(out := pool.empty(x.size)))
+        return out
+
+    def kernel(x):
+        out = pool.empty(x.size)
+        for tile in range(0, x.size, 256):
+            part = slice(tile, tile + 256)
+            skips = all(out[tile + at] == 2 * x[tile + at] for at in (0, 101))
+            skipped[skips] += 1
+            if not skips:
+                np.multiply(x[part], 2, out=out[part])
+        return out
+
+    scripted.kernel, scripted.reference, scripted.cases = kernel, honest, CASES[:1]
+    scripted.fields = {"cache": cache}
+    scripted.base = honest if beside else None
+    (subject,) = scripted.measure().values()
+
+    assert skipped[True] > 3 * skipped[False]
+    assert subject.failure.kind == "timed_output_wrong"
+    assert subject.begun <= (duel_rule.FIRST if beside else FIRST_BLOCKS)
+
+
+def test_a_kernel_that_returns_the_same_memory_again_and_again_is_right(scripted):
+    """As one of a CUDA graph does: the launch that is verified lies where later ones do."""
+    out = {}
+
+    def kernel(x):
+        kept = out.setdefault(x.shape, np.empty_like(x))
+        np.multiply(x, 2, out=kept)
+        return kept
+
+    scripted.kernel, scripted.cases = kernel, CASES[:1]
+    (subject,) = scripted.measure().values()
+
+    assert subject.failure is None
 
 
 # --- a warm cache -----------------------------------------------------------------------------------------------------
