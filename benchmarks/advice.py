@@ -162,7 +162,7 @@ class Bench:
         self._scene, self._rounds = scene, asked.rounds
         self._root, self.key = folder / "project", "fake-one" if asked.device == "fake" else asked.key
         write_project(self._root, scene.op, fake=asked.device == "fake")
-        self._settings: Settings = load(self._root)
+        self._settings: Settings = dataclasses.replace(load(self._root), rounds=self._rounds)
         self._request = Request((scene.op,), scene.pattern, asked.device, asked.budget)
         space = read_space(scene.op, self._root / "kernels" / scene.op)
         self._lists = list_regimes(space, ())[scene.entry].lists
@@ -192,7 +192,7 @@ class Bench:
             tried.add(key(config))
             self._write(config)
             why = f"{advice or 'at random'}: {describe_config(config)}"
-            found = try_round(self._settings, self._request, why, ignore, most=self._rounds, advice=advice)
+            found = try_round(self._settings, self._request, why, ignore, advice=advice)
             story.rounds.append(found)
             if found.verdict is RoundVerdict.KEPT:
                 best = config

@@ -40,8 +40,6 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from perfci.extensions.history.heat import Release
-
 from perfci import report, store
 from perfci.cli.demo import write_project
 from perfci.core import settings
@@ -62,6 +60,7 @@ from perfci.core.model import (
 )
 from perfci.extensions.history import site
 from perfci.extensions.history.histories import PastSections, read_histories
+from perfci.extensions.history.since_release import Release
 from perfci.extensions.shards.joined import merge_shards
 from perfci.judge import judge
 from perfci.runs.rules import hash_rules

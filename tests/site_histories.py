@@ -8,7 +8,6 @@ from pathlib import Path
 
 from perfci.core.model import (
     Device,
-    Difference,
     Environment,
     Epoch,
     ErrorStats,
@@ -16,8 +15,6 @@ from perfci.core.model import (
     HistoryCase,
     HistoryRun,
     Spread,
-    Step,
-    StepSide,
 )
 from perfci.extensions.history import changepoints
 from perfci.extensions.history.past import Past
@@ -133,17 +130,9 @@ def steady(cases=None, count=30, seed=1, **changes):
     )
 
 
-def step(runs, at):
-    """What `perfci accept --environment` records of a change between two runs."""
-    before, after = (StepSide((one.run,), (one.environment.commit,)) for one in (runs[at - 1], runs[at]))
-    differs = (Difference("device.driver", "580.65.06", "590.12.01"),)
-    return Step(runs[at].created, "New driver on all runners", before, after, differs, ())
-
-
 def kept(runs, op="softmax", device="nvidia-h200", **changes):
-    steps = changes.pop("steps", ())
     known = {case: changepoints.find_changes(each) for case, each in changepoints.index_cases(runs).items()}
-    return Kept(OpOnDevice(device, op), Past(tuple(runs), known, steps), **changes)
+    return Kept(OpOnDevice(device, op), Past(tuple(runs), known), **changes)
 
 
 def project(folder: Path, histories):

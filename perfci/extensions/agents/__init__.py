@@ -1,12 +1,11 @@
-"""Tools to make a kernel faster, for people and agents: rounds, profiles, and these as tools and as a function.
+"""Tools to make a kernel faster, for people and agents: rounds, profiles, and these as tools of a server.
 
 rounds cluster round_verdict family      a round: measured beside the best one so far, and judged
 round_records logbook                    what is stored of it
-round_tables round_chart note            what is shown of it
-profiles profile_task counters bottleneck profile_records advice    where time goes, and what promises most
+round_tables note                        what is shown of it
+profiles profile_task counters bottleneck profile_records    where time goes, and what promises most
 brief brief_page                         all that is known of an op, on a page
 server                                   these as tools of the Model Context Protocol
-evaluator                                a round as a function, for programs that evolve kernels
 """
 
 from perfci.core.extensions import CommandLine, Extension
@@ -23,7 +22,6 @@ EXTENSION = Extension(
     commands={name: CommandLine(f"{HERE}.commands.optimise", "Optimise", *more) for name, more in COMMANDS.items()},
     provides={
         "note": (f"{HERE}.note:list_records",),
-        "sections": (f"{HERE}.advice:read_sections",),
         "task": (f"{HERE}.profile_task:ProfileOp",),
     },
 )

@@ -6,9 +6,8 @@ SOLBottleneck (bound from 60 % of a peak), Occupancy, CPIStall, UncoalescedAcces
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
-from types import MappingProxyType
 
 from perfci.core.model import Device, Fact, KernelBinary, Reason, as_fact
 from perfci.device.targets import Target, find_occupancy
@@ -53,14 +52,10 @@ _GENERAL = {  # what helps against a bound without further evidence
 _OF_GPUS = frozenset({"more_warps", "fewer_warps", "wider_loads"})  # an NPU has neither warps nor threads
 
 
-def diagnose(
-    case: CaseProfile, device: Device, target: Target | None = None,
-    counts: Mapping[str, tuple[int, int]] = MappingProxyType({}),
-) -> CaseProfile:  # fmt: skip
+def diagnose(case: CaseProfile, device: Device, target: Target | None = None) -> CaseProfile:
     """Returns the case with its bound, the evidence and the two directions that promise most.
 
     target: the device's architecture, for the occupancy model.
-    counts: kind of advice -> how many judged rounds that followed it were kept, and how many did.
     """
     if case.failure or not case.us:
         return case
@@ -78,9 +73,7 @@ def diagnose(
         roofline, start = (1 / reached if reached else math.inf, "roofline"), (case.us / START_US, "launch")
         most, by = (speedup, model) if model == "host" else min((speedup, model), roofline, start)
         if WORTH <= most < math.inf and not (device.kind == "npu" and kind in _OF_GPUS):
-            advices.setdefault(
-                kind, Advice(kind, Reason(f"advice_{kind}", {"speedup": most}), most, by, *counts.get(kind, (0, 0)))
-            )
+            advices.setdefault(kind, Advice(kind, Reason(f"advice_{kind}", {"speedup": most}), most, by))
     evidence = (*first, *_find_evidence(case, case.us, fill, binary))
     return replace(case, bound=bound, evidence=evidence, advice=tuple(advices.values())[:MOST])
 

@@ -90,10 +90,7 @@ def write_profile(profile: Profile) -> Iterator[str]:
             yield f"  - {write(counted)}"
         yield from (f"  - {write(plain(sentence(reason)))}" for reason in case.evidence)
         for advice in case.advice:
-            past = say(" So far kept {kept} of {tried}.", kept=advice.kept, tried=advice.tried) if advice.tried else ""
-            yield "  - " + say(
-                "{op}: {told}", op=write(code(advice.id)), told=write(plain(sentence(advice.reason) + past))
-            )
+            yield "  - " + say("{op}: {told}", op=write(code(advice.id)), told=write(plain(sentence(advice.reason))))
 
 
 def _write_counter(name: str, value: float) -> str:

@@ -4,8 +4,7 @@ Git merges it line by line, like histories.
 """
 
 import os
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,9 +12,9 @@ import msgspec
 
 from perfci.core.errors import StoredFileError
 from perfci.core.files import append_regular
-from perfci.core.model import COMPILED, Reason
+from perfci.core.model import Reason
 from perfci.core.temporary import temporary_folder
-from perfci.extensions.agents.round_records import SMALL_BYTES, Pattern, Round, RoundVerdict
+from perfci.extensions.agents.round_records import Round
 from perfci.git.command import ask, require
 from perfci.git.repository import find_repository
 from perfci.store import layout
@@ -109,33 +108,3 @@ def append_round(folder: Path, round_: Round) -> None:
             os.fsync(file.fileno())
     except OSError as error:
         raise StoredFileError("file_unwritable", path=str(path), why=error.strerror or str(error)) from error
-
-
-def count_patterns(rounds: Iterable[Round]) -> tuple[Pattern, ...]:
-    """Returns how often a change of one parameter, or a kind of advice, was kept. The most tried comes first.
-
-    A round that changes several parameters counts for each of them, and one that raises and lowers one for both.
-    """
-    kept, tried = Counter[tuple[str, bool | None]](), Counter[tuple[str, bool | None]]()
-    sizes = Counter[tuple[str, bool | None, bool, bool]]()
-    for round_ in (one for one in rounds if one.verdict.counts):
-        patterns: set[tuple[str, bool | None]] = {(round_.advice, None)} if round_.advice else set()
-        for change in round_.changed:
-            if change.name not in COMPILED and change.was.isdecimal() and change.now.isdecimal():
-                patterns.add((change.name, int(change.now) > int(change.was)))
-        tried.update(patterns)
-        kept.update(patterns if round_.verdict is RoundVerdict.KEPT else ())
-        for case in round_.cases:
-            if case.bytes_moved is not None and case.best:
-                kind = case.bytes_moved < SMALL_BYTES, case.best.low > 0
-                sizes.update((*pattern, *kind) for pattern in patterns)
-    ordered = sorted(tried.items(), key=lambda item: (-item[1], str(item[0])))
-
-    def count_cases(pattern: tuple[str, bool | None], small: bool) -> tuple[int, int]:
-        faster, others = (sizes[*pattern, small, gained] for gained in (True, False))
-        return faster, faster + others
-
-    return tuple(
-        Pattern(*pattern, kept[pattern], count, count_cases(pattern, True), count_cases(pattern, False))
-        for pattern, count in ordered
-    )

@@ -39,8 +39,6 @@ class Advice:
     reason: Reason
     speedup: Amount  # bound that it could reach: time now / least time then
     by: str  # model that the bound is of: roofline, occupancy, waves, launch, host, traffic, stalls
-    kept: Count = 0  # judged rounds of all ops that followed this kind of advice and were kept
-    tried: Count = 0  # those that followed it
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,9 @@ from perfci.core.model import DuelWhat, Limits, PerformanceCase, Suite
 from perfci.core.settings import Settings
 from perfci.device.targets import TARGETS
 from perfci.extensions.agents.bottleneck import diagnose
-from perfci.extensions.agents.logbook import count_patterns, read_logbook
 from perfci.extensions.agents.profile_records import CaseProfile, Looked, Profile
 from perfci.extensions.agents.profile_task import ProfileOp
-from perfci.extensions.agents.round_records import Pattern
-from perfci.ops.discover import ops, select_one
+from perfci.ops.discover import select_one
 from perfci.ops.fingerprint.tree import Tree
 from perfci.report.speed import find_rates
 from perfci.runs.bench import Listener, WorkerPlace, claim_bench, list_files, make_environment, place_ops, plan_opening
@@ -57,8 +55,7 @@ def profile_op(settings: Settings, request: Request, listener: Listener, command
         looked = heard[-1]
         target = TARGETS.get(looked.target or "")
         read = (_read_case(case, looked, run.limits) for case in op.performance)
-        counts = {one.name: (one.kept, one.tried) for one in list_patterns(settings) if one.raised is None}
-        cases = tuple(diagnose(case, device, target, counts) for case in read)
+        cases = tuple(diagnose(case, device, target) for case in read)
         now = datetime.now(UTC).isoformat(timespec="seconds")
         profile = Profile(op.op, device, now, looked.counters.source, note or looked.counters.note, cases, digest)
         path = find_path(settings, op.op)
@@ -82,11 +79,6 @@ def _read_case(case: PerformanceCase, looked: Looked, limits: Limits) -> CasePro
         binaries=looked.binaries.get(case.case, ()),
         failure=case.failure,
     )  # fmt: skip
-
-
-def list_patterns(settings: Settings) -> tuple[Pattern, ...]:
-    """Returns what the logbooks of all ops show of kinds of change and of advice."""
-    return count_patterns(round_ for op in ops(settings) for round_ in read_logbook(op.folder).rounds)
 
 
 def find_path(settings: Settings, op: str) -> Path:

@@ -9,9 +9,6 @@ from perfci.core.model.basics import Amount, Count, Interval, Reason, Time
 from perfci.core.model.measured import KernelChange
 from perfci.core.model.run import FORMAT
 
-SMALL_BYTES = 16 << 20
-"""Cases that move less are bound by their launch, latency or L2 on today's GPUs. So other changes help them."""
-
 
 class RoundVerdict(StrEnum):
     """The outcome of a round."""
@@ -80,17 +77,3 @@ class Round:
         """Geometric mean over the cases of reference time / kernel time. None if one was not timed."""
         logs = [math.log(case.reference_us / case.us) for case in self.cases if case.us and case.reference_us]
         return math.exp(sum(logs) / len(logs)) if logs and len(logs) == len(self.cases) else None
-
-
-@dataclass(frozen=True)
-class Pattern:
-    """How often a kind of change, or of advice, was kept, of the judged rounds that had it."""
-
-    name: str  # of a parameter, or kind of advice
-    raised: bool | None  # whether the parameter was raised. null: it is a kind of advice
-    kept: Count
-    tried: Count
-    small: tuple[Count, Count] = (0, 0)
-    """of the cases that move less than SMALL_BYTES: how many were faster beyond doubt, and how many were timed"""
-    large: tuple[Count, Count] = (0, 0)
-    """of those that move as much or more"""

@@ -1,18 +1,16 @@
-"""The rounds of an op as Markdown: each one, the record of a merge request, and its picture."""
+"""The rounds of an op as Markdown: each one, and the record of a merge request."""
 
-import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
-from perfci.core import extensions, units
+from perfci.core import units
 from perfci.core.model import Interval
 from perfci.core.wording import say, sentence
-from perfci.extensions.agents.round_records import SMALL_BYTES, Pattern, Round, RoundVerdict
+from perfci.extensions.agents.round_records import Round, RoundVerdict
 from perfci.report.markdown import write, write_table
-from perfci.report.text import NAME_LIMIT, code, file_name, plain
+from perfci.report.text import NAME_LIMIT, code, plain
 from perfci.report.view import Table, make_table
 
 SHOWN = 6  # most parameters that are named. Constants come first
-TIMED = {RoundVerdict.KEPT, RoundVerdict.EQUAL, RoundVerdict.MIXED, RoundVerdict.SLOWER}  # rounds that are drawn
 VALUES = 2  # most values of a parameter that are named: cases may differ
 
 
@@ -82,43 +80,12 @@ def tabulate_rounds(rounds: Sequence[Round]) -> Table:
     ))  # fmt: skip
 
 
-def write_record(op: str, rounds: Sequence[Round], patterns: Iterable[Pattern]) -> tuple[str, bytes | None]:
-    """Returns the record of the last start's rounds, and its picture if any was timed. patterns: of all ops."""
+def write_record(op: str, rounds: Sequence[Round]) -> str:
+    """Returns the record of the last start's rounds."""
     mine = [round_ for round_ in rounds if round_.start == rounds[-1].start]
     start, kept = mine[-1].start[:10], [round_ for round_ in mine if round_.verdict is RoundVerdict.KEPT]
     said = say("{kept} of {count:round|rounds} from {start} kept", kept=len(kept), count=len(mine), start=start)
     if kept:
         said = say("{said}: {gain} since the start", said=said, gain=write_gain(kept[-1].total))
-    can_draw = any(extensions.list_places("pictures"))
-    drawn = [round_ for round_ in mine if can_draw and round_.gain and round_.verdict in TIMED]
-    parts = [f"## {write(say('{op}, round by round', op=op))}", write(f"{said}.")]
-    parts += [f"![{write(op)}]({file_name(op)}.png)"] if drawn else []
-    parts += [write_table(tabulate_rounds(mine)), "\n".join(line for round_ in mine for line in write_round(round_))]
-    if counted := "\n".join(f"- {write(_write_pattern(one))}" for one in patterns):
-        parts += [write(say("Counted over all ops:")), counted]
-    return "\n\n".join(parts) + "\n", _draw(op, drawn) if drawn else None
-
-
-def _write_pattern(one: Pattern) -> str:
-    texts = {None: say("advice {name}", name=one.name), True: say("{name} raised", name=one.name)}
-    change = texts.get(one.raised) or say("{name} lowered", name=one.name)
-    said = say("{change}: kept {kept} of {tried:time|times}", change=change, kept=one.kept, tried=one.tried)
-    if not (one.small[1] and one.large[1]):
-        return said
-    return say(
-        "{said}; faster in {small} of {smalls:case|cases} under {bytes:size}, in {large} of {larges:other|others}",
-        said=said, small=one.small[0], smalls=one.small[1], large=one.large[0], larges=one.large[1], bytes=SMALL_BYTES,
-    )  # fmt: skip
-
-
-def _draw(op: str, drawn: Sequence[Round]) -> bytes:
-    from perfci.extensions.agents.round_chart import draw_rounds
-    from perfci.extensions.pictures.style import caption, fit, save_png
-
-    # Over the reference, if its time is known for all cases of the start.
-    pairs = [(case.reference_us, case.best_us) for case in drawn[0].cases]
-    logs = [math.log(reference / us) for reference, us in pairs if reference and us]
-    complete = bool(logs) and len(logs) == len(pairs)
-    unit = caption("times as fast as the reference") if complete else caption("times as fast as the start")
-    level = math.exp(sum(logs) / len(logs)) if complete else 1.0
-    return save_png(draw_rounds(drawn, level, caption("{op}: speed by round", op=fit(op, 40)), unit))
+    parts = [f"## {write(say('{op}, round by round', op=op))}", write(f"{said}."), write_table(tabulate_rounds(mine))]
+    return "\n\n".join([*parts, "\n".join(line for round_ in mine for line in write_round(round_))]) + "\n"

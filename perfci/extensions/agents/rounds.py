@@ -30,15 +30,14 @@ SHOWN = 10  # digits of a commit
 
 def try_round(
     settings: Settings, request: Request, why: str, listener: Listener, command: str = "", *,
-    expected: float | None = None, start: str | None = None, most: int | None = None, advice: str | None = None,
+    expected: float | None = None, start: str | None = None, advice: str | None = None,
     elsewhere: Callable[[Round], Round] | None = None,
 ) -> Round:  # fmt: skip
     """Judges the op's kernel in the work tree, and appends the round to the op's logbook, whatever came of it.
 
     expected: the gain that is hoped for, ratio - 1. start: revision from which a new series begins. None goes on from
-    that of the last round, or begins at HEAD. most: rounds of a start, None for the project's. elsewhere: judges the
-    round in the place of a device here. Raises UsageError if rounds are spent, StoredFileError if another round is
-    under way, GitError without a repository.
+    that of the last round, or begins at HEAD. elsewhere: judges the round in the place of a device here. Raises
+    UsageError if rounds are spent, StoredFileError if another round is under way, GitError without a repository.
     """
     op, began = select_one(settings, *request.ops), time.monotonic()
     with claim_bench(replace(settings, reports=settings.reports / FOLDER), listener) as bench:
@@ -47,7 +46,7 @@ def try_round(
         logbook = read_logbook(op.folder)
         origin = find_commit(settings.root, start or (logbook.rounds[-1].start if logbook.rounds else "HEAD"))
         done = logbook.list_of(origin)
-        if len(done) >= (settings.rounds if most is None else most):
+        if len(done) >= settings.rounds:
             raise UsageError("rounds_spent", op=op.op, count=len(done), start=origin[:SHOWN])
         best = next((round_ for round_ in reversed(done) if round_.verdict is RoundVerdict.KEPT), None)
         tried = Round(

@@ -23,7 +23,7 @@ from perfci.extensions.agents.brief import brief
 from perfci.extensions.agents.brief_page import write_markdown
 from perfci.extensions.agents.cluster import try_on_cluster
 from perfci.extensions.agents.logbook import read_logbook
-from perfci.extensions.agents.profiles import list_patterns, profile_op
+from perfci.extensions.agents.profiles import profile_op
 from perfci.ops.discover import select_one
 from perfci.report.data import to_json, write_plain
 from perfci.runs.bench import Listener
@@ -99,9 +99,8 @@ class Tools:
         return to_json(decide(record, self._settings, self._find(against) if against else None), record)
 
     def answer_history(self, op: str) -> Answer:
-        """The op's rounds so far: why, what changed, gains with their intervals, and verdicts. patterns: of all ops."""
-        logbook = vars(read_logbook(select_one(self._settings, op).folder))
-        return _plain({**logbook, "patterns": list_patterns(self._settings)})
+        """The op's rounds so far: why, what changed, gains with their intervals, and verdicts."""
+        return _plain(read_logbook(select_one(self._settings, op).folder))
 
     def _find(self, text: str) -> Path:
         """Returns a path in the project. Raises UsageError for one that leads out of it."""

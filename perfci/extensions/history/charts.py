@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from perfci.core.model import Gate, OpRun, Run, as_fact
+from perfci.core.model import Gate, OpRun, Run
 from perfci.core.wording import say
-from perfci.extensions.history.past import Past, find_marks, list_trails, write_day
+from perfci.extensions.history.past import ENVIRONMENT, LOSS, STEP, Past, list_events, list_trails, write_day
 from perfci.extensions.pictures import style
 from perfci.extensions.pictures.plots import Painter, describe_left_out
 from perfci.extensions.pictures.style import COLOURS, GATES, INK, caption
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-LOSS, ENVIRONMENT, STEP = as_fact("loss accepted"), as_fact("environment"), as_fact("step")
 LOOKS = {LOSS: (GATES[Gate.FAILS], "-"), ENVIRONMENT: ("#CC79A7", ":"), STEP: (INK, "--")}
 """A mark between two runs: its colour and its line."""
 
@@ -36,8 +35,8 @@ class RunsChart:
     values: tuple[float | None, ...]  # medians, one a run
     quartiles: tuple[tuple[float, float] | None, ...] = ()
     now: float | None = None  # of the run that is reported on, which stands behind the accepted ones
-    marks: tuple[tuple[int, str, str], ...] = ()
-    """what lies between two runs: place of the run after it, its letters, and LOSS, ENVIRONMENT or STEP"""
+    marks: tuple[tuple[int, str], ...] = ()
+    """what lies between two runs: place of the run after it, and LOSS, ENVIRONMENT or STEP"""
     warning: str = ""  # below the name
 
 
@@ -56,7 +55,6 @@ def chart_history(op: OpRun, run: Run, past: Past, most: int) -> tuple[list[Runs
     trails = list_trails(op, run, past)
     chosen = sorted(trails, key=lambda trail: trail.rank)[:most]
     shown = [trail for trail in trails if trail in chosen]
-    marks = find_marks(past, trails)
     _, names = style.split_names([trail.case for trail in shown])
     charts = [
         RunsChart(
@@ -65,11 +63,7 @@ def chart_history(op: OpRun, run: Run, past: Past, most: int) -> tuple[list[Runs
             trail.kernel,
             tuple((case.kernel_us.p25_us, case.kernel_us.p75_us) if case else None for case in trail.seen),
             now=trail.now_us,
-            marks=tuple(
-                (mark.at, mark.name, LOSS if mark.why else ENVIRONMENT if mark.fields else STEP)
-                for mark in marks
-                if mark.about(trail.case)
-            ),
+            marks=list_events(past, trail.case),
             warning="a step that nothing explains" if trail.unexplained else "",
         )
         for trail, name in zip(shown, names, strict=True)
@@ -85,7 +79,7 @@ def draw_runs(charts: Sequence[RunsChart], title: str, note: str = "") -> Figure
         legend.append(style.sample(caption("quartiles of its blocks"), COLOURS["kernel"], alpha=0.18))
     if any(chart.now is not None for chart in charts):
         legend.append(style.sample(caption("this run"), color="black", marker="D", ms=4, lw=0))
-    kinds = {kind for chart in charts for _, _, kind in chart.marks}
+    kinds = {kind for chart in charts for _, kind in chart.marks}
     legend += [
         style.sample(style.caption_of(kind), color=LOOKS[kind][0], ls=LOOKS[kind][1], lw=0.9)
         for kind in LOOKS
@@ -123,11 +117,6 @@ def _plot_runs(axes: Axes, chart: RunsChart) -> None:
     if len(ends) > 1:
         axes.get_xticklabels()[0].set_horizontalalignment("left")
         axes.get_xticklabels()[-1].set_horizontalalignment("right")
-    labelled = -math.inf
-    for at, name, kind in chart.marks:
+    for at, kind in chart.marks:
         colour, dash = LOOKS[kind]
         axes.axvline(at + 0.5, color=colour, ls=dash, lw=0.9, zorder=1)
-        if at - labelled >= 0.05 * (count + 2):  # else the letters would stand upon each other
-            labelled = at
-            axes.annotate(name, (at + 0.5, 1), (1.5, -1), xycoords=("data", "axes fraction"), va="top",
-                          textcoords="offset points", fontsize=7, fontweight="bold", color=colour)  # fmt: skip

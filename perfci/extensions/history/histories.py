@@ -41,8 +41,7 @@ def _read_past(op: OpRun, planned: PlannedOp, run: Run, rules: Settings) -> Past
         return None
     wanted, indexed = {case.case for case in op.performance}, changepoints.index_cases(runs[:past])
     changes = {case: changepoints.find_changes(points) for case, points in indexed.items() if case in wanted}
-    steps = read_steps(rules.baselines, device, op.op)
-    return Past(runs[:past], changes, steps, accepted=past is not None)
+    return Past(runs[:past], changes, accepted=past is not None)
 
 
 def read_steps(baselines: Path, device: str, op: str) -> tuple[Step, ...]:

@@ -1,25 +1,23 @@
-"""The History section of an op: last accepted medians against this run, steps, and what moved the numbers between."""
+"""The History section of an op: last accepted medians against this run, and steps that nothing explains."""
 
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from perfci.core import units
-from perfci.core.environment import list_differences
-from perfci.core.model import Bearing, HistoryCase, HistoryRun, OpRun, PerformanceCase, Reason, Run, Step
+from perfci.core.model import Bearing, HistoryCase, HistoryRun, OpRun, PerformanceCase, Reason, Run, as_fact
 from perfci.core.wording import join, say, sentence
 from perfci.extensions.history import changepoints
-from perfci.extensions.history.changepoints import Cause, ChangePoint
+from perfci.extensions.history.changepoints import ChangePoint
 from perfci.extensions.history.series import environment_steps
 from perfci.report.accuracy import describe_losses
 from perfci.report.text import code, plain
-from perfci.report.view import Picture, Section, Table, make_table
+from perfci.report.view import Picture, Section, make_table
 from perfci.report.words import count_cases, write_change
 from perfci.store.lines import find_worst_errors
 
+LOSS, ENVIRONMENT, STEP = as_fact("loss accepted"), as_fact("environment"), as_fact("step")
 TOLD = 5  # most cases of which a sentence is shown
-MARKS = 12  # most marks in the table: the newest
-NAMED = 2  # most cases that a mark names with their steps
 
 
 @dataclass(frozen=True)
@@ -30,31 +28,11 @@ class Past:
     """accepted ones of the run's device model, the oldest first, not the run itself, nor what was accepted after it"""
     changes: Mapping[str, tuple[ChangePoint, ...]] = field(default_factory=dict)
     """steps of each case of the newest run"""
-    steps: tuple[Step, ...] = ()  # changes of the environment that people recorded
     accepted: bool = False  # the run is in the history itself
     damage: Reason | None = None  # why nothing of it is shown
 
 
 Histories = Mapping[str, Past]  # by op
-
-
-@dataclass(frozen=True)
-class Mark:
-    """Events between a run and the one before it."""
-
-    name: str  # letters by which pictures and tables name it
-    at: int  # place of the run after it
-    before: HistoryRun
-    after: HistoryRun
-    fields: str = ""  # of the environment that changed
-    recorded: str = ""  # what people wrote of that when they recorded it
-    why: str = ""  # of a loss that was accepted
-    cases: tuple[str, ...] = ()  # that it was accepted for
-    changes: tuple[ChangePoint, ...] = ()  # steps that cases took here
-
-    def about(self, case: str) -> bool:
-        """Whether it is about a case. An environment is about all of them."""
-        return bool(self.fields) or case in self.cases or any(change.case == case for change in self.changes)
 
 
 @dataclass(frozen=True)
@@ -91,8 +69,7 @@ class Trail:
 
 def list_trails(op: OpRun, run: Run, past: Past) -> tuple[Trail, ...]:
     """Every case of the run that the history knows, in the run's order."""
-    cases_of_runs = [{case.case: case for case in run.cases} for run in past.runs]
-    trails = []
+    trails, cases_of_runs = [], index_runs(past.runs)
     for case in op.performance:
         seen = tuple(cases.get(case.case) for cases in cases_of_runs)
         place = next((place for place, case in reversed(list(enumerate(seen))) if case), None)
@@ -105,53 +82,29 @@ def list_trails(op: OpRun, run: Run, past: Past) -> tuple[Trail, ...]:
     return tuple(trails)
 
 
+def index_runs(runs: Sequence[HistoryRun]) -> list[Mapping[str, HistoryCase]]:
+    """The cases of each run by name."""
+    return [{case.case: case for case in run.cases} for run in runs]
+
+
 def find_median(case: PerformanceCase) -> float | None:
     """Median of the kernel's block medians in the first process, as a history's line would have it."""
     blocks = [block for block in case.blocks if block.process == 0 and "kernel" in block.arms]
     return statistics.median(block.arms["kernel"].time.median_us for block in blocks) if blocks else None
 
 
-def find_marks(past: Past, shown: Sequence[Trail]) -> tuple[Mark, ...]:
-    """Where the environment changed, a loss was accepted, or one of the cases took a step, in order of the runs."""
-    changes: dict[str, list[ChangePoint]] = {}
-    for trail in shown:
-        for change in trail.changes:
-            changes.setdefault(change.after.run, []).append(change)
-    names = {trail.case for trail in shown}
-    recorded = {run: step.why for step in past.steps for run in step.after.run_ids}
-    moved = environment_steps(past.runs)
-    marks = list[Mark]()
-    for at in range(1, len(past.runs)):
-        run = past.runs[at]
-        fields = [difference for difference in moved.get(run.run, ()) if difference.bearing is not Bearing.BOARD]
-        about = tuple(case for case in run.epoch.cases if case in names) if run.epoch else ()
-        took = tuple(changes.get(run.run, ()))
-        if fields or about or took:
-            marks.append(
-                Mark(
-                    name=name_mark(len(marks)),
-                    at=at,
-                    # The run before. Of a step alone it is the last one that has its case.
-                    before=past.runs[at - 1] if fields or about else took[0].before,
-                    after=run,
-                    fields=plain(list_differences(fields)) if fields else "",
-                    recorded=plain(recorded.get(run.run, "")) if fields else "",
-                    why=plain(run.epoch.why) if run.epoch and about else "",
-                    cases=about,
-                    changes=took,
-                )
-            )
-    return tuple(marks)
-
-
-def name_mark(place: int) -> str:
-    """Names of the marks of a history, in their order.
-
-    >>> name_mark(0), name_mark(25), name_mark(26)
-    ('A', 'Z', 'AA')
-    """
-    rest, last = divmod(place, 26)
-    return (name_mark(rest - 1) if rest else "") + chr(ord("A") + last)
+def list_events(past: Past, case: str) -> tuple[tuple[int, str], ...]:
+    """What lies between two runs of a case: place of the run after it, and LOSS, ENVIRONMENT or STEP."""
+    stepped = {change.after.run for change in past.changes.get(case, ())}
+    moved, events = environment_steps(past.runs), []
+    for at, run in enumerate(past.runs[1:], 1):
+        if run.epoch and case in run.epoch.cases:
+            events.append((at, LOSS))
+        elif any(difference.bearing is not Bearing.BOARD for difference in moved.get(run.run, ())):
+            events.append((at, ENVIRONMENT))
+        elif run.run in stepped:
+            events.append((at, STEP))
+    return tuple(events)
 
 
 def write_day(run: HistoryRun) -> str:
@@ -171,10 +124,6 @@ def make_section(op: OpRun, run: Run, past: Past | None, pictures: Sequence[Pict
     lines = (*_describe_problems(op.op, shown), *_compare_errors(op, past))
     if not shown and not lines:
         return None
-    marks = find_marks(past, shown)
-    left = len(marks) - MARKS
-    note = (say("Earlier marks are left out: {count}.", count=left),) if left > 0 else ()
-    section = Section(say("Marks"), note, table=tabulate_marks(marks[-MARKS:]))
     parts = [say("{count:accepted run|accepted runs}", count=len(past.runs))]
     if stepped := sum(trail.unexplained for trail in shown):
         parts.append(say("slower since a step that nothing explains: {cases}", cases=count_cases(stepped)))
@@ -193,7 +142,6 @@ def make_section(op: OpRun, run: Run, past: Past | None, pictures: Sequence[Pict
         pictures=tuple(pictures),
         pictures_note=drawing,
         table=make_table("case | accepted runs: | last accepted: | this run: | change:", rows),
-        parts=(section,) if section else (),
         folded=True,
     )
 
@@ -233,49 +181,3 @@ def _describe_problems(op: str, shown: Sequence[Trail]) -> Iterator[str]:
     if len(grave) > TOLD:
         rest = count_cases(len(grave) - TOLD)
         yield say("Alike: {cases} more; `perfci history --drift {op:sh}` lists them.", cases=rest, op=op)
-
-
-def tabulate_marks(marks: Sequence[Mark]) -> Table:
-    """A row a mark."""
-    rows = []
-    for mark in marks:
-        sides = (run.environment for run in (mark.before, mark.after))
-        before, after = (code(plain(one.commit or "-", 60)[:12] + ("+" if one.dirty else "")) for one in sides)
-        between = say("{before} and {after}", before=before, after=after)
-        why = "; ".join(_explain(mark))
-        rows.append((mark.name, plain(mark.after.created[:10], 16), between, why, _write_steps(mark.changes)))
-    return make_table("mark | date | between | what explains it | steps of the kernel", rows)
-
-
-def _explain(mark: Mark) -> Iterator[str]:
-    if mark.fields:
-        why = f" ({plain(mark.recorded)})" if mark.recorded else ""
-        yield say("environment: {fields}", fields=plain(mark.fields)) + why
-    if mark.why:
-        yield say("a loss was accepted: {why}", why=plain(mark.why))
-    if not mark.fields and not mark.why:
-        yield from dict.fromkeys(map(_describe_cause, mark.changes))
-
-
-def _describe_cause(change: ChangePoint) -> str:
-    if change.why is not None:
-        return say("a loss was accepted: {why}", why=plain(change.why))
-    if change.cause is Cause.ENVIRONMENT:
-        return say("environment: {fields}", fields=plain(list_differences(change.moved)))
-    if change.cause in {Cause.BOARD, Cause.REFERENCE}:
-        return say("other boards") if change.cause is Cause.BOARD else say("the reference moved, too or alone")
-    if change.size.value < 0:
-        return say("nothing known: the kernel became faster")
-    return say("nothing known: the kernel") if change.lasting else say("nothing known, and it went back")
-
-
-def _write_steps(changes: Sequence[ChangePoint]) -> str:
-    """Of a few cases each, of many how far they moved."""
-    shown = []
-    for change in changes[:NAMED]:
-        size, low, high = (write_change(end) for end in (change.size.value, change.size.low, change.size.high))
-        shown.append(say("{case}: {change} ({low} to {high})", case=code(change.case), change=size, low=low, high=high))
-    if rest := [change.size.value for change in changes[NAMED:]]:
-        low, high = write_change(min(rest)), write_change(max(rest))
-        shown.append(say("{cases} more, from {low} to {high}", cases=count_cases(len(rest)), low=low, high=high))
-    return "; ".join(shown) or "-"

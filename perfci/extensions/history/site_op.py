@@ -9,13 +9,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
-from perfci import store
 from perfci.core import units
 from perfci.core.errors import StoredFileError, require
-from perfci.core.model import HistoryRun, Reason, Step
-from perfci.core.wording import join, say, sentence
-from perfci.extensions.history import changepoints, past
-from perfci.extensions.history.past import Mark, Past, Trail, write_day
+from perfci.core.model import HistoryRun, Reason
+from perfci.core.wording import join, say, sentence, translate
+from perfci.extensions.history import changepoints
+from perfci.extensions.history.past import Past, Trail, index_runs, list_events, write_day
 from perfci.extensions.history.since_release import Release, Since, measure_since
 from perfci.report import words
 from perfci.report.text import NAME_LIMIT, file_name, plain
@@ -101,7 +100,7 @@ class CaseRow:
     why: str  # sentences
     trend: str  # path of its line, see `draw_trend`
     range: str  # its least and greatest value
-    marks: tuple[tuple[float, str], ...] = ()  # places of vertical lines, and their letters
+    marks: tuple[tuple[float, str], ...] = ()  # places of vertical lines, and what lies there
 
 
 @dataclass(frozen=True)
@@ -126,22 +125,14 @@ def read_kept(baselines: Path, place: OpOnDevice, root: Path, release: Release |
     except StoredFileError as error:
         history = History(place.op, place.device, (), (error.reason,))
     since, runs, problems = measure_since(history.runs, release), history.runs[-KEPT:], list(history.problems)
-    steps: tuple[Step, ...] = ()
-    if runs:
-        try:
-            path = store.baseline_path(baselines, place.device, place.op)
-            steps = store.read_baseline(path).steps if path.is_file() else ()
-        except StoredFileError as error:
-            problems.append(error.reason)
     changes = {case: changepoints.find_changes(points) for case, points in changepoints.index_cases(runs).items()}
-    return Kept(place, Past(runs, changes, steps), tuple(problem.seen_from(root) for problem in problems), since)
+    return Kept(place, Past(runs, changes), tuple(problem.seen_from(root) for problem in problems), since)
 
 
 def list_trails(past: Past) -> list[Trail]:
     """Every case over the runs, without a run beside them. The cases of the newest run come first."""
     names = dict.fromkeys(case.case for run in reversed(past.runs) for case in run.cases)
-    cases_of_runs = [{case.case: case for case in run.cases} for run in past.runs]
-    trails = []
+    trails, cases_of_runs = [], index_runs(past.runs)
     for name in names:
         seen = tuple(cases.get(name) for cases in cases_of_runs)
         medians = [case.kernel_us.median_us for case in seen if case]
@@ -172,8 +163,7 @@ def render_page(template: str, **values: object) -> str:
 def render_op(kept: Kept, others: Sequence[OpOnDevice] = (), project: str = "perfci") -> tuple[str, Entry]:
     """The page of an op on a device, and its row of the index. others: the same op on other devices."""
     place, runs, trails = kept.place, kept.past.runs, list_trails(kept.past)
-    marks = past.find_marks(kept.past, trails)
-    rows = sorted((_make_row(trail, kept, marks) for trail in trails), key=lambda row: row.state.rank)
+    rows = sorted((_make_row(trail, kept) for trail in trails), key=lambda row: row.state.rank)
     rows += _list_errors(runs)
     state = Trend.DAMAGED if kept.damaged else rows[0].state if rows else Trend.FEW
     page = render_page(
@@ -189,7 +179,6 @@ def render_op(kept: Kept, others: Sequence[OpOnDevice] = (), project: str = "per
         runs=runs,
         ends=[name_run(run) for run in (*runs[:1], *runs[-1:])],
         boards=len({run.environment.device.uuid for run in runs} - {None}),
-        marks=past.tabulate_marks(marks) if marks else None,
         rows=rows,
         chips=count_states([row.state for row in rows]),
         trend=LINE,
@@ -198,7 +187,7 @@ def render_op(kept: Kept, others: Sequence[OpOnDevice] = (), project: str = "per
     return page, _make_entry(kept, trails, state)
 
 
-def _make_row(trail: Trail, kept: Kept, marks: Sequence[Mark]) -> CaseRow:
+def _make_row(trail: Trail, kept: Kept) -> CaseRow:
     runs = kept.past.runs
     steps = [change for change in trail.changes if change.unexplained]
     why = [sentence(changepoints.describe_change(change, kept.place.op)) for change in steps]
@@ -221,8 +210,8 @@ def _make_row(trail: Trail, kept: Kept, marks: Sequence[Mark]) -> CaseRow:
         (str(trail.runs), trail.runs),
     )
     present = [us for us in trail.kernel if us is not None]
-    places = [(mark.at, mark.name) for mark in marks if mark.about(trail.case)]
-    lines = tuple((round(LINE[0] * (at - 0.5) / max(len(runs) - 1, 1), 1), name) for at, name in places)
+    events = list_events(kept.past, trail.case)
+    lines = tuple((round(LINE[0] * (at - 0.5) / max(len(runs) - 1, 1), 1), translate(kind)) for at, kind in events)
     ends = words.write_range(units.time(min(present)), units.time(max(present)))
     text = join(map(plain, why))
     return CaseRow(state, plain(trail.case, 160), cells, text, draw_trend(trail.kernel), ends, lines)

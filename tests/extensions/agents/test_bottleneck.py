@@ -232,14 +232,3 @@ def test_a_host_that_takes_longer_than_the_device_is_named():
 def test_without_any_figure_short_calls_are_launches_and_long_ones_latency():
     assert seen(CaseProfile("n=1", START_US)).bound is Bound.LAUNCH
     assert seen(CaseProfile("n=1", 1000.0)).bound is Bound.LATENCY
-
-
-# --- what became of it ------------------------------------------------------------------------------------------------
-
-
-def test_advice_has_its_record_beside_it():
-    diagnosis = diagnose(
-        case(900.0, moved=2**28, binaries=(compiled(255, 1),)), BOARD, H200, {"fewer_registers": (7, 9)}
-    )
-
-    assert (diagnosis.advice[0].kept, diagnosis.advice[0].tried) == (7, 9)

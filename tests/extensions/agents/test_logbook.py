@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from perfci.core.errors import GitError, StoredFileError
-from perfci.core.model import Interval, KernelChange, Reason
-from perfci.extensions.agents.logbook import FILE, append_round, count_patterns, keep_files, read_logbook
-from perfci.extensions.agents.round_records import Pattern, Round, RoundCase, RoundVerdict
+from perfci.core.model import Reason
+from perfci.extensions.agents.logbook import FILE, append_round, keep_files, read_logbook
+from perfci.extensions.agents.round_records import Round, RoundVerdict
 from tests.git_repositories import alone, commit, git, start
 
 START = "a" * 40
@@ -89,42 +89,6 @@ def test_the_logbook_in_the_docs_can_be_read():
 
     assert [str(round_.verdict) for round_ in logbook.rounds] == ["kept", "slower", "slower", "slower", "kept"]
     assert not logbook.problems
-
-
-def test_patterns_are_counted_from_what_was_judged():
-    fewer, more = KernelChange("warps", "8", "4"), KernelChange("warps", "4", "8")
-    rounds = [
-        made(1, changed=(fewer, KernelChange("registers", "40", "32"))),
-        made(2, "slower", changed=(fewer, fewer)),
-        made(3, "kept", changed=(fewer, KernelChange("BLOCK", "512", "1024"))),
-        made(4, "refused", changed=(more,)),
-        made(
-            5,
-            "equal",
-            advice="more_warps",
-            changed=(more, KernelChange("LOOP", "True", "False")),
-        ),
-    ]
-
-    assert count_patterns(rounds) == (
-        Pattern("warps", False, 2, 3), Pattern("BLOCK", True, 1, 1), Pattern("more_warps", None, 0, 1),
-        Pattern("warps", True, 0, 1),
-    )  # fmt: skip
-
-
-def test_patterns_say_whether_small_or_large_cases_became_faster():
-    fewer = (KernelChange("warps", "8", "4"),)
-    gain, loss = Interval(0.1, 0.08, 0.12, 0.95), Interval(0.01, -0.01, 0.03, 0.95)
-    rounds = [
-        made(1, changed=fewer, cases=(
-            RoundCase("a", best=gain, bytes_moved=1 << 20), RoundCase("b", best=loss, bytes_moved=1 << 30),
-        )),
-        made(2, "slower", changed=fewer, cases=(
-            RoundCase("a", best=loss, bytes_moved=1 << 20), RoundCase("c", best=gain), RoundCase("d", bytes_moved=1),
-        )),
-    ]  # fmt: skip
-
-    assert count_patterns(rounds) == (Pattern("warps", False, 1, 2, small=(1, 2), large=(0, 1)),)
 
 
 # --- the commit of a round --------------------------------------------------------------------------------------------

@@ -162,19 +162,6 @@ def test_the_next_round_notes_counters_and_the_advice_that_it_follows(project, m
     assert after.counters[SMALL]["occupancy"] == 0.5
 
 
-def test_advice_is_shown_with_how_often_it_was_kept(project, monkeypatch, tmp_path):
-    alone(monkeypatch, tmp_path)
-    begin_topic(project.root)
-    profile(project)
-    try_round(project, 280.0, "--why", "load earlier", "--advice", "more_stages")
-    try_round(project, 290.0, "--why", "load later", "--advice", "more_stages")
-
-    first = profile(project, "--case", "rows=256")["cases"][0]["advice"][0]
-    assert (first["id"], first["kept"], first["tried"]) == ("more_stages", 1, 2)
-    assert "1 of 2" in project.perfci("profile", "relu", "--device", "fake").out
-    assert "advice more_stages: kept 1 of 2 times" in project.perfci("brief", "relu", "--rounds").out
-
-
 def test_a_damaged_profile_costs_no_round(project, monkeypatch, tmp_path):
     alone(monkeypatch, tmp_path)
     begin_topic(project.root)

@@ -321,7 +321,7 @@ def test_the_logbook_fits_its_schema_and_is_the_answer_of_the_command(kernel):
     assert told["reasons"][0]["sentence"].startswith("Faster than the best so far by +6.")
 
 
-def test_a_history_by_rounds_has_a_table_a_picture_and_a_record(kept):
+def test_a_history_by_rounds_has_a_table_and_each_round_with_its_commit(kept):
     attempt(kept, 312.0, "--expect", "+1%")
     attempt(kept)
 
@@ -330,11 +330,8 @@ def test_a_history_by_rounds_has_a_table_a_picture_and_a_record(kept):
     assert answer.code == 0
     verdicts = ["kept", "slower", "refused"]
     assert [line.split()[3] for line in answer.out.splitlines() if re.match(r"\| \d ", line)] == verdicts
-    folder = kept.root / "reports" / "rounds"
-    record = (folder / "scale.md").read_text(encoding="utf-8")
-    assert "1 of 3 rounds" in record and "![scale](scale.png)" in record
-    assert record.count("git show") == 2  # a refused round has no commit
-    assert (folder / "scale.png").read_bytes().startswith(b"\x89PNG")
+    assert "1 of 3 rounds" in answer.out
+    assert answer.out.count("git show") == 2  # a refused round has no commit
     loads = json.loads(kept.perfci("brief", "scale", "--rounds", "--format", "json").out)
     assert [load["verdict"] for load in loads["ops"][0]["rounds"]] == verdicts
 

@@ -8,8 +8,9 @@ from markdown_it import MarkdownIt
 from perfci import report
 from perfci.core.model import HistoryAccuracy
 from perfci.extensions.history import past
-from perfci.extensions.history.changepoints import Cause
 from perfci.extensions.history.histories import PastSections
+from perfci.extensions.history.past import ENVIRONMENT, STEP
+from perfci.extensions.history.past import LOSS as ACCEPTED
 from perfci.report.text import spell
 from tests import example_runs
 from tests import past_examples as examples
@@ -61,19 +62,12 @@ def test_this_run_stands_against_the_newest_accepted_run_that_has_the_case(night
     assert trail(nights, CASES[0]).runs == 57
 
 
-def test_marks_have_the_commits_that_they_fall_between_and_what_explains_them(nights):
-    run, _, histories = nights
-    marks = {mark.at: mark for mark in past.find_marks(histories, past.list_trails(run.ops[0], run, histories))}
+def test_events_of_a_case_are_a_new_driver_an_accepted_loss_and_its_steps(nights):
+    events = {case: past.list_events(nights[2], case) for case in (TAKEN, STEPPED)}
 
-    assert marks[DRIVER].fields == "device.driver 580.65.06 -> 590.12.01"
-    assert all(change.cause is Cause.ENVIRONMENT for change in marks[DRIVER].changes)
-    assert (marks[LOSS].why, marks[LOSS].cases) == ("float32 accumulation for bfloat16, agreed in !412", (TAKEN,))
-    step = next(
-        mark for mark in marks.values() if any(change.case == STEPPED for change in mark.changes) and not mark.fields
-    )
-    before, after = (histories.runs[place].environment.commit[:12] for place in (examples.STEP - 1, examples.STEP))
-    assert spell(past.tabulate_marks([step]).rows[0][2]) == f"`{before}` and `{after}`"
-    assert [mark.name for mark in marks.values()] == ["A", "B", "C", "D", "E"]
+    assert (DRIVER, ENVIRONMENT) in events[TAKEN] and (LOSS, ACCEPTED) in events[TAKEN]
+    assert {(DRIVER, ENVIRONMENT), (examples.STEP, STEP)} <= {*events[STEPPED]}
+    assert LOSS not in dict(events[STEPPED])
 
 
 def test_of_a_case_that_crept_and_of_one_that_stepped_there_is_a_sentence_each(nights, tmp_path):
@@ -84,27 +78,11 @@ def test_of_a_case_that_crept_and_of_one_that_stepped_there_is_a_sentence_each(n
     assert all("the kernel became" in line for line in lines)
 
 
-def test_many_marks_are_cut_to_the_newest_and_counted(nights, tmp_path):
-    run, _, histories = nights
-    runs = tuple(
-        replace(run, environment=replace(run.environment, python=f"3.{place}.0"))
-        for place, run in enumerate(histories.runs)
-    )
-    text = past.make_section(run.ops[0], run, replace(histories, runs=runs))
-
-    (marks,) = text.parts
-    assert len(marks.table.rows) == past.MARKS
-    assert marks.texts == (f"Earlier marks are left out: {59 - past.MARKS}.",)
-    assert marks.table.rows[-1][0] == past.name_mark(58)
-
-
 def test_foreign_text_of_a_history_is_harmless(nights, tmp_path):
     histories = nights[2]
-    nasty = "<script>alert(1)</script> | @all\n# x"
-    epoch = replace(histories.runs[LOSS].epoch, why=nasty)
-    runs = list(histories.runs)
-    runs[LOSS] = replace(runs[LOSS], epoch=epoch, environment=replace(runs[LOSS].environment, commit=nasty))
-    text = told(nights, tmp_path, runs=tuple(runs))
+    last = histories.runs[-1]
+    last = replace(last, environment=replace(last.environment, commit="<script>|@all # x"))
+    text = told(nights, tmp_path, runs=(*histories.runs[:-1], last))
 
     shown = MarkdownIt("commonmark", {"html": True}).enable("table").render(text)
 

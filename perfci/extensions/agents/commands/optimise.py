@@ -19,18 +19,16 @@ from perfci.extensions.agents import brief as briefs
 from perfci.extensions.agents.brief_page import write_markdown, write_profile
 from perfci.extensions.agents.cluster import try_on_cluster
 from perfci.extensions.agents.logbook import read_logbook
-from perfci.extensions.agents.profiles import find_path, list_patterns, profile_op
+from perfci.extensions.agents.profiles import find_path, profile_op
 from perfci.extensions.agents.round_records import RoundVerdict
 from perfci.extensions.agents.round_tables import tabulate_cases, write_record, write_round
-from perfci.extensions.agents.rounds import FOLDER
 from perfci.ops.discover import select
 from perfci.ops.spec import matches
 from perfci.report.data import pick
 from perfci.report.markdown import write_table
-from perfci.report.text import file_name, plain
+from perfci.report.text import plain
 from perfci.runs.nodes import choose_cluster
 from perfci.runs.plan import Request
-from perfci.store.files import write_atomically
 
 _CODES = {"kept": Exit.OK, "equal": Exit.WARNINGS, "slower": Exit.WARNINGS, "mixed": Exit.WARNINGS}
 
@@ -144,18 +142,14 @@ def _print(answer: Any, lines: Iterable[str], output: str) -> None:
 
 
 def _show_rounds(where: Settings, names: Sequence[str], output: str) -> int:
-    """Print the records of ops' logbooks, and write each with its picture into reports/rounds/."""
-    chosen, patterns = {op.op: read_logbook(op.folder) for op in select(where, names)}, list_patterns(where)
+    """Print the records of ops' logbooks."""
+    chosen = {op.op: read_logbook(op.folder) for op in select(where, names)}
     rounds = {op: logbook for op, logbook in chosen.items() if logbook.rounds or logbook.problems}
     lines = [] if rounds else [say("No round was tried yet: `perfci try OP --why TEXT` begins one.")]
     for op, logbook in rounds.items():
         lines += [f"> **{plain(sentence(problem))}**" for problem in logbook.problems]
         if logbook.rounds:
-            record, picture = write_record(op, logbook.rounds, patterns)
-            path = write_atomically(where.reports / FOLDER / f"{file_name(op)}.md", record.encode())
-            if picture:
-                write_atomically(path.with_suffix(".png"), picture)
-            lines += [record, say("Record: {path}", path=relative(path))]
+            lines.append(write_record(op, logbook.rounds))
     logs = [{"op": op, **pick(logbook, "rounds problems")} for op, logbook in rounds.items()]
-    _print({"ops": logs, "patterns": patterns}, lines, output)
+    _print({"ops": logs}, lines, output)
     return Exit.WARNINGS if any(logbook.problems for logbook in rounds.values()) else Exit.OK
