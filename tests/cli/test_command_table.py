@@ -35,7 +35,7 @@ TABLE = {
     "brief": "OP --op --case --device --rounds --format --project",
     "try": "OP --op --case --why --expect --advice --against --device --seed --on --format --project",
     "profile": "OP --op --case --device --seed --format --project",
-    "tune": "OP... --op --case --device --budget --device-spec --write --seed --timer --on --format --project",
+    "tune": "OP... --op --case --device --budget --write --seed --timer --on --format --project",
     "mcp": "--device --device-time --project",
     "accept": (
         "RUN... --op --case --dirty --slower --why --environment --write --include --propose --artifacts --as"

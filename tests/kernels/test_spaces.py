@@ -8,7 +8,6 @@ from perfci.device.targets import TARGETS
 from perfci.extensions.lab.tune.files import (
     list_regimes,
     pick_fixed,
-    read_description,
     read_numbers,
     read_space,
     read_tuned,
@@ -41,12 +40,12 @@ def test_every_op_with_configurations_to_choose_declares_what_they_may_be():
 @pytest.mark.parametrize("op", OPS)
 @pytest.mark.parametrize("device", DEVICES)
 def test_every_entry_has_candidates_on_every_device_that_can_run_it(op, device):
-    if op.startswith("fp8") and not read_description(KERNELS, device).values["float8"]:
+    if op.startswith("fp8") and not read_numbers(KERNELS, device)["float8"]:
         pytest.skip("no float8 there")
     lacking = [regime for regime, grid in made(op, device) if not grid.coarse]
 
     # Entries of tiles by descriptor serve no call on a device that has none.
-    descriptors = read_description(KERNELS, device).values["descriptors"]
+    descriptors = read_numbers(KERNELS, device)["descriptors"]
     assert all(not descriptors and regime.lists.get("tma") == (True,) for regime in lacking)
 
 

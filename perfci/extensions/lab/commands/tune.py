@@ -1,4 +1,4 @@
-"""The output of `perfci tune`: each entry's best candidates, what failed, the diff, and what the model estimates."""
+"""The output of `perfci tune`: each entry's best candidates, what failed, and the diff."""
 
 import math
 import sys
@@ -16,11 +16,10 @@ from perfci.cli.options import argument, flag, option
 from perfci.cli.output import Grid, Paragraph, print_found, print_lines, relative, write_json
 from perfci.cli.progress import Progress
 from perfci.core import units
-from perfci.core.errors import UsageError
 from perfci.core.settings import Settings
 from perfci.core.wording import say, sentence
 from perfci.extensions.lab.tune.flow import Tuning, tune_on_cluster, tune_op
-from perfci.extensions.lab.tune.records import Attempt, Config, describe_config, key
+from perfci.extensions.lab.tune.records import Attempt, Config, describe_config
 from perfci.extensions.lab.tune.search import Choice
 from perfci.ops.discover import select
 from perfci.report.data import pick
@@ -32,7 +31,6 @@ from perfci.runs.plan import Request
 from perfci.store.files import write_atomically
 
 BEST = 5  # Candidates of an entry on the terminal. The table beside the search's file lists all.
-GOAL = 0.8  # share of the original speed that tuning for a lesser device is to bring back
 
 
 def tune(
@@ -52,10 +50,6 @@ def tune(
             group=options.MEASURED,
         ),
     ] = 600.0,
-    device_spec: Annotated[
-        str | None,
-        option("--device-spec", "Tune by a model of kernels/_devices, such as low-bw.", "the device at hand", "NAME"),
-    ] = None,
     write: Annotated[bool, flag("--write", "Write what is shown: the tuned file.")] = False,
     seed: options.Seed = None,
     timer: options.Timer = "auto",
@@ -68,12 +62,10 @@ def tune(
     if not ops:
         options.take_one(ops)
     request = Request(tuple(ops), case, device, budget, seed, timer)
-    if on and device_spec:
-        raise UsageError("options_exclude", first="--on", second="--device-spec")
-    if not device_spec and (cluster := choose_cluster(on, where)):
+    if cluster := choose_cluster(on, where):
         return _tune_on_cluster(where, request, cluster, json=output == "json")
     with Progress() as progress:
-        tuning = tune_op(where, request, progress, spec=device_spec, write=write)
+        tuning = tune_op(where, request, progress, write=write)
     table = tuning.search.path.with_suffix(".md")
     write_atomically(table, write_candidates(tuning).encode())
     print_found(to_json(tuning), show_tuning(tuning, table), json=output == "json")
@@ -103,7 +95,6 @@ def _tune_on_cluster(where: Settings, request: Request, cluster: str, *, json: b
 def show_tuning(tuning: Tuning, table: Path) -> Iterator[RenderableType]:
     """The answer for a terminal or a log."""
     yield say("{op} on {device}, seed {seed}", op=tuning.op, device=tuning.device, seed=tuning.search.head.seed)
-    yield from _describe_model(tuning)
     if tuning.search.resumed:
         yield say("What an earlier search, or an interrupted one, has found out is not measured again.")
     for choice in tuning.choices:
@@ -121,9 +112,6 @@ def show_tuning(tuning: Tuning, table: Path) -> Iterator[RenderableType]:
             example = next(say("{op}: {told}", op=name, told=sentence(why)) for why, name in failed if why.kind == kind)
             yield Paragraph(say("{count} failed: {example}", count=count, example=example), 2, "dim")
         yield Paragraph(_describe_choice(choice), 2)
-    if tuning.modelled:
-        yield ""
-        yield from _show_recovery(tuning)
     yield from map(sentence, tuning.notes)
     yield ""
     name = relative(tuning.file)
@@ -138,55 +126,14 @@ def show_tuning(tuning: Tuning, table: Path) -> Iterator[RenderableType]:
     yield say("All candidates: {path}", path=relative(table))
 
 
-def _describe_model(tuning: Tuning) -> list[str]:
-    text = say("Static model, not measured: the times below are estimated from what the kernels compile to.")
-    return [text] if tuning.spec else []
-
-
 def _describe_choice(choice: Choice) -> str:
     config, change = describe_config(choice.config), choice.change
     if not choice.changed:
         return say("stays as it is")
     if change is None:
         return say("takes {config}; what it had does not work here", config=config)
-    if change.low == change.high:
-        return say("takes {config}: {change:+%}", config=config, change=change.value)
     facts = {"change": change.value, "low": change.low, "high": change.high}
     return say("takes {config}: {change:+%} (95 %: {low:+%} to {high:+%})", config=config, **facts)
-
-
-def find_recovery(tuning: Tuning) -> Mapping[str, float]:
-    """Modelled shares of the varied device's speed, untuned, tuned, roofline: geometric means of the cases that fit."""
-    shares: dict[str, list[float]] = {"untuned": [], "tuned": [], "roofline": []}
-    for choice in tuning.choices:
-        us = {attempt.key: attempt.us for attempt in reversed(_list_tried(tuning, choice)) if attempt.us}
-        today = us.get(key(None), {})
-        best = us.get(key(choice.config), {}) if choice.changed else today
-        for case in choice.regime.cases:
-            modelled = tuning.modelled.get(case)
-            if modelled is None or modelled.original_us is None or case not in best:
-                continue
-            shares["tuned"].append(modelled.original_us / best[case])
-            shares["roofline"].append(modelled.original_floor_us / modelled.floor_us)
-            if case in today:
-                shares["untuned"].append(modelled.original_us / today[case])
-    return {name: math.exp(math.fsum(map(math.log, ratios)) / len(ratios)) for name, ratios in shares.items() if ratios}
-
-
-def _show_recovery(tuning: Tuning) -> Iterator[str]:
-    shares, like = find_recovery(tuning), tuning.like
-    if "untuned" in shares:
-        untuned = shares["untuned"]
-        yield say("Untuned {share:%} of the speed on {like} (static model, not measured)", share=untuned, like=like)
-    if "tuned" not in shares:
-        yield say("Nothing that was tried fits on {spec}.", spec=tuning.spec)
-        return
-    yield say("Tuned {share:%} of the speed on {like} (static model, not measured)", share=shares["tuned"], like=like)
-    yield say("The roofline alone allows {share:%}.", share=shares["roofline"])
-    if shares["tuned"] >= GOAL:
-        yield say("The goal of {goal:%} is reached.", goal=GOAL)
-    else:
-        yield say("The goal of {goal:%} is not reached.", goal=GOAL)
 
 
 def _list_tried(tuning: Tuning, choice: Choice) -> list[Attempt]:
@@ -219,7 +166,6 @@ def list_candidates(tuning: Tuning, choice: Choice, most: int | None = None) -> 
 def write_candidates(tuning: Tuning) -> str:
     """Markdown: every candidate of every entry, then those that failed."""
     parts = [f"# {say('Candidates of {op} on {device}', op=tuning.op, device=tuning.device)}"]
-    parts += _describe_model(tuning)
     for choice in tuning.choices:
         failed = [
             (_name(attempt.config), sentence(attempt.failure))
@@ -236,7 +182,6 @@ def to_json(tuning: Tuning) -> Mapping[str, Any]:
     return {
         **pick(tuning, "op device", seed=tuning.search.head.seed),
         "file": str(tuning.file),
-        "measured": tuning.spec is None,
         "entries": [
             {
                 "entry": choice.regime.label,
@@ -248,7 +193,6 @@ def to_json(tuning: Tuning) -> Mapping[str, Any]:
             for choice in tuning.choices
         ],
         "unserved": list(tuning.unserved),
-        "recovery": dict(find_recovery(tuning)) if tuning.modelled else None,
         **pick(tuning, "diff written late", resumed=tuning.search.resumed),
         "said": tuning.notes,
     }

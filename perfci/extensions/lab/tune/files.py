@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import difflib
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
@@ -37,7 +36,6 @@ class Space:
     lists: Mapping[str, tuple[Value, ...]]
     entries: tuple[Mapping[str, Any], ...]  # as in a tuned file, with lists of their own under `config`
     valid: tuple[Rule, ...] = ()
-    loads: Rule | None = None  # bytes that all programs of a call load together
 
     def is_valid(self, config: Config, names: Mapping[str, Any]) -> bool:
         """Whether a configuration keeps to every rule. Raises UsageError if a rule cannot be evaluated."""
@@ -69,7 +67,6 @@ class _SpaceFile:
     config: dict[str, Any]
     entries: tuple[dict[str, Any], ...] = ({},)
     valid: tuple[str, ...] = ()
-    loads: str | None = None
     about: Any = None
 
 
@@ -86,8 +83,7 @@ def read_space(op: str, folder: Path) -> Space:
             raise ValueError(say("config and entries must not be empty"))
         for entry in space.entries:
             _read_lists(entry.get("config", {}))
-        loads = _read_rule(path, space.loads) if space.loads is not None else None
-        return Space(path, lists, space.entries, tuple(_read_rule(path, rule) for rule in space.valid), loads)
+        return Space(path, lists, space.entries, tuple(_read_rule(path, rule) for rule in space.valid))
     except FileNotFoundError:
         raise UsageError("tune_no_space", op=op, path=str(path)) from None
     except _UNREADABLE as error:
@@ -205,9 +201,7 @@ def read_tuned(path: Path) -> TunedFile:
     return TunedFile(path, text, str(tree.get("about", ABOUT)), entries)
 
 
-def change_tuned(
-    file: TunedFile, regimes: Sequence[Regime], choices: Sequence[Choice], about: str | None = None
-) -> str:
+def change_tuned(file: TunedFile, regimes: Sequence[Regime], choices: Sequence[Choice]) -> str:
     """The file's text with the choices, one entry a line. Of entries with the same bounds the first is replaced."""
     wanted = {choice.regime.label: choice.config for choice in choices if choice.changed}
     if not wanted:
@@ -219,26 +213,11 @@ def change_tuned(
             entries.append({**regime.when, "config": nest(config)})
         elif place < len(file.entries):
             entries.append(file.entries[place])
-        elif regime.current is not None:  # of the device that this one varies
-            entries.append({**regime.when, "config": nest(regime.current)})
     lines = ",\n".join(f"    {json.dumps(entry)}" for entry in entries)
-    return f'{{\n  "about": {json.dumps(about or file.about)},\n  "configs": [\n{lines}\n  ]\n}}\n'
+    return f'{{\n  "about": {json.dumps(file.about)},\n  "configs": [\n{lines}\n  ]\n}}\n'
 
 
 # --- device descriptions ----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Description:
-    """One device's numbers."""
-
-    key: str
-    values: Mapping[str, Any]
-
-    @property
-    def numbers(self) -> dict[str, Any]:
-        """The values that a rule may name."""
-        return {name: value for name, value in self.values.items() if isinstance(value, int | float)}
 
 
 @dataclass(frozen=True)
@@ -247,28 +226,15 @@ class _Field:
     source: str
 
 
-def read_description(kernels: Path, name: str) -> Description:
-    """The description of this name. Raises UsageError if there is none, StoredFileError if it is damaged."""
-    folder = kernels / FOLDER
-    names = sorted(path.stem for path in folder.glob("*.json"))
-    if name not in names:
-        if close := difflib.get_close_matches(name, names, n=1, cutoff=0.5):
-            raise UsageError("device_spec_misspelt", spec=name, guess=close[0])
-        raise UsageError("device_spec_unknown", spec=name, known=", ".join(names) or "none", folder=str(folder))
-    return _read_description(folder / f"{name}.json")
-
-
 def read_numbers(kernels: Path, key: str) -> Mapping[str, Any]:
-    """Numbers of the device with this key, for rules. Empty if it has no description."""
+    """Numbers of the device with this key, for rules. Empty if it has no description. Raises StoredFileError."""
     folder = kernels / FOLDER
     fitting = [path for path in folder.glob("*.json") if f"{key}-".startswith(f"{path.stem}-")]
     path = max(fitting, key=lambda file: len(file.stem), default=folder / f"{GENERIC}.json")
-    return _read_description(path).numbers if path.is_file() else {}
-
-
-def _read_description(path: Path) -> Description:
+    if not path.is_file():
+        return {}
     try:
         fields = decode(read_regular(path), dict[str, _Field])
     except (OSError, ValueError) as error:
         raise StoredFileError("device_spec_damaged", path=str(path), why=str(error)) from error
-    return Description(path.stem, {name: given.value for name, given in fields.items()})
+    return {name: given.value for name, given in fields.items() if isinstance(given.value, int | float)}

@@ -5,7 +5,7 @@ import difflib
 import hashlib
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from perfci.core import VERSION, environment
@@ -15,15 +15,13 @@ from perfci.core.model import UNTIMED, Fact, Reason, board_key
 from perfci.core.settings import Settings
 from perfci.extensions.lab.tune.files import (
     GENERIC,
-    Description,
     change_tuned,
-    read_description,
     read_space,
     read_tuned,
 )
 from perfci.extensions.lab.tune.records import SUITE, Attempt, SearchFile, key, open_search
 from perfci.extensions.lab.tune.search import Choice, Choices, decide
-from perfci.extensions.lab.tune.task import Modelled, Regimes, Trying, Tune
+from perfci.extensions.lab.tune.task import Regimes, Trying, Tune
 from perfci.ops.discover import OpFolder, select
 from perfci.ops.fingerprint.tree import Tree
 from perfci.runs.bench import (
@@ -49,8 +47,6 @@ FOLDER = "tune"  # in the reports folder: a file of each search, and a table of 
 
 _DEATHS = ("worker_", "tune_device_lost")  # how kinds of failure begin that took the worker with them
 
-_MODELLED = "By perfci's static model for a device that is not at hand, not measured. "
-
 
 @dataclass(frozen=True)
 class Tuning:
@@ -65,24 +61,18 @@ class Tuning:
     written: bool = False
     late: bool = False  # the time was up before the search was over
     unserved: tuple[str, ...] = ()
-    spec: str | None = None  # description of the device that the times were estimated for. None if they were measured
-    like: str | None = None  # description of the device that it varies
-    modelled: Mapping[str, Modelled] = field(default_factory=dict)
     notes: tuple[Reason, ...] = ()
 
 
-def tune_op(
-    settings: Settings, request: Request, listener: Listener, *, spec: str | None = None, write: bool = False
-) -> Tuning:
+def tune_op(settings: Settings, request: Request, listener: Listener, *, write: bool = False) -> Tuning:
     """Searches an op's configurations. Writes its tuned file if that was asked for. Raises PerfciError."""
     ops = select(settings, request.ops)
     if len(ops) != 1:
         raise UsageError("tune_one_op", name=", ".join(request.ops), ops=", ".join(op.op for op in ops))
     op = check_tunable(ops[0])
-    described = read_description(settings.kernels, spec) if spec is not None else None
     kept = dataclasses.replace(settings, reports=settings.reports / FOLDER)
     with claim_bench(kept, listener) as bench:
-        tuner = _Tuner(bench, settings, request, op, described)
+        tuner = _Tuner(bench, settings, request, op)
         tuner.run()
         return tuner.conclude(write=write)
 
@@ -132,31 +122,24 @@ def tune_on_cluster(
 class _Tuner:
     """One search, from worker to worker."""
 
-    def __init__(
-        self, bench: Bench, settings: Settings, request: Request, op: OpFolder, spec: Description | None
-    ) -> None:
+    def __init__(self, bench: Bench, settings: Settings, request: Request, op: OpFolder) -> None:
         """Raises UsageError if no case fits the pattern."""
-        self._bench, self._settings, self._request, self._op, self._spec = bench, settings, request, op, spec
-        self._like = str(spec.values.get("like") or spec.key) if spec else None
+        self._bench, self._settings, self._request, self._op = bench, settings, request, op
         self._regimes: Regimes | None = None
         self._trying: Trying | None = None
-        self._modelled: dict[str, Modelled] = {}
         self._late = False
-        if spec:
-            self._kind, self._key = "cuda", spec.key
-        else:
-            ops = describe_ops(bench, request)
-            (planned,) = ops.ops
-            if planned.failure:
-                raise PerfciError(planned.failure.kind, **planned.failure.facts)
-            if ops.device.kind in UNTIMED:
-                raise DeviceError("tune_not_timed", op=planned.op)
-            if not planned.performance:
-                raise UsageError("no_case_fits", ops=planned.op, pattern=request.pattern)
-            self._kind, self._key = ops.device.kind, ops.device.key
-            sick = put_sick_aside(bench, ops, settings)
-            if not bench.boards and board_key(ops.device.uuid or "") in set(map(board_key, sick)):
-                raise DeviceError("tune_sick", board=ops.device.uuid)
+        ops = describe_ops(bench, request)
+        (planned,) = ops.ops
+        if planned.failure:
+            raise PerfciError(planned.failure.kind, **planned.failure.facts)
+        if ops.device.kind in UNTIMED:
+            raise DeviceError("tune_not_timed", op=planned.op)
+        if not planned.performance:
+            raise UsageError("no_case_fits", ops=planned.op, pattern=request.pattern)
+        self._kind, self._key = ops.device.kind, ops.device.key
+        sick = put_sick_aside(bench, ops, settings)
+        if not bench.boards and board_key(ops.device.uuid or "") in set(map(board_key, sick)):
+            raise DeviceError("tune_sick", board=ops.device.uuid)
         packages = environment.installed_versions(environment.PACKAGES)
         files = Tree(settings.root, settings.kernels).fingerprint(op.op).digest
         asked: dict[str, Fact] = {"op": op.op, "device": self._key, "case": request.pattern, "timer": request.timer}
@@ -168,10 +151,9 @@ class _Tuner:
 
     def run(self) -> None:
         """Has workers search until one comes to the end. Raises what keeps them all from it."""
-        request, op, spec = self._request, self._op, self._spec
+        request, op = self._request, self._op
         until_s = time.time() + request.budget_s
-        place = WorkerPlace(f"tune-{op.op}", "offline" if spec else self._kind, self._settings.root)
-        around = make_environment(self._bench, place)
+        around = make_environment(self._bench, WorkerPlace(f"tune-{op.op}", self._kind, self._settings.root))
         alone = False
         while True:
             self._trying = None
@@ -181,8 +163,6 @@ class _Tuner:
                 pattern=request.pattern,
                 until_s=until_s,
                 known=tuple(self._search.tried),
-                spec=spec.key if spec else None,
-                like=self._like,
                 alone=alone,
             )
             failure = run_worker(task, around, self._hear)
@@ -205,26 +185,23 @@ class _Tuner:
                 self._trying = message
             case Attempt():
                 self._search.add(message)
-            case Modelled():
-                self._modelled[message.case] = message
             case OpDone():
                 self._late = message.late
         self._bench.listener(message)
 
     def conclude(self, *, write: bool) -> Tuning:
         """The result. The tuned file is written if that is asked for and something changes."""
-        seen, search, spec, op = self._regimes, self._search, self._spec, self._op.op
+        seen, search, op = self._regimes, self._search, self._op.op
         if seen is None:
             raise PerfciError("worker_silent")
         choices: list[Choice] = []
         for regime in (regime for regime in reversed(seen.regimes) if regime.cases):
             tried = [attempt for attempt in search.tried if attempt.regime == regime.label]
-            near = regime.current if spec else None
-            grid = Choices(regime.lists, lambda _: True, search.head.seed, regime.current, near)
+            grid = Choices(regime.lists, lambda _: True, search.head.seed, regime.current)
             # An entry after one that is not there would take its calls.
             choice = decide(grid, regime, tried, needed=any(choice.changed for choice in choices))
             passed = {attempt.key for attempt in tried if attempt.stage == SUITE and not attempt.failure}
-            if choice.changed and spec is None and key(choice.config) not in passed:
+            if choice.changed and key(choice.config) not in passed:
                 # A candidate that has not passed the accuracy suite yet is none.
                 choice = dataclasses.replace(choice, config=None, change=None)
             choices.insert(0, choice)
@@ -232,7 +209,7 @@ class _Tuner:
         file = read_tuned(path)
         if file.digest != seen.digest:
             raise StoredFileError("tune_edited", path=str(path), state=str(search.path))
-        text = change_tuned(file, seen.regimes, choices, _MODELLED + file.about if spec else None)
+        text = change_tuned(file, seen.regimes, choices)
         written = write and text != file.text
         if written:
             if seen.key == GENERIC:
@@ -247,6 +224,5 @@ class _Tuner:
         old, new = file.text.splitlines(), text.splitlines()
         diff = difflib.unified_diff(old, new, name if old else "nothing", name, lineterm="", n=1)
         return Tuning(
-            op, self._key, path, search, tuple(choices), tuple(diff), written, self._late, seen.unserved,
-            spec.key if spec else None, self._like, self._modelled, tuple(notes),
+            op, self._key, path, search, tuple(choices), tuple(diff), written, self._late, seen.unserved, tuple(notes),
         )  # fmt: skip

@@ -19,16 +19,24 @@ from perfci.measure.prepare import rounds
 from perfci.ops.spec import Params, case_id
 from perfci.statistics.exact import launch_shift
 from perfci.worker.load import LoadedOp, describe_exception
-from perfci.worker.protocol import Doing
+from perfci.worker.opening import load_files, open_op
+from perfci.worker.protocol import Doing, MessageChannel
 
 LOOK_BLOCKS, FINAL_BLOCKS = 2, 12
 PROBES = 5
 
 
-def run_measured(task: Tune, send: Send, device: Accelerator, loaded: LoadedOp) -> None:
-    """Search on the device at hand."""
-    device.start_timer()
-    _MeasuredSearch(task, send, device, loaded).search()
+def run(task: Tune, channel: MessageChannel) -> None:
+    """Search an op's configurations on the device at hand."""
+
+    def load(device: Accelerator) -> LoadedOp:
+        if device.absent:
+            raise DeviceError("tune_not_timed", op=task.op)
+        return load_files(task, task.place.ops[0])
+
+    with open_op(task, channel, load) as (device, loaded):
+        device.start_timer()
+        _MeasuredSearch(task, channel.send, device, loaded).search()
 
 
 class _MeasuredSearch(TuningSearch):

@@ -30,8 +30,6 @@ class Choices:
     is_valid: Callable[[Config], bool]
     seed: int
     current: Config | None = None
-    near: Config | None = None
-    """the simplest of equals is the nearest to this: a model tells fewer candidates apart than a device"""
 
     @functools.cached_property
     def coarse(self) -> Sequence[Config]:
@@ -76,14 +74,8 @@ class Choices:
 
     def simplicity(self, config: Config) -> tuple[int, tuple[int, ...]]:
         """Small for what stands first in the lists."""
-
-        def find_places(config: Config) -> list[int]:
-            lists = self.lists.items()
-            return [values.index(config[name]) if config.get(name) in values else len(values) for name, values in lists]
-
-        places = find_places(config)
-        if self.near:
-            places = [abs(one - two) for one, two in zip(places, find_places(self.near), strict=True)]
+        lists = self.lists.items()
+        places = [values.index(config[name]) if config.get(name) in values else len(values) for name, values in lists]
         return sum(places), tuple(places)
 
 

@@ -28,27 +28,16 @@ class Trying:
     config: Config | None
 
 
-@dataclass(frozen=True)
-class Modelled:
-    """One case by the model, microseconds."""
-
-    case: str
-    original_us: float | None  # of the device that the description varies. None if it does not fit there
-    original_floor_us: float
-    floor_us: float
-
-
 @dataclass(frozen=True, kw_only=True)
 class Tune(DeviceTask):
-    """Search an op's configurations: on the device, or by the model for one that is not here."""
+    """Search an op's configurations on the device."""
 
-    performer = "perfci.extensions.lab.tune.perform:run"
+    performer = "perfci.extensions.lab.tune.measured:run"
     answers: ClassVar[Answers] = {
         **DeviceTask.answers,
         Regimes: Rule(),
         Trying: Rule(most=None),
         Attempt: Rule(most=None),
-        Modelled: Rule(lambda _, message: message.case),
         OpDone: Rule(),
     }
     last = (OpDone,)
@@ -56,6 +45,4 @@ class Tune(DeviceTask):
     pattern: str | None = None
     until_s: float | None = None  # when to come to an end, seconds since the epoch
     known: tuple[Attempt, ...] = ()  # what an interrupted search has found out
-    spec: str | None = None  # description of the device to tune for by the model. None for the one at hand
-    like: str | None = None
     alone: bool = False  # one candidate at a time, to find out which one killed a worker

@@ -33,7 +33,6 @@ class TuningSearch:
         self.cases = {case_id(params): params for params in choose_cases(suite.cases, task.pattern)}
         self.known = list(task.known)
         self.regimes: tuple[Regime, ...] = ()
-        self.today: Entries | None = None  # what the op has today. None for its file
         self._names: Mapping[str, Any] = {}
         self._entries: dict[str, Entries] = {}
         self._grids: dict[str, Choices] = {}
@@ -63,13 +62,9 @@ class TuningSearch:
         self.call_quietly(params)
         if self.seam.key is None:
             raise ContractError("tune_not_asked", op=self.op)
-        start = file = read_tuned(self.folder / "tuned" / f"{self.seam.key}.json")
-        if self.task.spec:
-            if not file.entries and self.task.like:  # begins with the file of the device that it varies
-                start = read_tuned(file.path.with_name(f"{self.task.like}.json"))
-            self.today = start.entries
+        file = read_tuned(self.folder / "tuned" / f"{self.seam.key}.json")
         self._names = read_numbers(self.shared, self.seam.key)
-        regimes = list_regimes(self.space, start.entries)
+        regimes = list_regimes(self.space, file.entries)
         self.regimes = tuple(replace(regime, lists=dict(regime.lists)) for regime in regimes)
         served: dict[int | None, list[str]] = {}
         entries = self._list_entries(None, None)
@@ -102,7 +97,7 @@ class TuningSearch:
             else:
                 # The finalists were timed beside today's choice. One of them, or none, is right everywhere.
                 choice = decide(grid, regime, attempts, needed=True)
-                if not choice.changed or self.task.spec or key(choice.config) in done[SUITE]:
+                if not choice.changed or key(choice.config) in done[SUITE]:
                     return True
                 fault = self.find_fault(regime, choice.config)
                 if fault and self.find_anchor(regime) is None and self.find_fault(regime, None):
@@ -111,9 +106,9 @@ class TuningSearch:
         return False
 
     def list_entries(self, regime: Regime, config: Config | None) -> Entries | None:
-        """Returns the entries that put a candidate in force, always the same ones. Without one those of today."""
+        """Returns the entries that put a candidate in force, always the same ones. None: those of its file."""
         if config is None:
-            return self.today
+            return None
         name = f"{regime.label} {key(config)}"
         if name not in self._entries:
             self._entries[name] = self._list_entries(regime, config)
@@ -134,8 +129,7 @@ class TuningSearch:
         """Returns a regime's candidates."""
         if regime.label not in self._grids:
             valid = functools.partial(self.space.is_valid, names={**self._names, **pick_fixed(regime.when)})
-            near = regime.current if self.task.spec else None
-            self._grids[regime.label] = Choices(regime.lists, valid, self.task.seed, regime.current, near)
+            self._grids[regime.label] = Choices(regime.lists, valid, self.task.seed, regime.current)
         return self._grids[regime.label]
 
     def list_known(self, regime: Regime) -> list[Attempt]:

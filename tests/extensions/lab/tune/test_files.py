@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from perfci.core.errors import StoredFileError
-from perfci.extensions.lab.tune.files import change_tuned, read_description, read_tuned
+from perfci.extensions.lab.tune.files import change_tuned, read_numbers, read_tuned
 from perfci.extensions.lab.tune.records import Regime
 from perfci.extensions.lab.tune.search import Choice
 
@@ -65,9 +65,10 @@ KEYS = sorted(path.stem for path in (KERNELS / "_devices").glob("*.json"))
 
 @pytest.mark.parametrize("key", KEYS)
 def test_every_number_has_its_source_and_every_device_the_same_fields(key):
-    description = read_description(KERNELS, key)
+    fields, generic = (json.loads((KERNELS / "_devices" / f"{name}.json").read_text()) for name in (key, "generic"))
 
-    assert description.values.keys() == read_description(KERNELS, "generic").values.keys()
+    assert fields.keys() == generic.keys()
+    assert read_numbers(KERNELS, key)["processors"] == fields["processors"]["value"]
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"processors": 3}', '{"processors": {"value": 3}}'])
@@ -76,4 +77,4 @@ def test_a_damaged_description_is_named(tmp_path, text):
     (tmp_path / "_devices" / "odd.json").write_text(text)
 
     with pytest.raises(StoredFileError, match=r"odd\.json is not a device description"):
-        read_description(tmp_path, "odd")
+        read_numbers(tmp_path, "odd")

@@ -97,10 +97,3 @@ def test_what_is_wrong_in_any_stage_never_wins(stage):
 
     assert decide(grid(current=TODAY), regime(), known).config == slow
     assert fast not in choose_finalists(grid(current=TODAY), known)
-
-
-def test_for_a_model_the_nearest_to_todays_choice_counts_as_the_simplest():
-    today = {"block": 256, "warps": 8, "fast": True}
-    known = [*final({**today, "block": 128}, -0.1), *final({**TODAY}, -0.1)]
-
-    assert decide(grid(current=today, near=today), regime(today), known).config["block"] == 128
