@@ -279,7 +279,7 @@ def conclude(
     else:
         reading = say("The report has the tests, under Notes.")
         print_verdicts(run, judgements, json=json, strict=strict, reading=reading)
-    formats = (*report.STANDARD, *(["html"] if html else []))
+    formats = [*report.list_standard(), *(["html"] if html else [])]
     written = write_report(run, judgements, where, where.reports, formats)
     if not (json or quiet):
         print_lines(*written)

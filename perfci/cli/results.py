@@ -108,7 +108,7 @@ def report(
     to: Annotated[
         str,
         option("--to", "Some of md, html, junit, metrics, or csv, parquet (needs pyarrow) or site.", metavar="LIST"),
-    ] = ",".join(reports.STANDARD),
+    ] = ",".join(reports.list_standard()),
     against: Annotated[
         str | None,
         options.compare_with(
@@ -140,8 +140,8 @@ def report(
         return builders[to].build(ReportAsked(runs, out, against, ops, case, verdicts, project))
     formats = tuple(name.strip() for name in to.split(","))
     for name in formats:
-        if name not in reports.FORMATS:
-            raise UsageError("report_format", name=name, known=", ".join((*reports.FORMATS, *builders)))
+        if name not in reports.list_formats():
+            raise UsageError("report_format", name=name, known=", ".join((*reports.list_formats(), *builders)))
     if len(runs) > 1:
         raise UsageError("report_one_run", path=str(runs[1]))
     where = language.load(project or options.HERE)

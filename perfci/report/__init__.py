@@ -4,13 +4,14 @@ rows       the plain view of verdicts, which every format renders
 view       what a whole report shows: sections of plain text with a few marks. build makes it
 sections   the section of each op, made of the tables of against, speed, accuracy and extensions
 markdown   report.md. The extension pictures draws, and writes report.html
-data       what `--format json` prints; junit and metrics are for other programs
+data       what `--format json` prints. The extension formats has files that other programs read
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,9 +28,26 @@ if TYPE_CHECKING:
 
 REPORT = "report.md"
 PAGE = "report.html"
-FORMATS = ("md", "html", "junit", "metrics")
-STANDARD = ("md", "junit", "metrics")  # formats that are written if none are named
 RENDERER = ("page", "pictures", PAGE)  # arguments of `require` for what writes report.html
+
+
+@dataclass(frozen=True)
+class FileFormat:
+    """A file of a run's verdicts."""
+
+    name: str
+    file: str
+    write: Callable[[Run, Judgements, Mapping[str, Baseline]], bytes]
+
+
+def list_standard() -> list[str]:
+    """Returns the formats that are written if none are named."""
+    return ["md", *(made.name for made in extensions.provided("format"))]
+
+
+def list_formats() -> list[str]:
+    """Returns the formats of a report."""
+    return [*list_standard(), "html"]
 
 
 def import_libraries() -> None:
@@ -47,22 +65,23 @@ def write(
     baselines: Mapping[str, Baseline] | None = None,
     *,
     extras: Sequence[OpExtra] = (),
-    formats: Collection[str] = STANDARD,
+    formats: Collection[str] | None = None,
 ) -> Path:
     """Writes the report's formats in place of an earlier one's. Returns `report.md`'s path, may raise StoredFileError.
 
+    formats: some of `list_formats`. None for those that are written if none are named.
     launches: the raw launches' folder or file. Without it their distribution is not drawn.
     extras: what extensions add to the section of each op.
     """
-    from perfci.report import build, frame, junit, markdown, metrics
+    from perfci.report import build, frame, markdown
     from perfci.report.sections import Gallery, Material
 
     folder.mkdir(parents=True, exist_ok=True)
     stored = read_launches(launches if launches.is_dir() else launches.parent) if launches else Launches()
-    if "junit" in formats:
-        junit.write(run, judgements, folder)
-    if "metrics" in formats:
-        metrics.write(run, judgements, folder, baselines)
+    formats = list_standard() if formats is None else formats
+    for made in extensions.provided("format"):
+        if made.name in formats:
+            write_atomically(folder / made.file, made.write(run, judgements, baselines or {}))
     if {"md", "html"} & {*formats}:
         spreads = frame.pool_spreads(run)
         pictures = folder if "md" in formats else None

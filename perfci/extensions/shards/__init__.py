@@ -5,9 +5,15 @@ part       one shard measured, or looked at again on another board
 merge      the runs of all shards as one: pure
 joined     shards measured at once on this host, merged and judged
 command    `perfci check --plan`
+commands   `perfci ci plan` and `perfci ci merge`
 kind       what the gate and other extensions ask for
 """
 
 from perfci.core.extensions import Extension
 
-EXTENSION = Extension(provides={"shards": ("perfci.extensions.shards.kind:Shards",)})
+EXTENSION = Extension(
+    provides={
+        "shards": ("perfci.extensions.shards.kind:Shards",),
+        "ci": ("perfci.extensions.shards.commands.ci:add_commands",),
+    }
+)

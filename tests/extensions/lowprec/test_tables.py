@@ -21,7 +21,7 @@ def judged(examples, sentences):
 @pytest.fixture(scope="module")
 def folder(judged, tmp_path_factory):
     return report.write(
-        *judged, tmp_path_factory.mktemp("stored"), extras=[lowprec.ErrorPictures()], formats=report.FORMATS
+        *judged, tmp_path_factory.mktemp("stored"), extras=[lowprec.ErrorPictures()], formats=report.list_formats()
     ).parent
 
 
@@ -68,7 +68,7 @@ def test_hostile_names_break_neither_page(examples, tmp_path):
     run, judgements = examples.judged(examples.run((replace(op, stored=bad),)))
 
     extras = [lowprec.ErrorPictures()]
-    made = report.write(run, judgements, tmp_path, extras=extras, formats=report.FORMATS).parent
+    made = report.write(run, judgements, tmp_path, extras=extras, formats=report.list_formats()).parent
 
     assert "<script>alert" not in (made / "report.html").read_text(encoding="utf-8").split("</style>")[1]
     assert not re.search(r"(?<!`)<script>alert", (made / report.REPORT).read_text(encoding="utf-8").replace("`", ""))

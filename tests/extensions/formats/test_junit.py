@@ -4,8 +4,10 @@ from xml.etree import ElementTree
 import pytest
 from junitparser import Error, Failure, JUnitXml, Skipped
 
+from perfci import report
 from perfci.core.model import AccuracyCase, Judgement, Judgements, OpRun, Plan, PlannedOp, Reason, Run, Suite, Verdict
-from perfci.report import frame, junit
+from perfci.extensions.formats import junit
+from perfci.report import frame
 from perfci.report.build import make_report
 from perfci.report.data import to_json
 from perfci.report.sections import Material
@@ -17,9 +19,14 @@ def written(examples, tmp_path):
 
     def read(name: str) -> dict:
         run, judgements = getattr(examples, name)()
-        return parsed(junit.write(run, judgements, tmp_path))
+        return parsed(write(run, judgements, tmp_path))
 
     return read
+
+
+def write(run, judgements, folder):
+    report.write(run, judgements, folder, formats=["junit"])
+    return folder / "junit.xml"
 
 
 def parsed(path) -> dict:
@@ -55,7 +62,7 @@ def test_a_fine_verdict_that_warns_is_skipped(examples, tmp_path):
     )
     assert any(row.gate == "warns" for row in rows)
 
-    cases = parsed(junit.write(run, replace(judgements, rows=rows), tmp_path))
+    cases = parsed(write(run, replace(judgements, rows=rows), tmp_path))
     assert [outcome(case) for case in cases.values()].count(Skipped) == 1
 
 
@@ -88,7 +95,7 @@ def test_wrong_accuracy_cases_are_each_theirs(examples, tmp_path):
         *(examples.judgement("softmax", case, Verdict.WRONG, wrong, suite=Suite.ACCURACY) for case in cases[2:]),
     )
 
-    parsed_cases = parsed(junit.write(examples.run([op]), Judgements(rows), tmp_path))
+    parsed_cases = parsed(write(examples.run([op]), Judgements(rows), tmp_path))
     assert [outcome(parsed_cases["softmax.accuracy", case]) for case in cases] == [None, None, *[Failure] * 7]
     assert ("softmax.accuracy", junit.WHOLE) not in parsed_cases
 
@@ -99,7 +106,7 @@ def test_cases_of_an_op_that_broke_are_skipped_beside_its_error(examples, tmp_pa
     run = examples.run([OpRun("softmax", failure=broken)], plan=Plan((planned,), 1, 1.0, "cuda"))
     rows = (examples.judgement("softmax", None, Verdict.ERROR, broken, suite=Suite.ACCURACY),)
 
-    cases = parsed(junit.write(run, Judgements(rows), tmp_path))
+    cases = parsed(write(run, Judgements(rows), tmp_path))
     outcomes = {key: outcome(case) for key, case in cases.items()}
     assert outcomes == {
         ("softmax.accuracy", "n=1"): Skipped,
@@ -112,7 +119,7 @@ def test_cases_of_an_op_that_broke_are_skipped_beside_its_error(examples, tmp_pa
 
 def test_run_commit_device_and_base_are_properties(examples, tmp_path):
     run, judgements = examples.duelled()
-    suites = list(JUnitXml.fromfile(str(junit.write(run, judgements, tmp_path))))
+    suites = list(JUnitXml.fromfile(str(write(run, judgements, tmp_path))))
 
     for suite in suites:
         known = {one.name: one.value for one in suite.properties()}
@@ -155,7 +162,7 @@ def test_any_text_gives_valid_xml(examples, tmp_path, text):
     )
     run = examples.run([op], examples.environment(commit=text, branch=text), command=text, id=text, created=text)
 
-    path = junit.write(run, Judgements(rows), tmp_path)
+    path = write(run, Judgements(rows), tmp_path)
     root = ElementTree.fromstring(path.read_bytes())
     assert [len(root.findall(f".//{name}")) for name in ("failure", "error", "skipped")] == [1, 1, 1]
     assert len(parsed(path)) == 3
@@ -177,7 +184,7 @@ def many(examples, count: int, message: str) -> tuple[Run, Judgements]:
 
 def test_a_long_traceback_keeps_both_ends(examples, tmp_path):
     run, judgements = many(examples, 1, "first line\n" + "  at kernel.py\n" * 5000 + "last line")
-    case = parsed(junit.write(run, judgements, tmp_path))["op.performance", "n=0"]
+    case = parsed(write(run, judgements, tmp_path))["op.performance", "n=0"]
 
     assert "first line\n  at kernel.py" in case.result[0].text
     assert "last line" in case.result[0].text
@@ -189,7 +196,7 @@ def test_the_seed_of_each_op_is_the_reports_and_that_of_its_commands(examples, t
     seeds = {op.op: 100 + at for at, op in enumerate(run.ops)}
     run = replace(run, ops=tuple(replace(op, seed=seeds[op.op]) for op in run.ops))
 
-    suites = {suite.name: suite for suite in JUnitXml.fromfile(str(junit.write(run, judgements, tmp_path)))}
+    suites = {suite.name: suite for suite in JUnitXml.fromfile(str(write(run, judgements, tmp_path)))}
     told = dict(make_report(frame_material(run, judgements)).environment.rows)["seed"]
 
     for op, seed in seeds.items():

@@ -17,7 +17,7 @@ from perfci.core.model import (
     Suite,
     Verdict,
 )
-from perfci.report import metrics
+from perfci.extensions.formats import metrics
 
 
 def samples(text: str) -> dict:
@@ -70,7 +70,7 @@ def measured(examples):
 def test_the_file_ends_as_openmetrics_ends_and_is_read_by_its_parser(examples, tmp_path):
     for name in ("small", "full", "duelled", "compiled", "on_cpu", "stopped", "failed_op"):
         run, judgements = getattr(examples, name)()
-        text = metrics.write(run, judgements, tmp_path).read_text(encoding="utf-8")
+        text = metrics.make_text(run, judgements)
 
         assert text.endswith("\n# EOF\n")
         assert samples(text)

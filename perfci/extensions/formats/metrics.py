@@ -7,16 +7,12 @@ speedup is the stored baseline's, and a case's time is written if its verdict is
 import math
 import statistics
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
 from perfci.core import units
 from perfci.core.model import Baseline, Gate, Judgement, Judgements, Run, Suite, Verdict
-from perfci.report import rows
+from perfci.report import FileFormat, rows
 from perfci.report.ceilings import find_unsound
 from perfci.report.text import plain
-from perfci.store.files import write_atomically
-
-FILE = "metrics.txt"
 
 COUNTED = tuple(verdict for verdict in Verdict if verdict.gate is not Gate.OK or verdict is Verdict.EXPECTED)
 """Verdicts that are counted, each in every file, so that a count changes and never comes or goes."""
@@ -35,11 +31,6 @@ METRICS = {
     "perfci_error_max": ("Largest absolute error of an accuracy case.", ""),
 }
 """Help and unit, in the order of the file."""
-
-
-def write(run: Run, judgements: Judgements, folder: Path, baselines: Mapping[str, Baseline] | None = None) -> Path:
-    """Write `metrics.txt` into the folder and return its path. Raises StoredFileError if it cannot be written."""
-    return write_atomically(folder / FILE, make_text(run, judgements, baselines).encode())
 
 
 def make_text(run: Run, judgements: Judgements, baselines: Mapping[str, Baseline] | None = None) -> str:
@@ -122,3 +113,10 @@ def _average_speedups(
         measured_speedups = [speedups.get(case, 0.0) for case in op.performance]
         if measured_speedups and min(measured_speedups) > 0:
             yield op.op, statistics.geometric_mean(measured_speedups)
+
+
+def _write(run: Run, judgements: Judgements, baselines: Mapping[str, Baseline]) -> bytes:
+    return make_text(run, judgements, baselines).encode()
+
+
+OPENMETRICS = FileFormat("metrics", "metrics.txt", _write)

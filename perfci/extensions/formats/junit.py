@@ -15,7 +15,6 @@ once. It refuses files of 30 MB, and shows of a failing test its text alone, whi
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Literal
 from xml.etree import ElementTree
 
@@ -32,11 +31,9 @@ from perfci.core.model import (
     Verdict,
 )
 from perfci.core.wording import say, sentence
+from perfci.report import FileFormat
 from perfci.report.steps import repeat
 from perfci.report.text import BLOCK_LIMIT, block, plain, shorten
-from perfci.store.files import write_atomically
-
-FILE = "junit.xml"
 
 MANY = 30_000  # tests above which those that passed carry no command: GitLab counts elements, and refuses 250,000
 NAME_LIMIT = 400  # characters of a test's name: two long case ids that differ in the middle stay apart by a number
@@ -73,11 +70,6 @@ class Testcase:
             return str(self.verdict)
         why = self.sentences[0]
         return say("{verdict}: {why}", verdict=self.verdict, why=why) if self.verdict else why
-
-
-def write(run: Run, judgements: Judgements, folder: Path) -> Path:
-    """Write `junit.xml` into the folder and return its path. Raises StoredFileError if it cannot be written."""
-    return write_atomically(folder / FILE, _write_xml(run, tuple(make_cases(run, judgements))))
 
 
 def make_cases(run: Run, judgements: Judgements) -> Iterator[Testcase]:
@@ -228,3 +220,6 @@ def _add_case(suite: ElementTree.Element, test: Testcase, *, commands: bool) -> 
 def _fit(text: str) -> str:
     """Nothing but what XML 1.0 allows."""
     return _ATTACHMENT.sub("[ [", _UNFIT.sub("\ufffd", text))
+
+
+JUNIT = FileFormat("junit", "junit.xml", lambda run, judgements, _: _write_xml(run, tuple(make_cases(run, judgements))))
