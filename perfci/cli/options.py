@@ -174,7 +174,6 @@ RENAMED = {
     "perfci history --rounds": "perfci brief --rounds",
     "perfci list --coverage": "perfci static --coverage",
     "perfci report --baseline": "--against",
-    "perfci report --release": "--against",
     "perfci thresholds relax --device": "--device-key",
     "perfci thresholds relax --to": "--value",
     "perfci thresholds show --device": "--device-key",

@@ -26,7 +26,6 @@ class ReportAsked:
 
     runs: Sequence[Path]
     out: Path | None
-    against: str | None
     ops: Sequence[str]
     case: str | None
     verdicts: bool
@@ -98,7 +97,7 @@ def show(
     "runs to against ops case out",
     {
         **{f"to={name}": "runs verdicts ops case out" for name in ("csv", "parquet")},
-        "to=site": "against out",
+        "to=site": "out",
     },
 )
 def report(
@@ -109,12 +108,7 @@ def report(
         str,
         option("--to", "Some of md, html, junit, metrics, or csv, parquet (needs pyarrow) or site.", metavar="LIST"),
     ] = ",".join(reports.list_standard()),
-    against: Annotated[
-        str | None,
-        options.compare_with(
-            "RUN_OR_DIR", "the project's baselines/; site: the newest tag before HEAD", "for a site a revision"
-        ),
-    ] = None,
+    against: options.AgainstStored = None,
     ops: options.OpsOfRun = [],  # noqa: B006
     case: options.Case = None,
     out: Annotated[
@@ -137,7 +131,7 @@ def report(
     """Write runs as Markdown and pictures, a page, JUnit, metrics or a table, or the kept history as a site."""
     builders: dict[str, ReportFormat] = {builder.name: builder for builder in extensions.provided("report")}
     if to in builders:
-        return builders[to].build(ReportAsked(runs, out, against, ops, case, verdicts, project))
+        return builders[to].build(ReportAsked(runs, out, ops, case, verdicts, project))
     formats = tuple(name.strip() for name in to.split(","))
     for name in formats:
         if name not in reports.list_formats():

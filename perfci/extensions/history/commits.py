@@ -49,11 +49,6 @@ def count_between(folder: Path, good: str, bad: str, paths: Sequence[str] = (), 
     return int(ask(folder, *command))
 
 
-def list_ancestors(folder: Path, commit: str) -> frozenset[str]:
-    """Returns the ids of a commit and of all before it, as far as the clone has them."""
-    return frozenset(ask(folder, "rev-list", commit, "--").split())
-
-
 def list_halving(
     folder: Path, good: Collection[str], bad: str, paths: Sequence[str] = (), *, first_parent: bool = False
 ) -> tuple[str, ...]:

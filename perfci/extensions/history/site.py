@@ -15,7 +15,6 @@ from perfci.core.files import open_regular, read_regular
 from perfci.core.model import Reason
 from perfci.core.settings import MOST
 from perfci.core.wording import say, sentence
-from perfci.extensions.history.since_release import Release
 from perfci.extensions.history.site_op import (
     INDEX,
     Entry,
@@ -42,11 +41,10 @@ class Built:
     notes: tuple[Reason, ...]  # warnings: histories that could not be read as a whole, or that there is none
 
 
-def build(baselines: Path, root: Path, folder: Path, *, release: Release | None = None) -> Built:
+def build(baselines: Path, root: Path, folder: Path) -> Built:
     """Write the site over the histories in the baselines folder of the project at `root`, damaged ones marked as such.
 
-    release: with which the index compares. Raises UsageError if `folder` holds anything that perfci did not make,
-    StoredFileError if it cannot be written.
+    Raises UsageError if `folder` holds anything that perfci did not make, StoredFileError if it cannot be written.
     """
     devices = history_devices(baselines)
     places = sorted(OpOnDevice(device, op) for device in devices for op in history_ops(baselines, device))
@@ -59,26 +57,23 @@ def build(baselines: Path, root: Path, folder: Path, *, release: Release | None 
     names = [place.page for place in places]
     claim_folder(folder)
     for place in places:
-        record = read_kept(baselines, place, root, release)
+        record = read_kept(baselines, place, root)
         page, entry = render_op(record, [other for other in places if other.op == place.op and other != place], project)
         write_atomically(folder / place.page, page.encode("utf-8", "replace"))
         entries.append(entry)
         warnings += record.problems if record.damaged else ()
-    index = render_index(entries, project, notes, release)  # last, as it leads to all others
+    index = render_index(entries, project, notes)  # last, as it leads to all others
     path = write_atomically(folder / INDEX, index.encode("utf-8", "replace"))
     return Built(path, tuple(names), remove_pages(folder, names), tuple(warnings))
 
 
-def render_index(
-    entries: Sequence[Entry], project: str, notes: Sequence[Reason] = (), release: Release | None = None
-) -> str:
+def render_index(entries: Sequence[Entry], project: str, notes: Sequence[Reason] = ()) -> str:
     """The index: a table of ops and devices, the gravest first."""
     return render_page(
         "site_index.html.j2",
         title=say("{project}: kernels over time", project=plain(project, 80)),
         project=plain(project, NAME_LIMIT),
         plain=plain,
-        release=plain(release.name, 80) if release else "",
         entries=sorted(entries, key=lambda one: (one.state.rank, one.place)),
         devices=[plain(device, NAME_LIMIT) for device in sorted({one.place.device for one in entries})],
         notes=[plain(sentence(note)) for note in notes],

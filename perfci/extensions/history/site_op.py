@@ -15,7 +15,6 @@ from perfci.core.model import HistoryRun, Reason
 from perfci.core.wording import join, say, sentence, translate
 from perfci.extensions.history import changepoints
 from perfci.extensions.history.past import Past, Trail, index_runs, list_events, write_day
-from perfci.extensions.history.since_release import Release, Since, measure_since
 from perfci.report import words
 from perfci.report.text import NAME_LIMIT, file_name, plain
 from perfci.store.history import KEPT, History, read_history
@@ -63,7 +62,6 @@ class Kept:
     place: OpOnDevice
     past: Past = field(default_factory=Past)
     problems: tuple[Reason, ...] = ()  # what could not be read
-    since: Since = field(default_factory=Since)
 
     @property
     def damaged(self) -> bool:
@@ -118,15 +116,15 @@ class Entry:
 # --- what is kept -----------------------------------------------------------------------------------------------------
 
 
-def read_kept(baselines: Path, place: OpOnDevice, root: Path, release: Release | None = None) -> Kept:
+def read_kept(baselines: Path, place: OpOnDevice, root: Path) -> Kept:
     """Returns all about one place. What cannot be read is a problem of the place."""
     try:
         history = read_history(baselines, place.device, place.op)
     except StoredFileError as error:
         history = History(place.op, place.device, (), (error.reason,))
-    since, runs, problems = measure_since(history.runs, release), history.runs[-KEPT:], list(history.problems)
+    runs = history.runs[-KEPT:]
     changes = {case: changepoints.find_changes(points) for case, points in changepoints.index_cases(runs).items()}
-    return Kept(place, Past(runs, changes), tuple(problem.seen_from(root) for problem in problems), since)
+    return Kept(place, Past(runs, changes), tuple(problem.seen_from(root) for problem in history.problems))
 
 
 def list_trails(past: Past) -> list[Trail]:
@@ -279,15 +277,21 @@ def name_run(run: HistoryRun) -> str:
 
 def _make_entry(kept: Kept, trails: Sequence[Trail], state: Trend) -> Entry:
     """The row of an op. Nothing else of its history is kept in memory."""
-    runs, since = kept.past.runs, kept.since
+    runs = kept.past.runs
     drawn = [trail for trail in trails if not is_gone(trail.case, runs)]
     speedups = [speedup for trail in drawn if (speedup := find_speedup(trail))]
     speedup = statistics.geometric_mean(speedups) if speedups else None
-    ratio = words.write_ratio(speedup)
-    cells = ((ratio, speedup), _show_change(since.mean), _show_change(since.most), (str(len(runs)), len(runs)))
+    changes = {trail.case: trail.change for trail in drawn if trail.change is not None and trail.change > -1}
+    worst = max(changes, key=changes.__getitem__, default="")
+    mean = math.expm1(statistics.fmean(map(math.log1p, changes.values()))) if changes else None
+    cells = (
+        (words.write_ratio(speedup), speedup),
+        _show_change(mean),
+        _show_change(changes.get(worst)),
+        (str(len(runs)), len(runs)),
+    )
     why = plain(sentence(kept.problems[0])) if kept.damaged else ""
-    last = name_run(runs[-1]) if runs else "-"
-    return Entry(kept.place, state, cells, last, "; ".join([why] * bool(why) + [*since.notes]), since.worst)
+    return Entry(kept.place, state, cells, name_run(runs[-1]) if runs else "-", why, worst)
 
 
 def count_states(trends: Sequence[Trend]) -> list[tuple[Trend, int]]:

@@ -3,7 +3,6 @@
 import pytest
 
 from perfci.extensions.history import site
-from perfci.extensions.history.since_release import Release
 from tests import site_histories as histories
 from tests.extensions.pictures import browser as browsers
 from tests.extensions.pictures.browser import ROWS, contrast, keys, list_colours
@@ -30,8 +29,7 @@ def folder(tmp_path_factory):
     histories.project(root, places)
     path = root / "baselines" / "nvidia-h200" / "broken.history.jsonl"
     path.write_bytes(b"{torn\n" + path.read_bytes())
-    release = Release("v1", frozenset(histories.commit(number) for number in range(30)))
-    site.build(root / "baselines", root, root / "public", release=release)
+    site.build(root / "baselines", root, root / "public")
     return root / "public"
 
 

@@ -6,11 +6,8 @@ from perfci.cli import language, options
 from perfci.cli.exits import Exit
 from perfci.cli.output import print_lines, relative
 from perfci.cli.results import ReportAsked
-from perfci.core.errors import GitError
 from perfci.core.wording import say, sentence
 from perfci.extensions.history import site
-from perfci.extensions.history.commits import find_last_release, list_ancestors
-from perfci.extensions.history.since_release import Release
 from perfci.report.text import plain
 
 
@@ -21,19 +18,9 @@ class SiteFormat:
 
     @staticmethod
     def build(asked: ReportAsked) -> int:
-        """Build the site. What it is compared with is the release, None for the newest tag before HEAD.
-
-        Exit code 3 if a history is damaged or there is none.
-        """
+        """Build the site. Exit code 3 if a history is damaged or there is none."""
         where, folder = language.load(asked.project or options.HERE), asked.out or Path("public")
-        since = None
-        try:
-            last_release = find_last_release(where.root, where.release_tags, asked.against)
-            since = Release(last_release.name, list_ancestors(where.root, last_release.commit))
-        except GitError:
-            if asked.against:  # without one the changes are those over all kept runs
-                raise
-        built = site.build(where.baselines, where.root, folder, release=since)
+        built = site.build(where.baselines, where.root, folder)
         print_lines(*(plain(sentence(note)) for note in built.notes))
         path, pages = relative(built.index.resolve()), say("{count:page|pages}", count=len(built.pages))
         print_lines(say("Site: {path} and {pages}.", path=path, pages=pages))
