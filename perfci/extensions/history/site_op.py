@@ -223,12 +223,7 @@ def is_gone(case: str, runs: Sequence[HistoryRun]) -> bool:
 
 def find_speedup(trail: Trail) -> float | None:
     """Reference / kernel of the newest run that has both."""
-    for case in reversed(trail.seen):
-        if case and case.shift is not None:
-            return math.exp(-case.shift)
-        if case and case.reference_us:
-            return case.reference_us.median_us / case.kernel_us.median_us
-    return None
+    return next((case.speedup for case in reversed(trail.seen) if case and case.speedup), None)
 
 
 def draw_trend(values: Sequence[float | None]) -> str:

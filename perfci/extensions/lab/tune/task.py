@@ -32,7 +32,7 @@ class Trying:
 class Tune(DeviceTask):
     """Search an op's configurations on the device."""
 
-    performer = "perfci.extensions.lab.tune.measured:run"
+    performer = "perfci.extensions.lab.tune.trials:run"
     answers: ClassVar[Answers] = {
         **DeviceTask.answers,
         Regimes: Rule(),
