@@ -37,10 +37,17 @@ HOMES = {
         "device",
         "extensions.npu",
         "extensions.adopt.rehearsal",
+        "extensions.interpreter",
         "extensions.agents.counters",
         "extensions.lab.soak.endurance",
     ),
-    "triton": ("device", "extensions.npu", "extensions.adopt.rehearsal", "extensions.static.dry_launch"),
+    "triton": (
+        "device",
+        "extensions.npu",
+        "extensions.interpreter",
+        "extensions.adopt.rehearsal",
+        "extensions.static.dry_launch",
+    ),
     "yaml": (
         "thresholds",
         "core.wording",

@@ -18,6 +18,7 @@ NAMES = (
     "doctor",
     "formats",
     "history",
+    "interpreter",
     "lab",
     "lowprec",
     "npu",
@@ -29,6 +30,7 @@ NAMES = (
 
 POINTS = {
     "device": "a `DeviceKind` of perfci.device: hardware beside GPUs and the CPU",
+    "interpreter": "a function that has Triton's interpreter compute what a GPU computes",
     "target": "several `Target`s of perfci.device.targets: what `perfci static` compiles for",
     "report": "a `ReportFormat` of perfci.cli.results: what else `perfci report --to` writes",
     "load": "the function behind `perfci.load`",

@@ -10,7 +10,6 @@ replay                 a call as data, and the same call repeated from it
 pretender targets      torch and Triton of a board that is not there
 offline     on it kernels are compiled
 binaries               registers, spills, instructions and occupancy of a binary
-interpreter arithmetic   Triton's interpreter, corrected
 """
 
 from collections.abc import Mapping

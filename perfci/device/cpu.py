@@ -15,6 +15,7 @@ from unittest import mock
 import numpy as np
 import torch
 
+from perfci.core import extensions
 from perfci.core.model import CompiledKernel, Device, Reason
 from perfci.device.seam import OUTSIDE, Accelerator, Capture, Race, leaves
 from perfci.device.targets import explain_unknown_triton
@@ -36,13 +37,8 @@ class CpuDevice(Accelerator):
         # One thread: the reference's speed is not at stake, and other workers share the cores.
         torch.set_num_threads(1)
         runtime = "Triton interpreter"
-        if os.environ.get("TRITON_INTERPRET") == "1":
-            try:
-                from perfci.device.interpreter import correct  # before any kernel is imported
-
-                correct()
-            except (ImportError, AttributeError):  # no Triton, or one with an interpreter that is built otherwise
-                runtime += ", uncorrected"
+        if os.environ.get("TRITON_INTERPRET") == "1" and not _correct_interpreter():
+            runtime += ", uncorrected"
         name = platform.processor() or platform.machine()
         self.info = Device(kind="cpu", name=f"CPU {name}", key="cpu", runtime=runtime)
         self.arrays = TorchArrays("cpu")
@@ -68,6 +64,17 @@ class CpuDevice(Accelerator):
 
     def list_namespaces(self) -> frozenset[str]:
         return operator_namespaces()
+
+
+def _correct_interpreter() -> bool:
+    """Have Triton's interpreter compute as a GPU does, before any kernel is imported. Returns whether it does."""
+    try:
+        for correct in extensions.provided("interpreter"):
+            correct()
+            return True
+    except (ImportError, AttributeError):  # no Triton, or one with an interpreter that is built otherwise
+        pass
+    return False
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from perfci.core import extensions
 from perfci.core.errors import PerfciError
 from perfci.core.model import Coverage, CoverageGap, Feature
 from perfci.device.targets import target_named
@@ -33,10 +34,10 @@ def run(task: Cover, channel: MessageChannel) -> None:
     send = channel.send
     os.environ.update(HIDDEN)
     from perfci.device import offline
-    from perfci.device.interpreter import correct
 
     offline.install(target_named(task.target))
-    correct()
+    for correct in extensions.provided("interpreter"):
+        correct()
     for files in task.place.ops:
         send(Doing("coverage", files.op))
         with import_path(task, files):

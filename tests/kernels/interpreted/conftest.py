@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from perfci.device.interpreter import correct
+from perfci.extensions.interpreter.corrected import correct
 from tests.kernels.interpreted.suites import OPS
 
 KERNELS = Path(__file__).resolve().parents[3] / "kernels"

@@ -19,9 +19,9 @@ from triton.runtime import interpreter
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.interpreter import InterpreterBuilder, ReduceOps, TensorHandle
 
-from perfci.device import arithmetic
 from perfci.device.seam import NotInterpretedError
 from perfci.device.targets import find_triton_versions, release
+from perfci.extensions.interpreter import arithmetic
 
 try:
     from triton.language.extra.cuda import libdevice as nvidia

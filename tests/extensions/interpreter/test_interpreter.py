@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.device.interpreter_table import REFUSED, ROWS, bits
+from tests.extensions.interpreter.interpreter_table import REFUSED, ROWS, bits
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -20,7 +20,7 @@ def run(device):
     environment |= {"TRITON_INTERPRET": "1"} if device == "cpu" else {}
     done = subprocess.run(
         [sys.executable, "-W", "ignore", TABLE, device],
-        env=environment, capture_output=True, text=True, check=False, cwd=TABLE.parents[2],
+        env=environment, capture_output=True, text=True, check=False, cwd=TABLE.parents[3],
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     return json.loads(done.stdout)
