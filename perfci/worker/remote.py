@@ -5,6 +5,7 @@ computed. On a GPU it gives a recording of the call, which this process repeats 
 """
 
 import functools
+import select
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -42,6 +43,8 @@ _KINDS = {
     kind.__name__: kind for kind in (TypeError, ValueError, NotImplementedError, MemoryError, NotInterpretedError)
 }
 
+
+LINGER_S = 0.1  # in which an op that ends its process after its last check does so
 
 _GLANCES = 1 << 14  # at a mark, a few milliseconds, between two looks at how the process is
 
@@ -109,6 +112,13 @@ class RemoteOp:
         if self._device.can_replay:
             self._process.end()
             self.living = False
+
+    def linger(self) -> None:
+        """See for a moment whether the process ends after its last call. Raises HostLostError if it does."""
+        ends = perf_counter() + LINGER_S
+        while (left_s := ends - perf_counter()) > 0:
+            select.select([self._process], [], [], left_s)
+            self._listen()
 
     def hold(self, inputs: Inputs) -> MakeCalls:
         """Have the process keep the inputs of a call. Returns how it makes turns of such calls."""

@@ -268,6 +268,8 @@ class Worker:
             done = replace(done, unmeasured=self._device.absent)
         else:
             done = self._time(suite, heads, chosen, now, done)
+        if self._remote and done.measure_s is None:
+            self._remote.linger()
         # A board's slice, or one with another power limit, uses its model's tuned file.
         files = (self._folder / "tuned").glob("*.json")
         fitting = [path for path in files if f"{self._device.info.key}-".startswith(f"{path.stem}-")]

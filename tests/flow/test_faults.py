@@ -72,6 +72,40 @@ def test_a_crash_names_the_kernels_line_and_what_was_being_checked(project, apar
     assert "Extension modules" not in answer.out
 
 
+COUNTS = """CALLS = []
+
+
+def relu(x):
+    CALLS.append(1)
+    if len(CALLS) > 40:
+        os._exit(7)
+"""
+
+WAITS = """TIMERS = []
+
+
+def scale(x, factor):
+    for timer in TIMERS:
+        timer.cancel()
+    TIMERS[:] = [threading.Timer(0.03, os._exit, (7,))]
+    TIMERS[0].start()
+"""
+
+
+def test_an_op_that_ends_its_process_when_all_cases_were_right_once_is_an_error(project, monkeypatch, tmp_path):
+    """relu in a later check of a case, scale after the last check."""
+    alone(monkeypatch, tmp_path)
+    begin_topic(project.root)
+    for op, first, code in (("relu", "def relu(x):\n", COUNTS), ("scale", "def scale(x, factor):\n", WAITS)):
+        project.edit(op, "triton", first, f"import os\nimport threading\n\n{code}")
+
+    answer = project.check("relu", "scale", "--suite", "accuracy")
+
+    for op in ("relu", "scale"):
+        row = answer.rows[op, "accuracy", None]
+        assert (row["verdict"], row["reason"]["kind"]) == ("ERROR", "worker_exited")
+
+
 def test_a_kernel_that_keeps_its_output_buffer_is_wrong(project):
     project.edit("relu", "triton", "def relu(x):", "_kept = {}\n\n\ndef relu(x):")
     project.edit(
