@@ -81,7 +81,11 @@ def _answer_questions(case: PerformanceCase, context: Context) -> Mapping[str, F
     if not case.blocks:  # the same device work, which was not timed
         launches = len(case.identity.launches) if case.identity else None
         same = Finding(Verdict.UNCHANGED, (Reason("unchanged_work", {"launches": launches}),))
-        return {"time": same, **({"host": host} if host else {})}
+        # Its first call may have got work that no launch shows.
+        calls = case.compile_s is not None and not context.run.plan.round
+        first = figures.judge_first_call(case, context) if calls else None
+        asked = {"time": same, "host": host, "compile": first}
+        return {question: answer for question, answer in asked.items() if answer}
     if case.base and not case.base.failure:
         asked = dict(judge_against_base(case.base, context))
     else:

@@ -13,11 +13,13 @@ import sys
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
+from time import perf_counter
+from types import MappingProxyType, ModuleType
+from typing import Any, Self
 
 from perfci.core import PACKAGE
 from perfci.core.errors import ContractError, PerfciError
@@ -44,6 +46,7 @@ class LoadedOp:
     function: Callable[..., Any] | None = None  # what users call: OP of OP_triton.py
     wrappers: Mapping[str, str] = field(default_factory=dict)
     """accuracy or performance, if its kernel is another function -> that function as a text"""
+    import_s: float = 0.0  # what importing the kernel's file took, with all that it imported first
 
     def timed_suite(self, cache: Cache | None = None) -> Performance:
         """Returns the performance suite. What the accuracy suite allows holds for timed outputs too."""
@@ -90,7 +93,7 @@ def choose_cases(
 def load_op(op: str, folder: Path, shared: Path) -> LoadedOp:
     """Import both suites. Raises ContractError that names file and line for whatever the files do wrong."""
     paths = {name: folder / f"{op}_{name}.py" for name in ("accuracy", "performance")}
-    with import_from(folder, shared):
+    with import_from(folder, shared), _Stopwatch(folder / f"{op}_triton.py") as stopwatch:
         accuracy = _import_suite(paths["accuracy"], "accuracy", Accuracy)
         performance = _import_suite(paths["performance"], "performance", Performance)
     if os.environ.get("TRITON_INTERPRET") != "1" and accuracy.accelerator_cases:
@@ -111,7 +114,42 @@ def load_op(op: str, folder: Path, shared: Path) -> LoadedOp:
         for name, suite in suites.items()
         if suite.kernel is not function
     }
-    return LoadedOp(accuracy, performance, function, wrappers)
+    return LoadedOp(accuracy, performance, function, wrappers, stopwatch.seconds)
+
+
+class _Stopwatch:
+    """Takes the time that a file's import takes."""
+
+    def __init__(self, file: Path) -> None:
+        self._file, self.seconds = file, 0.0
+
+    def __enter__(self) -> Self:
+        if "torch" in sys.modules:  # what users import anyway is none of the op's work
+            with suppress(ImportError):
+                importlib.import_module("triton")
+        sys.meta_path.insert(0, self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.meta_path.remove(self)
+
+    def find_spec(self, name: str, path: Sequence[str] | None = None, target: Any = None) -> ModuleSpec | None:
+        """The file's module, timed. None for any other."""
+        spec = PathFinder.find_spec(name, path) if name.rpartition(".")[2] == self._file.stem else None
+        if spec is None or spec.origin != str(self._file):
+            return None
+        loader: Any = spec.loader
+        execute = loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            began = perf_counter()
+            try:
+                execute(module)
+            finally:
+                self.seconds += perf_counter() - began
+
+        loader.exec_module = exec_module
+        return spec
 
 
 def _find_function(op: str, folder: Path) -> Callable[..., Any] | None:

@@ -33,7 +33,7 @@ def serve(task: Serve, channel: MessageChannel) -> None:
     """Answer calls until the other process ends this one."""
     with open_op(task, channel, lambda _: load_files(task, task.place.ops[0])) as (device, loaded):
         server = _Server(Arena(task.arena), device, loaded, task.folder, channel)
-        answer = Called()
+        answer = Called(compile_s=loaded.import_s)
         while True:
             answer = server.answer(decode(channel.ask(answer), KernelCall))
 

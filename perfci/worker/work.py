@@ -99,8 +99,11 @@ def perform(task: Measure, channel: MessageChannel) -> None:
 
             if task.host:
                 remote = connect_host(task.host)
-                remote.hear()  # it is ready
-                kernel, loaded = own_base(task, device, suites, remote), remote.judge(suites)
+                import_s = remote.hear().compile_s or 0.0  # it is ready
+                kernel, loaded = (
+                    own_base(task, device, suites, remote),
+                    replace(remote.judge(suites), import_s=import_s),
+                )
                 base = LoadedBase(suites, judges=True, kernel=kernel)
             loaded = spoil(loaded, device) if task.plant.spoiled else loaded
             worker = Worker(task, channel, remote.device if remote else device, loaded, base, remote, connect_host)
@@ -387,10 +390,11 @@ class Worker:
     def _prepare(self, bench: Rig, params: Params, case: str, performance: Performance | None) -> Subject | None:
         """A case ready to be timed. None if that cannot be done without the op's code."""
         remote = self._remote
-        if remote is None:
-            return prepare(bench, params, case, performance)
-        remote.recorded = remote.refused = None
+        if remote:
+            remote.recorded = remote.refused = None
         subject = prepare(bench, params, case, performance)
+        if remote is None:
+            return self._add_import(subject)
         if self._device.can_replay and not (remote.refused or subject.broken):
             again = bench.draw_seed(case, "again")
             if not remote.can_repeat(bench.make_inputs(performance or bench.suite, params, again)):
@@ -400,6 +404,13 @@ class Worker:
             return None
         if (made := remote.recorded) and made.compile_s is not None:
             subject.facts = replace(subject.facts, compile_s=made.compile_s, compiled=made.compiled)
+        return self._add_import(subject)
+
+    def _add_import(self, subject: Subject) -> Subject:
+        """A case with a first call that includes the import, as in a user's process."""
+        if subject.facts.compile_s is not None:
+            seconds = subject.facts.compile_s + self._loaded.import_s
+            subject.facts = replace(subject.facts, compile_s=seconds)
         return subject
 
     def _send_block(self, case: str, block: Block, launches_us: Mapping[str, tuple[float, ...]]) -> None:

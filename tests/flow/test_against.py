@@ -261,6 +261,22 @@ def test_an_op_and_its_cases_under_other_names_are_duelled_with_what_they_were(t
     assert not {"base_lacks_op", "weaker_unknown"} & set(notes(answer))
 
 
+def test_work_that_moves_to_the_import_of_the_kernels_file_is_the_first_calls(topic):
+    def limit():
+        (topic.root / "thresholds").mkdir()
+        (topic.root / "thresholds" / "default.yaml").write_text("compile_s: 0.2\n")
+
+    on_main(topic, limit)
+    topic.edit("scale", "triton", SPEED, f"import time; time.sleep(0.4); {SPEED}")
+    topic.edit("relu", "triton", SPEED, f"import time; time.sleep(0.4); {SPEED}")
+    commit_all(topic.root)
+
+    beside, apart = topic.check("scale"), topic.check("relu", "--duel", "none")
+
+    assert verdict(beside, "scale", 256) == ("TOO_SLOW", ["compile_too_slow", "unchanged_work"])
+    assert verdict(apart, "relu", 256) == ("TOO_SLOW", ["compile_too_slow", "new_case"])
+
+
 def test_a_base_that_is_broken_itself_fails_no_change(topic):
     """On main one op does not import, one is wrong, one raises, and one takes its process with it."""
 

@@ -92,7 +92,7 @@ def says(code: str, reason: str = UNASKED, *, zeros: bool = True) -> Forgery:
 
 def answers(answer: str, reason: str = UNASKED) -> Forgery:
     """Answers of the process that makes the op's calls."""
-    code = f"alter(lambda m: [{answer} if m != Called() else m] if isinstance(m, Called) else [m])"
+    code = f"alter(lambda m: [{answer} if m.compile_s is None else m] if isinstance(m, Called) else [m])"
     return Forgery(code, "Serve", reason)
 
 

@@ -62,6 +62,14 @@ def test_a_sound_op_gives_both_suites(op):
     assert loaded.accuracy.kernel(5) == 5
 
 
+def test_the_import_of_the_kernels_file_is_timed_with_all_that_it_imports_alone(op):
+    (op.folder / "helper.py").write_text("import time\ntime.sleep(0.1)\n")
+    op.edit("triton", "def {op}(x):", "import time, helper\ntime.sleep(0.1)\n\n\ndef {op}(x):")
+    op.edit("baseline", "def make_inputs", "import time\ntime.sleep(0.3)\n\n\ndef make_inputs")
+
+    assert 0.2 <= op.load().import_s < 0.45
+
+
 FAULTS = {
     "does not import": ("triton", "def {op}(x):", "import no_such_module\n\n\ndef {op}(x):", "import_failed"),
     "raises on import": ("baseline", "def make_inputs", "1 / 0\n\n\ndef make_inputs", "import_failed"),

@@ -371,7 +371,8 @@ class PerformanceCase:
     bytes_moved: Count | None = None  # declared by the op: fewest bytes that must move
     flops: Count | None = None  # declared by the op: floating-point operations
     dtype: str | None = None
-    compile_s: Amount | None = None  # first call of the kernel, compilation included, cold cache
+    compile_s: Amount | None = None
+    """first call of the kernel, with the import of its file and compilation, cold cache"""
     footprint_bytes: Count | None = None  # device memory held by inputs and output
     compiled: tuple[CompiledKernel, ...] = ()
     errors: ErrorStats | None = None  # of the timed outputs that were verified, the worst
