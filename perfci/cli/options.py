@@ -154,44 +154,11 @@ def _make_parameters(function: Callable[..., None]) -> list[Any]:
     return typer.main.get_command(made).params
 
 
-RENAMED = {
-    "perfci accept --base": "--against",
-    "perfci accept --from": "--artifacts",
-    "perfci accept --target": "--target-branch",
-    "perfci accept --to": "--as",
-    "perfci check --calls": "perfci soak --calls",
-    "perfci check --chain": "perfci chain",
-    "perfci check --changed": "perfci static --changed",
-    "perfci check --decay-limit": "perfci soak --decay-limit",
-    "perfci check --release": "--against",
-    "perfci check --soak": "perfci soak",
-    "perfci check --static": "perfci static",
-    "perfci check --target": "perfci static --target",
-    "perfci ci note --key": "--name",
-    "perfci ci plan --last": "--balance",
-    "perfci compare --baseline": "--against",
-    "perfci history --device": "--device-key",
-    "perfci history --rounds": "perfci brief --rounds",
-    "perfci list --coverage": "perfci static --coverage",
-    "perfci report --baseline": "--against",
-    "perfci thresholds relax --device": "--device-key",
-    "perfci thresholds relax --to": "--value",
-    "perfci thresholds show --device": "--device-key",
-    "perfci thresholds tighten --device": "--device-key",
-    "perfci try --start": "--against",
-}
-"""Options that there were before 0.1.0, and what they are now."""
-
-
 def _explain_unknown(ctx: Any, option: str) -> UsageError:
     """Returns the error about an option that the command does not have."""
     options = [
         name for param in ctx.command.get_params(ctx) if param.param_type_name == "option" for name in param.opts
     ]
-    now, top = RENAMED.get(f"{ctx.command_path} {option}", ""), ctx.find_root()
-    # An option may have gone to a command of an extension, which need not be there.
-    if now.startswith("--") or (now and now.split()[1] in top.command.list_commands(top)):
-        return UsageError("option_renamed", option=option, now=now)
     if close := difflib.get_close_matches(option, options, n=1):
         return UsageError("option_misspelt", option=option, guess=close[0])
     return UsageError("option_unknown", option=option, command=ctx.command_path)

@@ -8,7 +8,7 @@ import typer.main
 
 from perfci.cli.app import GROUPS, app
 from perfci.cli.main import run
-from perfci.cli.options import CHOSEN, COMPARED, CONTEXT, MEASURED, OTHERWISE, RENAMED, SHOWN, DeviceKind, DuelKind
+from perfci.cli.options import CHOSEN, COMPARED, CONTEXT, MEASURED, OTHERWISE, SHOWN, DeviceKind, DuelKind
 from perfci.core.model import DuelWhat
 from perfci.device import KINDS
 
@@ -119,16 +119,6 @@ def test_a_misspelt_word_is_refused_and_the_nearest_one_is_named(arguments, said
     assert (seen.out, seen.err.count("\n")) == ("", 1) and seen.err.startswith(f"perfci: {said}")
 
 
-@pytest.mark.parametrize(("before", "now"), RENAMED.items())
-def test_an_option_under_its_earlier_name_is_refused_and_the_new_one_works(before, now, capsys):
-    words = before.split()[1:]
-    assert run([*words, "x"]) == 1
-
-    assert capsys.readouterr().err == f"perfci: The option {words[-1]} is now {now}: give that.\n"
-    *path, last = now.split()[1:] if now.startswith("perfci ") else [*words[:-1], now]
-    assert last in COMMANDS or last in {option for where, option in options() if where == tuple(path)}
-
-
 def test_there_are_at_most_22_commands_in_five_groups_with_an_uncut_line_each(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     assert run(["--help"]) == 0
@@ -156,14 +146,10 @@ def test_devices_and_duels_are_those_that_there_are():
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ("check --static", "The option --static is now perfci static"),
-        ("check --target sm_80", "The option --target is now perfci static --target"),
-        ("list --coverage", "The option --coverage is now perfci static --coverage"),
         ("static --coverage --case x", "--coverage does not go with --case"),
         ("check --no-judge --retry r", "--no-judge does not go with --retry"),
         ("check --retry reports relu", "--retry does not go with OP..."),
         ("check --retry reports --op relu", "--retry does not go with OP..."),
-        ("check --soak", "The option --soak is now perfci soak"),
         ("check --no-judge --strict", "--no-judge does not go with --strict"),
         ("check --plan p --shard 1/2 --budget 1.0", "--plan does not go with --budget"),
         ("check --plan p --shard 1/2 --confirm r", "--confirm does not go with --shard"),
@@ -171,7 +157,6 @@ def test_devices_and_duels_are_those_that_there_are():
         ("check --plan p", "--plan goes only with --shard I/N"),
         ("check --confirm r", "--confirm goes only with --plan"),
         ("check -q --verbose", "--quiet does not go with --verbose"),
-        ("check --calls 5", "The option --calls is now perfci soak --calls"),
         ("check --out x", "--out goes only with --retry or --against-release"),
         ("accept r --why x", "--why goes only with --slower or --environment"),
         ("accept r --propose", "--propose does not go with RUN..."),
@@ -203,11 +188,3 @@ def test_what_chooses_no_devices_is_a_usage_error(capsys, command, devices):
 def test_a_report_names_the_forms_that_it_knows(capsys):
     assert run(["report", "--to", "md,pdf"]) == 1
     assert "cannot take pdf here" in capsys.readouterr().err
-
-
-def test_an_option_that_went_to_a_command_which_is_not_there_is_unknown(capsys, monkeypatch):
-    monkeypatch.setitem(RENAMED, "perfci show --gone", "perfci nowhere --gone")
-
-    assert run(["show", "--gone", "x"]) == 1
-
-    assert "nowhere" not in capsys.readouterr().err
