@@ -92,6 +92,14 @@ def round_like(exact: Numbers, like: Numbers) -> Numbers:
     return library(exact).asarray(exact, dtype=like.dtype)
 
 
+def is_same(left: Numbers, right: Numbers) -> bool:
+    """Whether two arrays of one dtype and shape have the same bits."""
+    lib = library(left)
+    bits = getattr(lib, f"int{8 * left.dtype.itemsize}")
+    one, other = (array.reshape(-1).view(bits) for array in (left, right))
+    return bool(np.array_equal(one, other) if lib is np else lib.equal(one, other))
+
+
 def walk(*given: Any) -> Iterator[tuple[int, tuple[Numbers, ...]]]:
     """Yields a place, and what arrays of one shape have there in float64: whole rows, or a part of one that is long.
 
@@ -261,6 +269,8 @@ def largest_share(actual: Any, right: Any, rtol: float, atol: Any) -> float:
 def find_mismatch(actual: Any, exact: Any, rtol: float, atol: float) -> Mismatch:
     """Compare an output with the reference in float64, rounded to its dtype."""
     right = round_like(exact, actual)
+    if is_same(actual, right):
+        return Mismatch(0, 0.0, ())
     if (share := largest_share(actual, right, rtol, atol)) <= 1:
         return Mismatch(0, 0.0, (), share)
     count, worst, place, share = 0, -1.0, 0, 0.0
@@ -317,6 +327,12 @@ class Standard:
         parts = (library(part).isfinite(part).all() for _, (part,) in walk(self.rounded))
         return all(map(bool, parts))
 
+    @property
+    def is_strict(self) -> bool:
+        """Whether one answer alone passes: the reference's, which is exact."""
+        lenient = self.rtol or self.usual_errors.max_abs != 0.0
+        return not lenient and isinstance(self.slack, float) and not self.atol + self.slack
+
     def misplaced(self, got: Any) -> Numbers:
         """NaN or an infinity that neither the rounded float64 answer nor the reference has, or the other way round."""
         kinds, rounded, usual = (finiteness(widen(one)) for one in (got, self.rounded, self.usual))
@@ -324,6 +340,8 @@ class Standard:
 
     def find_share(self, got: Any) -> float:
         """See `ErrorStats.of_allowed`: 1 at most if an output is right."""
+        if self.is_strict and is_same(got, self.rounded):
+            return 0.0
         share = self._find_tolerated(got)
         if share <= 1 or share == math.inf:
             return share
@@ -491,6 +509,8 @@ FEW = 8  # fewer different numbers may all be near 0 by chance
 
 def find_accepted(standard: Standard, got: Any, dtype: str, rms: float, *, stated: bool) -> str | None:
     """Returns a wrong answer that would pass too. stated: a person gave a reason for the tolerance."""
+    if standard.is_strict:
+        return None
     if rms and _has_many_numbers(widen(standard.rounded)):
         excused = EXCUSED if stated else ()
         # How much rounding changes depends on the numbers, so it has to pass by a clear margin.

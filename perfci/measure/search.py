@@ -36,6 +36,14 @@ def plan_search(suite: Accuracy, seed: int, pattern: str | None, *, duel: bool) 
 
     duel: there is a base to compare with.
     """
+    planned = list_candidates(suite, seed, pattern, duel=duel)
+    random.Random(seed).shuffle(planned)
+    planned.sort(key=lambda check: check.values != "confident")
+    return planned if pattern else planned[: sum(1 for _ in checks(suite, seed, pattern)) // SHARE]
+
+
+def list_candidates(suite: Accuracy, seed: int, pattern: str | None, *, duel: bool) -> list[Check]:
+    """Returns the checks that a search chooses from."""
     probes, constants = list_probes(suite, pattern), read_constants(suite.kernel)
     values_of_suite = set(suite.values)
     # Inputs of a suite with normal values alone may depend on each other.
@@ -63,9 +71,7 @@ def plan_search(suite: Accuracy, seed: int, pattern: str | None, *, duel: bool) 
         size = math.prod(value for value in params.values() if type(value) is int)
         if 0 < size <= MOST_ELEMENTS and case_id(params) not in ids:
             planned.append(Check(params, "edges", "contiguous", seed, fresh=True))
-    random.Random(seed).shuffle(planned)
-    planned.sort(key=lambda check: check.values != "confident")
-    return planned if pattern else planned[: sum(1 for _ in checks(suite, seed, pattern)) // SHARE]
+    return planned
 
 
 def search(

@@ -10,6 +10,7 @@ from perfci.device.nvml import NvmlBoard
 from perfci.device.seam import Inputs
 from perfci.device.targets import TARGETS, find_triton_versions, release
 from perfci.measure.inputs import bound_inputs
+from perfci.measure.search import list_candidates
 from perfci.measure.verify import checks
 from perfci.ops.spec import LAYOUTS, Accuracy, Params, Performance, case_id
 from perfci.worker.load import choose_cases, load_op
@@ -50,7 +51,9 @@ def run(task: Precompile, channel: MessageChannel) -> None:
             chosen = choose_cases(performance.cases, task.pattern, task.cases)
             wanted += [(performance, params, LAYOUTS[0]) for params in chosen]
         if Suite.ACCURACY in task.suites:
-            planned = checks(accuracy, 0, task.pattern)
+            # Which of them a search takes is not to be known before the op's process is asked.
+            searched = list_candidates(accuracy, 0, task.pattern, duel=True)
+            planned = [*checks(accuracy, 0, task.pattern), *searched]
             ways = {(check.case, check.layout): (accuracy, check.params, check.layout) for check in planned}
             wanted += ways.values()
         arrays = TorchArrays(offline.DEVICE)
