@@ -99,6 +99,26 @@ def compile_call(call: Callable[[], Any]) -> CallOutcome:
             return CallOutcome(capture, failure=_compile_failure(error))
 
 
+def claim_kernels() -> Callable[[], None]:
+    """Mark in the cache each kernel that this process begins to compile, for processes that share the cache.
+
+    Returns what ends the compiling of kernels that another process has marked: a launch of one then gives nothing.
+    """
+    folder, compile_kernel, shares = Path(os.environ["TRITON_CACHE_DIR"], "claims"), triton.compiler.compile, [False]
+    folder.mkdir(parents=True, exist_ok=True)
+
+    def claim(src: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            (folder / digest(f"{src.hash()} {kwargs}")).touch(exist_ok=False)
+        except FileExistsError:
+            if shares[0]:
+                return None
+        return compile_kernel(src, *args, **kwargs)
+
+    triton.compiler.compile = claim
+    return lambda: shares.__setitem__(0, True)
+
+
 def build_launchers(kernels: Iterable[Any]) -> None:
     """Build the C code by which Triton launches such kernels into its cache, unless it is there.
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from perfci.core import deadline
 from perfci.core.cores import count_cores
 from perfci.core.deadline import Timetable
-from perfci.core.model import Need, OpRun, PlannedOp, Reason, Run
+from perfci.core.model import Need, OpRun, PlannedOp, Reason, Run, Suite
 from perfci.core.wording import say
 from perfci.measure.stored import find_checks
 from perfci.runs.base import BaseTree
@@ -79,19 +79,25 @@ class Recorder:
         tasks = [(task, False) for task in first]
         if self._tree and not self._tree.base.python:
             tasks += [(self._tasks.on_base(task), True) for task in first if task.base]
+        board, checked = self._record.run.environment.device, [Suite.ACCURACY in task.suites for task, _ in tasks]
         # In two parts at least, so that the op that takes longest does not keep all others waiting.
-        board, parts = self._record.run.environment.device, max(count_cores() // len(tasks), 2)
-        waiting = [(task, of_base, index) for index in range(parts) for task, of_base in tasks]
+        parts = [max(count_cores() // (sum(checked) if is_checked else len(tasks)), 2) for is_checked in checked]
+        waiting = [
+            (task, of_base, (index, count))
+            for index in range(max(parts))
+            for (task, of_base), count in zip(tasks, parts, strict=True)
+            if index < count
+        ]
         ends = None if (left_s := self._left_s()) is None else time.time() + left_s / 2
 
         def compile_parts() -> Iterator[Sequence[Running]]:
             while waiting and (ends is None or time.time() < ends):
-                task, of_base, index = waiting.pop(0)
+                task, of_base, part = waiting.pop(0)
                 # What it prints is not kept, and why it fails is found out by the op's process.
                 log = self._bench.folder / "precompile.log"
                 around = dataclasses.replace(self._tasks.around(task, of_base=of_base), until_s=ends, log=log)
                 ahead = Precompile(
-                    place=task.place, board=board, part=(index, parts),
+                    place=task.place, board=board, part=part,
                     suites=task.suites, pattern=task.pattern, cases=task.cases,
                 )  # fmt: skip
 

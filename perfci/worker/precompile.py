@@ -13,10 +13,13 @@ from perfci.measure.inputs import bound_inputs
 from perfci.measure.search import list_candidates
 from perfci.measure.verify import checks
 from perfci.ops.spec import LAYOUTS, Accuracy, Params, Performance, case_id
-from perfci.worker.load import choose_cases, load_op
+from perfci.worker.load import LoadedOp, choose_cases, load_op
 from perfci.worker.offline import import_path, install_target
 from perfci.worker.protocol import Doing, MessageChannel, OpDone, Prepared
 from perfci.worker.tasks import Precompile
+
+Call = tuple[Performance | Accuracy, Params, str]
+"""A suite, the parameters of a case, and the layout of its inputs."""
 
 
 def run(task: Precompile, channel: MessageChannel) -> None:
@@ -43,23 +46,17 @@ def run(task: Precompile, channel: MessageChannel) -> None:
     from perfci.device import offline
     from perfci.device.tensors import TorchArrays
 
+    share = offline.claim_kernels()
     with import_path(task, task.place.ops[0]):
         op = load_op(task.place.ops[0].name, task.folder, task.shared_folder)
-        performance, accuracy = op.performance, op.accuracy
-        wanted: list[tuple[Performance | Accuracy, Params, str]] = []
-        if Suite.PERFORMANCE in task.suites:
-            chosen = choose_cases(performance.cases, task.pattern, task.cases)
-            wanted += [(performance, params, LAYOUTS[0]) for params in chosen]
-        if Suite.ACCURACY in task.suites:
-            # Which of them a search takes is not to be known before the op's process is asked.
-            searched = list_candidates(accuracy, 0, task.pattern, duel=True)
-            planned = [*checks(accuracy, 0, task.pattern), *searched]
-            ways = {(check.case, check.layout): (accuracy, check.params, check.layout) for check in planned}
-            wanted += ways.values()
         arrays = TorchArrays(offline.DEVICE)
-        for suite, params, layout in wanted[task.part[0] :: task.part[1]]:
+        timed, checked = _list_timed(task, op), _list_checked(task, op)
+        wanted = [*timed[task.part[0] :: task.part[1]], *checked[task.part[0] :: task.part[1]]]
+        for suite, params, layout in wanted:
             case = case_id(params)
             send(Doing("static", task.op, case))
+            if suite is op.accuracy:
+                share()  # each timed case says how long its kernels take, those of checks are compiled once
 
             def make(suite: Any = suite, params: Params = params, layout: str = layout) -> Inputs:
                 return arrays.place(bound_inputs(suite, params, offline.DEVICE, 0), layout)
@@ -70,6 +67,21 @@ def run(task: Precompile, channel: MessageChannel) -> None:
             began = time.perf_counter()
             called = offline.compile_call(partial(suite.kernel, **made.value))
             offline.build_launchers([launched.kernel for launched in called.capture.launched])
-            if suite is performance and called.value is not None:
+            if suite is op.performance and called.value is not None:
                 send(Prepared(PerformanceCase(case, compile_s=time.perf_counter() - began)))
     send(OpDone())
+
+
+def _list_timed(task: Precompile, op: LoadedOp) -> list[Call]:
+    if Suite.PERFORMANCE not in task.suites:
+        return []
+    chosen = choose_cases(op.performance.cases, task.pattern, task.cases)
+    return [(op.performance, params, LAYOUTS[0]) for params in chosen]
+
+
+def _list_checked(task: Precompile, op: LoadedOp) -> list[Call]:
+    """The suite's, then all that a search may choose: what it does is not to be known before the op's process asks."""
+    if Suite.ACCURACY not in task.suites:
+        return []
+    planned = [*checks(op.accuracy, 0, task.pattern), *list_candidates(op.accuracy, 0, task.pattern, duel=True)]
+    return [*{(check.case, check.layout): (op.accuracy, check.params, check.layout) for check in planned}.values()]
