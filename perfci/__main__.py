@@ -15,9 +15,11 @@ def main() -> NoReturn:
 
 
 def _run() -> int:
+    from perfci.core import bytecode
     from perfci.worker import warm
 
     warm.begin(sys.argv[1:])
+    bytecode.keep("typer")
     from perfci.cli.main import run
 
     return run(sys.argv[1:])

@@ -131,13 +131,18 @@ def list_duellable(op: PlannedOp, duel: DuelWhat) -> tuple[str, ...]:
 
 
 def _audited(described: Sequence[PlannedOp], against: Against, seed: int) -> list[PlannedOp]:
-    """The ops with the unchanged cases that are duelled as a control. None if nothing else is duelled."""
+    """The ops with the unchanged cases that are duelled as a control. None if nothing else is duelled.
+
+    Each case is as likely as any other, and they are of as few ops as possible: to start an op takes the longest.
+    """
     ops = list(described)
     if against.duel is not DuelWhat.CHANGED or not any(list_duellable(op, against.duel) for op in ops):
         return ops
     unchanged = [(op.op, case) for op in ops if op.base and op.base.same for case in op.performance]
     count = (len(unchanged) + AUDIT_SHARE // 2) // AUDIT_SHARE
-    chosen = set(random.Random(seed).sample(unchanged, count))
+    drawn = random.Random(seed).sample(unchanged, len(unchanged))
+    turns = {op: turn for turn, op in enumerate(dict.fromkeys(op for op, _ in drawn))}
+    chosen = set(sorted(drawn, key=lambda case: turns[case[0]])[:count])
     return [replace(op, audit=tuple(case for case in op.performance if (op.op, case) in chosen)) for op in ops]
 
 

@@ -1,5 +1,6 @@
 """Runs a run's workers: in which order, how many at once, and as far as time goes."""
 
+import contextlib
 import dataclasses
 import math
 import shutil
@@ -52,6 +53,7 @@ class Recorder:
         self._times = dataclasses.replace(times or Timetable({}), took=took, lanes=lanes)
         self._pace, self._later_s = Pace({}), dict[str, float]()  # seconds that each later look may take
         self._precompiled_s = dict[tuple[str, str], float]()  # (op, case) -> seconds that it took to compile beforehand
+        self._timing = False  # whether an op's process has come to what is timed
         self.idle = True  # whether no worker was begun: asking again brings nothing
         warm_up(bench, run.plan.device)
 
@@ -69,13 +71,23 @@ class Recorder:
             queue = self._times.order([*waiting], self._left_s())
             counts = {name: cases_to_run(plan, waiting[name]) for name in queue}
             self._pace = Pace(counts, {name: op.accuracy for name, op in waiting.items()})
+            compiling = []
             if queue and not self._end and plan.device == "cuda":
-                self._precompile([self._tasks.measure_first(waiting[name], cases) for name in queue])
-            side_by_side([self._look_in_turn(queue, waiting, cases) for _ in range(self._times.lanes)])
+                first = [self._tasks.measure_first(waiting[name], cases) for name in queue]
+                compiling = self._precompile(first)
+                checked = [task.op for task in first if Suite.ACCURACY in task.suites]
+                if len(checked) == 1:  # while its accuracy is checked, cores are free
+                    queue.sort(key=lambda name: name not in checked)
+                else:
+                    with self._bench.timing("compile"):
+                        side_by_side(compiling)
+                    compiling = []
+            looking = [self._look_in_turn(queue, waiting, cases) for _ in range(self._times.lanes)]
+            side_by_side([*looking, *compiling])
         return self._record.run
 
-    def _precompile(self, first: Sequence[Measure]) -> None:
-        """Compile what cases launch into the caches of their workers: on all cores, and before anything is measured."""
+    def _precompile(self, first: Sequence[Measure]) -> list[Iterator[Sequence[Running]]]:
+        """Workers on all cores that compile what cases launch into these cases' caches, until anything is timed."""
         tasks = [(task, False) for task in first]
         if self._tree and not self._tree.base.python:
             tasks += [(self._tasks.on_base(task), True) for task in first if task.base]
@@ -91,7 +103,7 @@ class Recorder:
         ends = None if (left_s := self._left_s()) is None else time.time() + left_s / 2
 
         def compile_parts() -> Iterator[Sequence[Running]]:
-            while waiting and (ends is None or time.time() < ends):
+            while waiting and not self._timing and (ends is None or time.time() < ends):
                 task, of_base, part = waiting.pop(0)
                 # What it prints is not kept, and why it fails is found out by the op's process.
                 log = self._bench.folder / "precompile.log"
@@ -105,12 +117,15 @@ class Recorder:
                     if isinstance(message, Prepared) and not of_base and message.case.compile_s:
                         self._precompiled_s[op, message.case.case] = message.case.compile_s
 
-                yield from working(ahead, around, hear)
+                with contextlib.closing(working(ahead, around, hear)) as compiling:
+                    for running in compiling:
+                        if self._timing:
+                            return
+                        yield running
 
         op = say("{count:op|ops}", count=len(first)) if first[1:] else first[0].op
         self._bench.listener(Doing("static", op))
-        with self._bench.timing("compile"):
-            side_by_side([compile_parts() for _ in range(min(count_cores(), len(waiting)))])
+        return [compile_parts() for _ in range(min(count_cores(), len(waiting)))]
 
     def _look_in_turn(
         self, queue: list[str], waiting: Mapping[str, PlannedOp], cases: tuple[str, ...] | None
@@ -190,6 +205,7 @@ class Recorder:
                 message = dataclasses.replace(message, case=dataclasses.replace(message.case, compile_s=compile_s))
             gathered.hear(message)
             watch.hear(message)
+            self._timing |= isinstance(message, Doing) and message.stage == "prepare"
             if self._pace.hear(name, message):
                 self._show_position()
             # Later looks may be on another board of the host. The run's environment is the first one's.

@@ -25,6 +25,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import NoReturn
 
+from perfci.core import bytecode
 from perfci.core.variables import OWN
 
 LATE: tuple[str, ...] = (*OWN, "CUDA_VISIBLE_DEVICES", "FAKE_VISIBLE_DEVICES")
@@ -136,10 +137,11 @@ def begin(environment: Mapping[str, str], folder: Path, program: str, modules: I
         return key
     if len(_servers) >= MOST:
         end(next(iter(_servers)))
+    folder_of_bytecode = bytecode.find_folder("torch") or ""
     server, orders = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with orders:
         process = subprocess.Popen(
-            [*_COMMAND, str(orders.fileno()), os.pathsep.join(rest), program, *modules],
+            [*_COMMAND, str(orders.fileno()), os.pathsep.join(rest), folder_of_bytecode, program, *modules],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -190,10 +192,11 @@ def _find_key(environment: Mapping[str, str]) -> str:
 
 def main() -> None:
     """Import modules, and fork a worker for each order. A worker then runs its program."""
-    _, descriptor, added, program, *modules = sys.argv
+    _, descriptor, added, kept, program, *modules = sys.argv
     del sys.argv[1:]
     orders, package, *others = socket.socket(fileno=int(descriptor)), *sys.path
-    _import([program, *modules])
+    with bytecode.kept_in(kept):
+        _import([program, *modules])
     path = [package, *(added.split(os.pathsep) if added else []), *others]
     if any(_is_shadowed(name, path) for name in {name.partition(".")[0] for name in sys.modules}):
         return
