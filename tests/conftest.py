@@ -73,7 +73,7 @@ def pytest_collection_finish(session):
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol():
     """A command that a test runs in this process handles signals as a program does; afterwards pytest does again."""
-    before = [(number, signal.getsignal(number)) for number in SIGNALS]
+    before = [(number, handler) for number in SIGNALS if (handler := signal.getsignal(number)) is not None]
     try:
         return (yield)
     finally:
