@@ -4,7 +4,6 @@
 for Compute Capability 9.0. docs/without-a-gpu.md lists what still differs.
 """
 
-import dataclasses
 import functools
 import inspect
 from collections.abc import Callable
@@ -22,6 +21,7 @@ from triton.runtime.interpreter import InterpreterBuilder, ReduceOps, TensorHand
 from perfci.device.seam import NotInterpretedError
 from perfci.device.targets import find_triton_versions, release
 from perfci.extensions.interpreter import arithmetic
+from perfci.extensions.interpreter.speed import hasten
 
 try:
     from triton.language.extra.cuda import libdevice as nvidia
@@ -34,13 +34,7 @@ _RULES = interpreter._ir
 _binary_op, _unary_op = InterpreterBuilder.binary_op, InterpreterBuilder.unary_op
 _fp_to_fp, _sum, _min_max = InterpreterBuilder.create_fp_to_fp, ReduceOps.sum, ReduceOps.min_max
 _atomic_rmw, _splat = InterpreterBuilder.create_atomic_rmw, InterpreterBuilder.create_splat
-_argument, _np_dtype = interpreter._implicit_cvt, interpreter._get_np_dtype
-_init_tensor, _init_block, _patch_lang = tl.tensor.__init__, tl.block_type.__init__, interpreter._patch_lang
-_semantics: Any = type(getattr(interpreter, "interpreter_semantic", None))  # Triton before 3.4 has none
-_broadcast: Any = getattr(_semantics, "broadcast_impl_value", None)
-
-_BLOCKS: dict[Any, Any] = {}
-"""Types of blocks by the identity of their elements' type and by shape."""
+_argument = interpreter._implicit_cvt
 
 
 def correct() -> None:
@@ -52,74 +46,13 @@ def correct() -> None:
     InterpreterBuilder.__getattr__ = _refuse_missing
     ReduceOps.sum, ReduceOps.min_max = _reduce_sum, _reduce_extreme
     interpreter._implicit_cvt = _convert_argument
-    interpreter._patch_builtin = _patch_builtin
     Autotuner.run = _run_first
-    # A third of the time: whether integers overflow, which nothing looks at, and a table of dtypes made for each look.
-    options = interpreter.interpreter_builder.options
-    if hasattr(options, "sanitize_overflow"):
-        interpreter.interpreter_builder.options = dataclasses.replace(options, sanitize_overflow=False)
-    interpreter._get_np_dtype = _find_dtype
-    # Another third: types and shapes, made anew at each step of a kernel, and the language, replaced at each call.
-    tl.block_type.__new__, tl.block_type.__init__, tl.tensor.__init__ = _find_block, _fill_block, _fill_tensor
-    if _broadcast is not None:
-        _semantics.broadcast_impl_value = _broadcast_unlike
-    if hasattr(interpreter, "_LangPatchScope"):
-        interpreter._patch_lang = _patch_lang_once
+    hasten()
     if [release(version) for version in find_triton_versions()] == [(3, 9)]:
         InterpreterBuilder.create_splat = _spread
     for name, function in _libdevice_functions().items():
         for module in (portable, nvidia):
             setattr(module, name, function)
-
-
-def _find_dtype(kind: Any, made: dict[str, Any] = {}) -> Any:  # noqa: B006 - what was found before
-    name = kind.scalar.name
-    if name not in made:
-        made[name] = _np_dtype(kind)
-    return made[name]
-
-
-def _find_block(cls: Any, element: Any = None, shape: Any = (), *_rest: Any) -> Any:
-    """Return the type of a block that is known already, or an empty one for `_fill_block`."""
-    if cls is not tl.block_type:
-        return object.__new__(cls)
-    if len(_BLOCKS) > 4096:  # each launch has its pointers
-        _BLOCKS.clear()
-    key = (id(element), *[side.value if isinstance(side, tl.constexpr) else side for side in shape])
-    if (block := _BLOCKS.get(key)) is None:
-        block = _BLOCKS[key] = object.__new__(cls)
-    return block
-
-
-def _fill_block(block: Any, element: Any, shape: Any) -> None:
-    if not hasattr(block, "_is_filled"):
-        _init_block(block, element, shape)
-        block._is_filled = True  # not where a shape was refused
-
-
-def _fill_tensor(tensor: Any, handle: Any, kind: Any) -> None:
-    """All of a tensor but its handle depends on its type alone."""
-    if (made := vars(kind).get("_of_tensors")) is None:
-        _init_tensor(tensor, handle, kind)
-        kind._of_tensors = {name: value for name, value in vars(tensor).items() if name != "handle"}
-    else:
-        vars(tensor).update(made, handle=handle)
-
-
-def _broadcast_unlike(semantics: Any, left: Any, right: Any) -> tuple[Any, Any]:
-    """Leave tensors of one shape as they are. Triton's takes long to find that out."""
-    one, other = (getattr(operand.type, "shape", None) for operand in (left, right))
-    if getattr(one, "values", one) == getattr(other, "values", other):
-        return left, right
-    return _broadcast(semantics, left, right)
-
-
-def _patch_lang_once(function: Any) -> Any:
-    """Have a kernel see the interpreter's language. A function that it calls finds it so."""
-    seen = [module for module in function.__globals__.values() if module is tl or module is tl.core]
-    if seen and not any(tl.core.is_builtin(module.load) for module in seen):
-        return interpreter._LangPatchScope()
-    return _patch_lang(function)
 
 
 def _run_first(tuner: Any, *args: Any, **kwargs: Any) -> Any:
@@ -130,23 +63,6 @@ def _run_first(tuner: Any, *args: Any, **kwargs: Any) -> Any:
     if config.pre_hook:
         config.pre_hook(tuner.nargs | options)
     return tuner.fn.run(*args, **options)
-
-
-def _patch_builtin(package: Any, *rest: Any) -> None:
-    """Have the interpreter do what a package's functions do.
-
-    Triton's looks for them at every launch and every call of a function, which takes a third of the time.
-    """
-    names = _builtins(package)
-    # A function that a kernel calls finds all of them replaced.
-    if names and tl.core.is_builtin(getattr(package, names[0])):
-        for name in names:
-            interpreter._patch_attr(package, name, getattr(package, name), *rest)
-
-
-@functools.cache
-def _builtins(package: Any) -> tuple[str, ...]:
-    return tuple(name for name, member in inspect.getmembers(package) if tl.core.is_builtin(member))
 
 
 def _spread(builder: Any, shape: Any, value: Any) -> Any:
