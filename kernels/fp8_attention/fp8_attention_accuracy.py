@@ -6,11 +6,15 @@ checked there, but not tensor cores' float8 products or how precisely they sum.
 
 import perfci
 import torch
-from fp8_attention_baseline import fp8_attention as reference, make_inputs, quantised
+from fp8_attention_baseline import fp8_attention, make_inputs, quantised
 from fp8_attention_triton import fp8_attention as kernel
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import _quant
 from _views import far, with_far
+
+# cuDNN plans each new shape anew, for 0.1 s.
+reference = sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH])(fp8_attention)
 
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
 OUT = [torch.bfloat16, torch.float16, torch.float32]

@@ -57,7 +57,9 @@ def accepts(right, usual_error, mine, summed=False, peak=2.0):
     right, usual_error, mine = (np.asarray(each, float) for each in (right, usual_error, mine))
     usual = right + usual_error
     standard = Standard(right, right, usual, error_stats(usual, right), 0.0, 1e-12, summed, peak)
-    return standard.accepts(right + mine)
+    accepted = standard.accepts(right + mine)
+    assert accepted == (standard.find_share(right + mine) <= 1)
+    return accepted
 
 
 @pytest.mark.parametrize(
@@ -81,6 +83,16 @@ def test_one_element_of_many_may_be_off_by_its_own_multiple_of_the_references_la
     mine[7] = error
     assert accepts(np.ones(1000), usual, mine, peak=6.0) is passes
     assert not accepts(np.ones(1000), usual, mine)
+
+
+def test_of_an_exact_reference_without_a_tolerance_one_answer_alone_passes():
+    right = np.array([1.0, -2.0, 0.0, np.nan, np.inf, -np.inf], np.float32)
+    standard = Standard(closeness.widen(right), right, right, error_stats(right, right), 0.0, 0.0)
+    answers = np.array([1.0, -2.0, -0.0, np.nan, np.inf, -np.inf], np.float32), np.nextafter(right, np.float32(3))
+
+    assert standard.find_share(right.copy()) == standard.find_share(answers[0]) == 0.0
+    assert not standard.accepts(answers[1])
+    assert closeness.find_accepted(standard, right, "float32", 1.0, stated=False) is None
 
 
 def test_errors_of_large_elements_excuse_no_wrong_small_ones():
