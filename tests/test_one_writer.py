@@ -27,12 +27,12 @@ WRITES = {
     "extensions/agents/profile_task.py": (1, WORKER),
     "extensions/lab/selftest.py": (1, PRIVATE),
     "extensions/lab/toolchain.py": (1, "in the user's cache"),
+    "extensions/ray/check.py": (1, PRIVATE),
     "extensions/ray/cluster.py": (2, PRIVATE),
     "extensions/ray/node.py": (2, "on a node, which may lack perfci: `put` is the same"),
     "git/large_files.py": (1, PRIVATE),
     "git/repository.py": (3, PRIVATE),
     "runs/needed.py": (2, PRIVATE),
-    "runs/nodes.py": (1, PRIVATE),
     "runs/tasks.py": (1, PRIVATE),
 }
 

@@ -40,7 +40,6 @@ from perfci.report.timings import tabulate_seconds
 from perfci.runs import flow
 from perfci.runs.decide import decide
 from perfci.runs.effective_thresholds import parse_options
-from perfci.runs.nodes import choose_cluster, find_kind
 from perfci.runs.plan import Request
 
 SUITES = {
@@ -203,8 +202,9 @@ def check(
             where = _set_reports(where, "creep", out)
             compare = require("creep", "history", "--against-release")
             run, judgements = compare(where, request, get_command(), progress, against)
-        elif (on or devices is base_python is None) and (cluster := choose_cluster(on, where)):
-            run, judgements = find_kind().check(where, request, cluster, get_command(), progress)
+        elif on != "here" and (cluster := on or (where.cluster if devices is base_python is None else None)):
+            check_on_cluster = require("cluster", "ray", "--on, or cluster in [tool.perfci],")
+            run, judgements = check_on_cluster(where, request, cluster, get_command(), progress)
         elif request.devices not in {None, ONE}:
             check_on_devices = require("shards", "shards", "--devices").check_on_devices
             run, judgements = check_on_devices(where, request, get_command(), progress)

@@ -58,7 +58,7 @@ POINTS = {
     "environment": "the function behind `perfci accept --environment`",
     "selftest": "the function behind `perfci doctor --selftest`",
     "propose": "the function behind `perfci accept --propose`",
-    "cluster": "a `ClusterKind` of perfci.runs.nodes: what --on leads to",
+    "cluster": "the function behind `perfci check --on`",
     "doctor": "a function of environment variables that returns a `HostLook` of the extension doctor",
 }
 """What an extension may provide, by the name under which the gate asks for it."""

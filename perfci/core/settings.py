@@ -44,7 +44,7 @@ class Settings:
     targets: Annotated[tuple[str, ...], Meta(min_length=1)] = ("sm_90",)  # what is compiled for without a device
     cache_folder: Path | None = None  # folder of compiled figures. None: the user's cache folder
     devices: Annotated[str, Meta(pattern=DEVICES)] = ONE  # devices used side by side: one, all, or indexes such as 0,1
-    cluster: Annotated[str, Meta(pattern=CLUSTER)] | None = None  # Ray cluster to work on: ray://HOST:PORT
+    cluster: Annotated[str, Meta(pattern=CLUSTER)] | None = None  # Ray cluster to check on: ray://HOST:PORT
     language: Literal["en", "zh"] = "en"  # of sentences, tables and reports: en or zh
     quarantine: tuple[Annotated[str, Meta(pattern=r"[^\s-]")], ...] = ()
     """UUIDs of boards whose results never fail a gate. A merge request is judged by its target's list."""

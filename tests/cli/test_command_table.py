@@ -33,12 +33,12 @@ TABLE = {
     "chain": "NAME... --case --device --seed --format --project",
     "soak": "OP... --op --case --calls --decay-limit --device --seed --timer --format --project",
     "brief": "OP --op --case --device --rounds --format --project",
-    "try": "OP --op --case --why --expect --advice --against --device --seed --on --format --project",
+    "try": "OP --op --case --why --expect --advice --against --device --seed --format --project",
     "profile": "OP --op --case --device --seed --format --project",
-    "tune": "OP... --op --case --device --budget --write --seed --timer --on --format --project",
+    "tune": "OP --op --case --device --budget --write --seed --timer --format --project",
     "mcp": "--device --device-time --project",
     "accept": (
-        "RUN... --op --case --dirty --slower --why --environment --write --include --propose --artifacts --as"
+        "RUN... --op --case --dirty --slower --why --environment --write --include --propose --artifacts"
         " --target-branch --branch --against --dry-run --format --project"
     ),
     "history": ("OP... --op --case --device-key --last --drift --boards --strict --format --project"),

@@ -1,6 +1,6 @@
 """Tools to make a kernel faster, for people and agents: rounds, profiles, and these as tools of a server.
 
-rounds cluster round_verdict family      a round: measured beside the best one so far, and judged
+rounds round_verdict family              a round: measured beside the best one so far, and judged
 round_records logbook                    what is stored of it
 round_tables note                        what is shown of it
 profiles profile_task counters bottleneck profile_records    where time goes, and what promises most

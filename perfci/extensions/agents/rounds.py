@@ -1,7 +1,6 @@
 """`perfci try`: one round of optimising an op, judged beside the best round before, and stored in the op's logbook."""
 
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -31,18 +30,16 @@ SHOWN = 10  # digits of a commit
 def try_round(
     settings: Settings, request: Request, why: str, listener: Listener, command: str = "", *,
     expected: float | None = None, start: str | None = None, advice: str | None = None,
-    elsewhere: Callable[[Round], Round] | None = None,
 ) -> Round:  # fmt: skip
     """Judges the op's kernel in the work tree, and appends the round to the op's logbook, whatever came of it.
 
     expected: the gain that is hoped for, ratio - 1. start: revision from which a new series begins. None goes on from
-    that of the last round, or begins at HEAD. elsewhere: judges the round in the place of a device here. Raises
-    UsageError if rounds are spent, StoredFileError if another round is under way, GitError without a repository.
+    that of the last round, or begins at HEAD. Raises UsageError if rounds are spent, StoredFileError if another round
+    is under way, GitError without a repository.
     """
     op, began = select_one(settings, *request.ops), time.monotonic()
     with claim_bench(replace(settings, reports=settings.reports / FOLDER), listener) as bench:
-        if not elsewhere:
-            warm_up(bench, request.device)  # it imports while git is asked
+        warm_up(bench, request.device)  # it imports while git is asked
         logbook = read_logbook(op.folder)
         origin = find_commit(settings.root, start or (logbook.rounds[-1].start if logbook.rounds else "HEAD"))
         done = logbook.list_of(origin)
@@ -74,7 +71,7 @@ def try_round(
         else:
             place = 1 + sum(round_.start == origin and round_.commit is not None for round_ in logbook.rounds)
             tried = replace(tried, place=place, verdict=RoundVerdict.ERROR)
-            tried = _measure(bench, request, command, base, tried, elsewhere)
+            tried = _measure(bench, request, command, base, tried)
         # Cases that do the same work as in the best round were not timed, and have its times.
         before = {case.case: case for case in best.cases} if best else {}
         cases = tuple(
@@ -101,10 +98,7 @@ def may_change(settings: Settings, op: OpFolder, path: Path) -> bool:
     )
 
 
-def _measure(
-    bench: Bench, request: Request, command: str, base: base_stage.BaseTree, round_: Round,
-    elsewhere: Callable[[Round], Round] | None,
-) -> Round:  # fmt: skip
+def _measure(bench: Bench, request: Request, command: str, base: base_stage.BaseTree, round_: Round) -> Round:
     """The round with its commit, and with its verdict from a run of these files beside the base."""
     settings, title = bench.settings, f"round {round_.number}"
     ref, text = f"refs/perfci/rounds/{round_.op}/{round_.number}", f"{round_.op}, {title}: {round_.why}\n"
@@ -117,8 +111,6 @@ def _measure(
     inner = replace(bench, settings=moved, home=settings.root, sealed={})
     request = replace(request, duel=DuelWhat.CHANGED, weight=weigh_round(round_.place))
     try:
-        if elsewhere:
-            return elsewhere(round_)
         experiment = Experiment.beside(inner, request, command, base)
         run, judgements = experiment.settle(experiment.measure(), may_be_kept)
         judged = judge_round(round_, run, judgements)

@@ -21,9 +21,9 @@ from perfci.core.model import Suite
 from perfci.core.settings import Settings
 from perfci.extensions.agents.brief import brief
 from perfci.extensions.agents.brief_page import write_markdown
-from perfci.extensions.agents.cluster import try_on_cluster
 from perfci.extensions.agents.logbook import read_logbook
 from perfci.extensions.agents.profiles import profile_op
+from perfci.extensions.agents.rounds import try_round
 from perfci.ops.discover import select_one
 from perfci.report.data import to_json, write_plain
 from perfci.runs.bench import Listener
@@ -73,9 +73,9 @@ class Tools:
         why: the hypothesis; change one thing at a time. expected: the gain hoped for, 0.2 is 20 % faster. advice: id of
         the advice that it follows. The verdict is kept, equal, slower, mixed, wrong, refused or error.
         """
-        request, cluster = Request((op,), device=self._device), self._settings.cluster
-        told = {"expected": expected, "advice": advice}
-        return _plain(try_on_cluster(self._settings, request, why, self._listener, COMMAND, cluster, **told))
+        request = Request((op,), device=self._device)
+        round_ = try_round(self._settings, request, why, self._listener, COMMAND, expected=expected, advice=advice)
+        return _plain(round_)
 
     def answer_profile(self, op: str, case: str | None = None) -> Answer:
         """Find what holds each case up, by hardware counters if they can be read, and the directions that promise most.

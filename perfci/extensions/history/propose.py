@@ -39,8 +39,6 @@ TOKENS = ("PERFCI_PUSH_TOKEN", "PERFCI_GITLAB_TOKEN")
 TRAILER = "Perfci-Proposal"
 """Begins the last line of perfci's commits, followed by the commit whose run they come from."""
 
-MERGE_REQUEST, PUSH = "merge-request", "push"
-
 ATTEMPTS = 5  # pushes, each after the branches were fetched again
 LIMIT_S = 600.0  # for a fetch or a push
 MOST_DESCRIPTION = 60_000  # bytes of a push option: one packet of git's protocol
@@ -60,7 +58,6 @@ _RACED = re.compile(r"\[rejected\]|\[remote rejected\].*(?:cannot lock ref|faile
 class ProposalOptions:
     """The request of the user."""
 
-    to: str = MERGE_REQUEST  # merge-request, push, or the name of a branch to push to
     target: str | None = None  # branch that gets the files in the end. None for $CI_DEFAULT_BRANCH
     branch: str = PROPOSALS  # of the merge request
     base: str | None = None  # commit that the other job began with. None for $CI_COMMIT_SHA
@@ -87,7 +84,6 @@ class Fate(StrEnum):
 
     NOTHING = "nothing"
     PROPOSED = "proposed"
-    PUSHED = "pushed"
     CONFLICTS = "conflicts"  # nothing was written
     DRY = "dry-run"
 
@@ -126,7 +122,7 @@ def propose(
         raise PerfciError("propose_no_base", found=plain(base, 80) or "-")
     if target is None:
         raise PerfciError("propose_no_target")
-    for name in (options.to, options.branch, target):
+    for name in (options.branch, target):
         if not _BRANCH.fullmatch(name):
             raise PerfciError("propose_branch_invalid", branch=plain(name, 80))
     folders = {}
@@ -278,17 +274,16 @@ class _Proposer:
     def attempt(self) -> Proposed | None:
         """From fetching the branches to pushing. None if another push came first."""
         clone, options = self.clone, self.options
-        branch = {PUSH: self.target, MERGE_REQUEST: options.branch}.get(options.to, options.to)
+        branch = options.branch
         tips = {self.target: self.base} if options.dry_run else clone.fetch_branches(self.target, branch)
         if self.target not in tips:
             raise PerfciError("propose_no_branch", branch=self.target)
-        into = self.target if options.to == MERGE_REQUEST else branch
-        top = tips.get(into, self.base)  # a new data branch starts at the base
-        problems = self._find_edited(self.base, top, into, "propose_conflict")
+        top = tips[self.target]
+        problems = self._find_edited(self.base, top, self.target, "propose_conflict")
         clone.check_out(top)
         if not problems and not self._commit():
             return Proposed(Fate.NOTHING, proposal=self.proposal)
-        tip = tips.get(branch) if options.to == MERGE_REQUEST else None
+        tip = tips.get(branch)
         if tip and not problems:
             problems = self._find_edited(top, tip, branch, "propose_branch_edited")
         if problems:
@@ -336,23 +331,20 @@ class _Proposer:
 
     def _push(self, branch: str) -> Proposed | None:
         """Push HEAD. None if another push came first."""
-        clone, arguments = self.clone, []
-        if self.options.to == MERGE_REQUEST:
-            for rows in (ROWS, ROWS // 4, 0):
-                # GitLab reads backslash and n as a line break, which a push option cannot hold. Foreign text must not.
-                text = re.sub(r"\\(?=n)", "&#92;", write_description(self.proposal, self.base, rows)).strip()
-                description = text.replace("\n", "\\n")
-                if len(description.encode()) <= MOST_DESCRIPTION:
-                    break
-            values = "create", f"target={self.target}", f"title={self.proposal.title}", "remove_source_branch"
-            arguments = [f"--push-option=merge_request.{value}" for value in (*values, f"description={description}")]
+        clone = self.clone
+        for rows in (ROWS, ROWS // 4, 0):
+            # GitLab reads backslash and n as a line break, which a push option cannot hold. Foreign text must not.
+            text = re.sub(r"\\(?=n)", "&#92;", write_description(self.proposal, self.base, rows)).strip()
+            description = text.replace("\n", "\\n")
+            if len(description.encode()) <= MOST_DESCRIPTION:
+                break
+        values = "create", f"target={self.target}", f"title={self.proposal.title}", "remove_source_branch"
+        arguments = [f"--push-option=merge_request.{value}" for value in (*values, f"description={description}")]
         failed, printed = clone.run("push", *arguments, "origin", f"HEAD:refs/heads/{branch}", fails=True)
         if failed and _RACED.search(printed):
             return None
         if failed:
             clone.fail(printed)
-        if not arguments:
-            return Proposed(Fate.PUSHED, branch, clone.head(), proposal=self.proposal)
         if refused := _REFUSED_OPTION.search(printed):
             raise PerfciError("propose_request_failed", branch=branch, why=plain(refused[1], 200))
         request = _REQUEST.search(printed)

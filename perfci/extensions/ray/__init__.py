@@ -1,6 +1,6 @@
-"""Checks, searches and rounds on the boards of a Ray cluster (`--on`).
+"""Checks on the boards of a Ray cluster (`--on`).
 
-cluster     nodes that do commands of perfci
+cluster     nodes that measure shards
 check       a shard an op
 node        what a node does
 """
@@ -9,4 +9,4 @@ from perfci.core.extensions import Extension
 
 HERE = "perfci.extensions.ray"
 
-EXTENSION = Extension(provides={"cluster": (f"{HERE}.check:RayKind",)})
+EXTENSION = Extension(provides={"cluster": (f"{HERE}.check:check_on_cluster",)})

@@ -2,8 +2,10 @@
 
 import dataclasses
 import functools
+import io
 import os
 import shutil
+import tarfile
 from collections.abc import Mapping, Sequence
 from math import inf
 from pathlib import Path
@@ -15,13 +17,14 @@ from perfci.core.files import read_regular
 from perfci.core.model import Deadline, Judgements, Reason, Run, ShardPlan
 from perfci.core.settings import ONE, Settings
 from perfci.core.stopping import Stopped
-from perfci.extensions.ray.cluster import Cluster, open_cluster
+from perfci.core.temporary import temporary_folder
+from perfci.extensions.ray.cluster import Cluster, Node, NodeCommand, open_cluster
 from perfci.git import command as git
 from perfci.git.repository import find_repository
 from perfci.ops.discover import select
 from perfci.runs.bench import Listener
-from perfci.runs.nodes import NodeAnswer, NodeCommand, unpack
 from perfci.runs.plan import Request, cases_to_run
+from perfci.store.files import copy_folder
 from perfci.worker.protocol import Position
 
 GRACE_S = 30.0  # after the deadline
@@ -59,18 +62,18 @@ def measure_shards(
     def plan(shard: int) -> NodeCommand:
         place = os.path.relpath(given, settings.root)
         words = ["check", "--plan", place, "--shard", f"{shard}/{sharded.shards}", *options]
-        return NodeCommand(words, {given: read_regular(path)}, [folder / str(shard)], variables)
+        return NodeCommand(words, {given: read_regular(path)}, folder / str(shard), variables)
 
     def show(begun: int) -> None:
         behind = sum(count for shard, count in cases.items() if shard in done)
         listener(Position(len(done), begun, len(cases), behind, sum(cases.values())))
 
-    def keep(shard: int, answer: NodeAnswer) -> Reason | None:
+    def keep(shard: int, node: Node, packed: bytes) -> Reason | None:
         place = folder / str(shard)
         shutil.rmtree(place, ignore_errors=True)  # of another node
-        unpack(answer.packed, [place])
+        unpack(packed, place)
         run, first = store.read_run(place), next((run for run in done.values() if run.ops), None)
-        if fault := cluster.find_fault(run, answer.node, first, sharded.plan.put_aside):
+        if fault := cluster.find_fault(run, node, first, sharded.plan.put_aside):
             if fault.kind == "node_mixed":
                 shutil.rmtree(place)  # else it stands if no other node has a better one
             return fault
@@ -80,16 +83,14 @@ def measure_shards(
     commands = {shard: plan(shard) for shard in sorted(cases)}
     until = deadline.ends(limit) + GRACE_S if limit else inf
     try:
-        notes += cluster.run(
-            settings, commands, keep, [base.commit] if base else (), show=show, until=until, refusal="node_failed"
-        )
+        notes += cluster.run(settings, commands, keep, [base.commit] if base else (), show=show, until=until)
     except (Stopped, UsageError) as error:
         return error
     return None
 
 
-class RayKind:
-    """Clusters, for the gate and other extensions."""
-
-    check = staticmethod(check_on_cluster)
-    open = staticmethod(open_cluster)
+def unpack(packed: bytes, place: Path) -> None:
+    """Put the folder that a node kept into its place."""
+    with temporary_folder("cluster") as folder, tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+        archive.extractall(folder, filter="data")
+        copy_folder(folder, place)

@@ -1,6 +1,6 @@
-"""Boards of a Ray cluster do commands of perfci, one at a time each.
+"""Boards of a Ray cluster measure shards, one at a time each.
 
-perfci places the commands itself, since Ray cannot be told which nodes to avoid: if a node dies or fails, what it had
+perfci places the shards itself, since Ray cannot be told which nodes to avoid: if a node dies or fails, what it had
 begun begins again on another one, and it gets nothing more. It packs the work tree itself, as git on a node has to find
 the same modes and links.
 """
@@ -9,7 +9,6 @@ import contextlib
 import io
 import os
 import re
-import shutil
 import signal
 import socket
 import tarfile
@@ -29,12 +28,11 @@ from perfci.core.model import Fact, Reason, Run, as_fact, board_key
 from perfci.core.settings import CLUSTER, Settings
 from perfci.core.stopping import Stopped
 from perfci.core.temporary import temporary_folder
-from perfci.core.wording import say, sentence, spoken
+from perfci.core.wording import say, sentence
 from perfci.extensions.ray import node as on_node
 from perfci.git.command import ask, require
 from perfci.git.repository import find_repository
 from perfci.runs.merge import refuse_mixed
-from perfci.runs.nodes import Node, NodeAnswer, NodeCommand
 from perfci.runs.record import ends_run
 
 AUTO, CPU = "auto", "cpu"
@@ -43,6 +41,25 @@ TRIES = 3  # how many nodes a command may fail on
 ENDED = frozenset({0, 2, 3})  # exit codes of a command that came to its end
 POLL_S, ANSWER_S = 1.0, 120.0  # for a look at the cluster, for a node's versions
 PACK_S = 600.0  # for packing two revisions
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node of a cluster."""
+
+    name: str
+    boards: int
+    model: str = ""  # of its boards, such as H200. Empty if the cluster does not name one
+
+
+@dataclass(frozen=True)
+class NodeCommand:
+    """A command of perfci for one board of a cluster."""
+
+    words: Sequence[str]
+    given: Mapping[Path, bytes]  # files that it finds beside those of the work tree
+    kept: Path  # folder that comes back
+    variables: Mapping[str, str]  # of its environment
 
 
 @dataclass(frozen=True)
@@ -56,13 +73,13 @@ class Cluster:
 
     def run(
         self, settings: Settings, commands: Mapping[int, NodeCommand],
-        keep: Callable[[int, NodeAnswer], Reason | None], revisions: Sequence[str] = (), *,
-        show: Callable[[int], None] = lambda _: None, until: float = inf, refusal: str = "node_refused",
+        keep: Callable[[int, Node, bytes], Reason | None], revisions: Sequence[str], *,
+        show: Callable[[int], None], until: float = inf,
     ) -> list[Reason]:  # fmt: skip
         """Have boards do commands, and keep what they answer. Returns as `share_out` does.
 
-        revisions: commits that nodes get beside HEAD. show: gets how many are under way. refusal: kind of an error of
-        perfci's own, which may be the op's fault. Raises Stopped, and UsageError if the cluster is lost.
+        keep: gets a shard, the node that measured it, and the packed folder. revisions: commits that nodes get beside
+        HEAD. show: gets how many are under way. Raises Stopped, and UsageError if the cluster is lost.
         """
         ray, top = self.ray, require(find_repository(settings.root)).top
         packed = ray.put(pack(settings, top, *revisions))
@@ -76,13 +93,12 @@ class Cluster:
 
         def take(task: Any, node: str, number: int) -> Reason | None:
             try:
-                code, why, out, kept = ray.get(task)
+                code, why, kept = ray.get(task)
             except ray.exceptions.RayError as error:  # with a cause if it was raised there
-                code, why, out, kept = -1, str(getattr(error, "cause", "")) or as_fact("it was lost"), "", b""
+                code, why, kept = -1, str(getattr(error, "cause", "")) or as_fact("it was lost"), b""
             if code not in ENDED:
-                kind = refusal if code == 1 else "node_failed"
-                return Reason(kind, {"node": self.nodes[node].name, "why": why})
-            return keep(number, NodeAnswer(self.nodes[node], code, out, kept))
+                return Reason("node_failed", {"node": self.nodes[node].name, "why": why})
+            return keep(number, self.nodes[node], kept)
 
         try:
             return share_out(self.nodes, sorted(commands), begin, wait, take, until)
@@ -209,10 +225,10 @@ def share_out(
 
     `begin` starts a shard on a node, `wait` returns what ended of all that was begun, and `keep` stores a result, or
     returns what is wrong with it. Then the shard begins again on another node, on three at most, and the node gets no
-    more unless it only refused this one. until: epoch seconds.
+    more. until: epoch seconds.
     """
     todo, begun, tried = deque(shards), dict[Any, tuple[str, int]](), defaultdict[int, set[str]](set)
-    faults, refused = dict[str, Reason](), dict[int, Reason]()
+    faults = dict[str, Reason]()
 
     def find_place() -> tuple[str, int] | None:
         busy = Counter(node for node, _ in begun.values())
@@ -231,23 +247,17 @@ def share_out(
         for task in wait([*begun]):
             node, shard = begun.pop(task)
             tried[shard].add(node)
-            refused.pop(shard, None)
             if fault := keep(task, node, shard):
-                if fault.kind == "node_refused":
-                    refused[shard] = fault
-                else:
-                    faults.setdefault(node, fault)
+                faults.setdefault(node, fault)
                 todo.extendleft([shard] if len(tried[shard]) < TRIES else [])
-    return [*faults.values(), *refused.values()]
+    return [*faults.values()]
 
 
 def plan_call(settings: Settings, top: Path, command: NodeCommand, packed: Any) -> Sequence[Any]:
     """Arguments of `run_command` on a node. packed: the work tree."""
-    shown = {"PERFCI_LANG": spoken(), "TTY_COMPATIBLE": "0", "COLUMNS": str(shutil.get_terminal_size().columns)}
     given = {os.path.relpath(path, top): content for path, content in command.given.items()}
-    kept = [os.path.relpath(path, settings.root) for path in command.kept]
-    root = os.path.relpath(settings.root, top)
-    return [*command.words], packed, given, root, kept, {**(command.variables or shown)}, str(top)
+    kept, root = os.path.relpath(command.kept, settings.root), os.path.relpath(settings.root, top)
+    return [*command.words], packed, given, root, kept, {**command.variables}, str(top)
 
 
 def pack(settings: Settings, top: Path, *revisions: str) -> bytes:

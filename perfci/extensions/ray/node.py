@@ -42,10 +42,10 @@ def put(path: Path, content: bytes) -> None:
 
 
 def run_command(
-    words: Sequence[str], files: bytes, given: Mapping[str, bytes], root: str, kept: Sequence[str],
+    words: Sequence[str], files: bytes, given: Mapping[str, bytes], root: str, kept: str,
     variables: Mapping[str, str], home: str,
-) -> tuple[int, str, str, bytes]:  # fmt: skip
-    """Returns a command's exit code, its last line, its output, and an archive of what is kept, by number."""
+) -> tuple[int, str, bytes]:  # fmt: skip
+    """Returns a command's exit code, its last line, and an archive of the folder that is kept."""
     packed = io.BytesIO()
     with tempfile.TemporaryDirectory(prefix="perfci-node-") as made:
         folder = os.path.realpath(made)
@@ -56,13 +56,10 @@ def run_command(
         around = {name: each for name, each in os.environ.items() if name != "OMP_NUM_THREADS"} | {**variables}
         command, place = [sys.executable, "-P", "-c", PROGRAM, *words], Path(folder, root)
         done = subprocess.run(command, env=around, cwd=place, stdin=subprocess.DEVNULL, capture_output=True)  # noqa: PLW1510
-        out, last = (each.decode(errors="replace").replace(folder, home) for each in (done.stdout, done.stderr))
+        last = done.stderr.decode(errors="replace").strip().rpartition("\n")[2].removeprefix("perfci: ")
         with tarfile.open(fileobj=packed, mode="w:gz", compresslevel=1) as archive:
-            for number, name in enumerate(kept):
-                if os.path.realpath(place / name) != os.path.normpath(Path(folder, root, name)):  # behind a link
-                    continue
-                if (place / name).is_dir():
-                    (place / name / ".lock").unlink(missing_ok=True)  # the one here is in use
-                if (place / name).exists():
-                    archive.add(place / name, str(number))
-    return done.returncode, last.strip().rpartition("\n")[2].removeprefix("perfci: "), out, packed.getvalue()
+            is_plain = os.path.realpath(place / kept) == os.path.normpath(Path(folder, root, kept))  # behind no link
+            if is_plain and (place / kept).is_dir():
+                (place / kept / ".lock").unlink(missing_ok=True)  # the one here is in use
+                archive.add(place / kept, ".")
+    return done.returncode, last.replace(folder, home), packed.getvalue()

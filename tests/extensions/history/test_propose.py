@@ -246,7 +246,7 @@ def test_a_refused_push_says_what_the_server_said(remote, job, send):
     job.accept()
 
     with pytest.raises(PerfciError) as raised:
-        send(to="push")
+        send()
 
     assert "not allowed to push code" in str(raised.value) and TOKEN not in str(raised.value)
 
@@ -255,7 +255,7 @@ def test_a_push_is_repeated_if_somebody_else_came_first(remote, job, send, monke
     theirs = job.note()
     (job.root / HISTORY).unlink()
     job.note(day=2)
-    first = [lambda: remote.put({HISTORY: theirs})]
+    first = [lambda: remote.put({HISTORY: theirs}, NIGHT, remote.tip())]
     run_git = command.run
 
     def run_later(folder, *arguments, **more):
@@ -265,23 +265,9 @@ def test_a_push_is_repeated_if_somebody_else_came_first(remote, job, send, monke
 
     monkeypatch.setattr(command, "run", run_later)
 
-    assert send(to="push").state is Fate.PUSHED
-    lines = remote.show(HISTORY).decode().splitlines()
+    assert send().state is Fate.PROPOSED
+    lines = remote.show(HISTORY, NIGHT).decode().splitlines()
     assert sorted(re.search(r"2026-01-0\d", line)[0] for line in lines) == ["2026-01-01", "2026-01-02"]
-
-
-def test_a_data_branch_is_made_and_then_goes_on(remote, job, send):
-    job.accept()
-    job.note()
-    assert send(to="perfci-data").state is Fate.PUSHED
-    job.check_out()
-    newer = job.accept(9.0, day=2)
-    job.note(day=2)
-
-    assert send(to="perfci-data").state is Fate.PUSHED
-    assert remote.show(PATH, "perfci-data") == newer
-    assert remote.show(HISTORY, "perfci-data").count(b"\n") == 2
-    assert remote.show(PATH) is None
 
 
 # --- what is not proposed ---------------------------------------------------------------------------------------------

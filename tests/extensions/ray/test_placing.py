@@ -17,11 +17,10 @@ from perfci.core.errors import UsageError
 from perfci.core.model import OpRun, Reason, Run
 from perfci.core.wording import sentence
 from perfci.extensions.ray.check import check_on_cluster, measure_shards
-from perfci.extensions.ray.cluster import TRIES, Cluster, refuse_unequal, share_out
+from perfci.extensions.ray.cluster import TRIES, Cluster, Node, refuse_unequal, share_out
 from perfci.extensions.shards.joined import run_shards
 from perfci.extensions.shards.part import ShardPart, check_shard
 from perfci.extensions.shards.plans import plan_shards
-from perfci.runs.nodes import Node
 from perfci.runs.plan import Request
 from tests.example_runs import environment
 from tests.example_runs import run as make_run
@@ -39,7 +38,6 @@ class Boards:
 
     def __init__(self, nodes=NODES, bad=(), deadly=(), seed=0):
         self.nodes, self.bad, self.deadly, self.random = nodes, bad, deadly, random.Random(seed)
-        self.refused = set()
         self.begun, self.under_way, self.kept, self.most = [], Counter(), [], Counter()
 
     def begin(self, node, shard):
@@ -56,8 +54,6 @@ class Boards:
         self.under_way[node] -= 1
         if node in self.bad or shard in self.deadly:
             return Reason("node_failed", {"node": node, "why": "it was lost"})
-        if (node, shard) in self.refused:
-            return Reason("node_refused", {"node": node, "why": "it cannot be tuned"})
         self.kept.append(shard)
         return None
 
@@ -82,17 +78,6 @@ def test_what_a_node_was_lost_with_begins_again_elsewhere_and_that_node_gets_no_
     assert [each.facts["node"] for each in boards.share(12)] == ["a"]
     assert sorted(boards.kept) == [*range(1, 13)]
     assert 1 <= sum(node == "a" for node, _ in boards.begun) <= A.boards
-
-
-def test_what_one_node_refuses_begins_again_on_another_and_both_get_more():
-    boards = Boards(seed=1)
-    boards.refused = {("a", 1), ("b", 1), ("a", 2)}
-
-    assert boards.share(12) == []
-    assert sorted(boards.kept) == [*range(1, 13)] and ("c", 1) in boards.begun
-    assert Counter(node for node, _ in boards.begun)["a"] > 2
-    boards.refused.add(("c", 1))
-    assert [each.kind for each in boards.share(1)] == ["node_refused"]
 
 
 def test_a_shard_that_kills_nodes_is_given_up_before_it_has_killed_all():
@@ -204,8 +189,8 @@ def test_if_the_cluster_is_lost_what_came_back_is_judged_and_saved(settings, wor
         check_shard(replace(settings, reports=folder), part, "perfci check", heard.append)
         packed = io.BytesIO()
         with tarfile.open(fileobj=packed, mode="w:gz") as archive:
-            archive.add(folder, "0")
-        return 0, "", "", packed.getvalue()
+            archive.add(folder, ".")
+        return 0, "", packed.getvalue()
 
     ray = StandIn()
     ray.wait, ray.get = wait, get

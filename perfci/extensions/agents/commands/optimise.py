@@ -17,17 +17,16 @@ from perfci.core.settings import Settings
 from perfci.core.wording import say, sentence
 from perfci.extensions.agents import brief as briefs
 from perfci.extensions.agents.brief_page import write_markdown, write_profile
-from perfci.extensions.agents.cluster import try_on_cluster
 from perfci.extensions.agents.logbook import read_logbook
 from perfci.extensions.agents.profiles import find_path, profile_op
 from perfci.extensions.agents.round_records import RoundVerdict
 from perfci.extensions.agents.round_tables import tabulate_cases, write_record, write_round
+from perfci.extensions.agents.rounds import try_round
 from perfci.ops.discover import select
 from perfci.ops.spec import matches
 from perfci.report.data import pick
 from perfci.report.markdown import write_table
 from perfci.report.text import plain
-from perfci.runs.nodes import choose_cluster
 from perfci.runs.plan import Request
 
 _CODES = {"kept": Exit.OK, "equal": Exit.WARNINGS, "slower": Exit.WARNINGS, "mixed": Exit.WARNINGS}
@@ -69,7 +68,6 @@ def try_op(
     ] = None,
     device: options.DeviceOption = "auto",
     seed: options.Seed = None,
-    on: options.On = None,
     output: options.Output = "text",
     project: options.Project = options.HERE,
 ) -> int:
@@ -80,10 +78,9 @@ def try_op(
         raise UsageError("round_gain", text=expect)
     expected = float(gain[1]) / 100 if gain else None
     with Progress() as progress:
-        round_ = try_on_cluster(
-            where, request, why, progress, get_command(), choose_cluster(on, where),
-            expected=expected, start=against, advice=advice,
-        )  # fmt: skip
+        round_ = try_round(
+            where, request, why, progress, get_command(), expected=expected, start=against, advice=advice
+        )
     fitting = tuple(one for one in round_.cases if matches(one.case, case))  # shown: all were judged
     lines = [
         *write_round(round_),

@@ -21,7 +21,6 @@ from perfci.report.text import plain
 
 def propose_files(
     source: Path,
-    way: str,
     target: str | None,
     branch: str,
     base: str | None,
@@ -30,8 +29,8 @@ def propose_files(
     dry_run: bool,
     json: bool,
 ) -> Exit:
-    """Proposes or pushes. A proposal that fails is a failed job: it would be seen nowhere else."""
-    wanted = ProposalOptions(to=way, target=target, branch=branch, base=base, dry_run=dry_run)
+    """A proposal that fails is a failed job: it would be seen nowhere else."""
+    wanted = ProposalOptions(target=target, branch=branch, base=base, dry_run=dry_run)
     try:
         where = language.load(project)
     except UsageError as error:

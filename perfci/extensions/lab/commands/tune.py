@@ -1,7 +1,6 @@
 """The output of `perfci tune`: each entry's best candidates, what failed, and the diff."""
 
 import math
-import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -12,21 +11,17 @@ from rich.text import Text
 
 from perfci.cli import language, options
 from perfci.cli.exits import Exit
-from perfci.cli.options import argument, flag, option
-from perfci.cli.output import Grid, Paragraph, print_found, print_lines, relative, write_json
+from perfci.cli.options import flag, option
+from perfci.cli.output import Grid, Paragraph, print_found, relative
 from perfci.cli.progress import Progress
 from perfci.core import units
-from perfci.core.settings import Settings
 from perfci.core.wording import say, sentence
-from perfci.extensions.lab.tune.flow import Tuning, tune_on_cluster, tune_op
+from perfci.extensions.lab.tune.flow import Tuning, tune_op
 from perfci.extensions.lab.tune.records import Attempt, Config, describe_config
 from perfci.extensions.lab.tune.search import Choice
-from perfci.ops.discover import select
 from perfci.report.data import pick
 from perfci.report.markdown import write_table
-from perfci.report.text import BLOCK_LIMIT, plain
 from perfci.report.view import Table, make_table
-from perfci.runs.nodes import choose_cluster
 from perfci.runs.plan import Request
 from perfci.store.files import write_atomically
 
@@ -34,9 +29,7 @@ BEST = 5  # Candidates of an entry on the terminal. The table beside the search'
 
 
 def tune(
-    ops: Annotated[
-        list[str], argument("OP...", "The op, or a glob that fits it alone; on a cluster several.", options.REQUIRED)
-    ] = [],  # noqa: B006
+    ops: options.Op = [],  # noqa: B006
     case: options.Case = None,
     device: options.DeviceOption = "auto",
     budget: Annotated[
@@ -53,17 +46,12 @@ def tune(
     write: Annotated[bool, flag("--write", "Write what is shown: the tuned file.")] = False,
     seed: options.Seed = None,
     timer: options.Timer = "auto",
-    on: options.On = None,
     output: options.Output = "text",
     project: options.Project = options.HERE,
 ) -> int:
     """Search an op's configurations: a coarse grid, then steps around the best; checking never tunes."""
     where = language.load(project)
-    if not ops:
-        options.take_one(ops)
-    request = Request(tuple(ops), case, device, budget, seed, timer)
-    if cluster := choose_cluster(on, where):
-        return _tune_on_cluster(where, request, cluster, json=output == "json")
+    request = Request((options.take_one(ops),), case, device, budget, seed, timer)
     with Progress() as progress:
         tuning = tune_op(where, request, progress, write=write)
     table = tuning.search.path.with_suffix(".md")
@@ -73,23 +61,6 @@ def tune(
 
 
 COMMANDS = {"tune": tune}
-
-
-def _tune_on_cluster(where: Settings, request: Request, cluster: str, *, json: bool) -> int:
-    """Print what nodes answered, op by op: in JSON a list. Ends with 1 if an op has no answer."""
-    with Progress() as progress:
-        words = options.list_typed("ops", "on", "project")
-        answered, notes = tune_on_cluster(where, request, cluster, words, progress)
-    answers = [answer.strip() for _, answer in answered.values()]
-    if json:
-        write_json(f"[{', '.join(answers)}]")
-    elif answers:
-        print_lines(*"\n\n".join(answers).splitlines())
-    for note in notes:
-        print(f"perfci: {plain(sentence(note), BLOCK_LIMIT)}", file=sys.stderr)
-    if len(answered) < len(select(where, request.ops)):
-        return Exit.PERFCI_FAILED
-    return max(code for code, _ in answered.values())
 
 
 def show_tuning(tuning: Tuning, table: Path) -> Iterator[RenderableType]:

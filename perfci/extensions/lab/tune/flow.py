@@ -4,13 +4,11 @@ import dataclasses
 import difflib
 import hashlib
 import time
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from perfci.core import VERSION, environment
 from perfci.core.errors import ContractError, DeviceError, PerfciError, StoredFileError, UsageError
-from perfci.core.files import read_regular
 from perfci.core.model import UNTIMED, Fact, Reason, board_key
 from perfci.core.settings import Settings
 from perfci.extensions.lab.tune.files import (
@@ -22,7 +20,7 @@ from perfci.extensions.lab.tune.files import (
 from perfci.extensions.lab.tune.records import SUITE, Attempt, SearchFile, key, open_search
 from perfci.extensions.lab.tune.search import Choice, Choices, decide
 from perfci.extensions.lab.tune.task import Regimes, Trying, Tune
-from perfci.ops.discover import OpFolder, select
+from perfci.ops.discover import OpFolder, select_one
 from perfci.ops.fingerprint.tree import Tree
 from perfci.runs.bench import (
     Bench,
@@ -36,12 +34,10 @@ from perfci.runs.bench import (
 )
 from perfci.runs.boards import put_sick_aside
 from perfci.runs.describe import describe_ops, find_violation
-from perfci.runs.nodes import HERE, NodeAnswer, NodeCommand, find_kind, unpack
 from perfci.runs.plan import Request, draw_seed
-from perfci.store import claim_reports
 from perfci.store.files import write_atomically
 from perfci.worker.process import run_worker
-from perfci.worker.protocol import Doing, Message, OpDone
+from perfci.worker.protocol import Message, OpDone
 
 FOLDER = "tune"  # in the reports folder: a file of each search, and a table of its candidates
 
@@ -66,10 +62,7 @@ class Tuning:
 
 def tune_op(settings: Settings, request: Request, listener: Listener, *, write: bool = False) -> Tuning:
     """Searches an op's configurations. Writes its tuned file if that was asked for. Raises PerfciError."""
-    ops = select(settings, request.ops)
-    if len(ops) != 1:
-        raise UsageError("tune_one_op", name=", ".join(request.ops), ops=", ".join(op.op for op in ops))
-    op = check_tunable(ops[0])
+    op = check_tunable(select_one(settings, *request.ops))
     kept = dataclasses.replace(settings, reports=settings.reports / FOLDER)
     with claim_bench(kept, listener) as bench:
         tuner = _Tuner(bench, settings, request, op)
@@ -83,40 +76,6 @@ def check_tunable(op: OpFolder) -> OpFolder:
         raise ContractError(reason.kind, **reason.facts)
     read_space(op.op, op.folder)
     return op
-
-
-def tune_on_cluster(
-    settings: Settings, request: Request, address: str, words: Sequence[str], listener: Listener
-) -> tuple[Mapping[str, tuple[int, str]], list[Reason]]:
-    """Search ops' configurations on a cluster, each op on one board, since times of two are not comparable.
-
-    words: options of `perfci tune`. Returns by op its exit code and answer, and why nodes had none. Searches go on
-    where they ended. Raises PerfciError as a cluster does, and for an op that cannot be tuned.
-    """
-    ops, reports = [check_tunable(op) for op in select(settings, request.ops)], settings.reports / FOLDER
-    answers, edited, written = dict[str, tuple[int, str]](), list[Reason](), "--write" in words
-
-    def read_files(op: OpFolder) -> Mapping[str, bytes]:
-        return {path.name: read_regular(path) for path in (op.folder / "tuned").glob("*.json")}
-
-    def plan(op: OpFolder) -> NodeCommand:
-        searches = {path: read_regular(path) for path in reports.glob(f"{op.op}-*.jsonl")}
-        return NodeCommand(["tune", op.op, *words, "--on", HERE], searches, [reports, op.folder / "tuned"])
-
-    def keep(number: int, answer: NodeAnswer) -> None:
-        op = ops[number]
-        stale = written and read_files(op) != before[number]
-        unpack(answer.packed, [reports, *([op.folder / "tuned"] if written and not stale else [])])
-        if stale:
-            edited.append(Reason("tune_edited", {"path": str(op.folder / "tuned"), "state": str(reports)}))
-        else:
-            answers[op.op] = answer.code, answer.out
-
-    with claim_reports(reports), find_kind().open(address, request.device) as cluster:
-        before = [*map(read_files, ops)]
-        listener(Doing("tune", ", ".join(op.op for op in ops)))
-        lost = cluster.run(settings, dict(enumerate(map(plan, ops))), keep)
-    return {op.op: answers[op.op] for op in ops if op.op in answers}, [*edited, *lost]
 
 
 class _Tuner:
