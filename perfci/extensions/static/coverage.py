@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from perfci.core.model import Coverage, Reason
 from perfci.device.targets import TARGETS
+from perfci.extensions.static.gaps import Covered, Exercised, conclude
 from perfci.extensions.static.tasks import Cover
 from perfci.ops.discover import OpFolder
 from perfci.runs.bench import Bench, WorkerPlace, list_files, make_environment, place_ops
@@ -28,9 +29,13 @@ def cover_ops(bench: Bench, ops: Sequence[OpFolder], *, propose: bool = False) -
                 coverage[op.op] = Coverage(op.op, target, failure=broken)
                 continue
 
-            def hear(message: Message) -> None:
-                if isinstance(message, Coverage):
-                    coverage[message.op] = message
+            said = list[Exercised]()
+
+            def hear(message: Message, said: list[Exercised] = said) -> None:
+                if isinstance(message, Exercised):
+                    said.append(message)
+                elif isinstance(message, Covered):
+                    coverage[message.op] = conclude(said, message)
                 bench.listener(message)
 
             task = Cover(place=place_ops(bench.settings, list_files([op])), target=target, propose=propose)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfci.core import extensions
 from perfci.core.errors import PerfciError
-from perfci.core.model import Coverage, CoverageGap, Feature
+from perfci.core.model import Feature, Suite
 from perfci.device.targets import target_named
+from perfci.extensions.static.gaps import Covered, Exercised, conclude
 from perfci.extensions.static.tasks import Cover
 from perfci.measure.inputs import bound_inputs
 from perfci.measure.verify import list_probes
@@ -44,7 +46,7 @@ def run(task: Cover, channel: MessageChannel) -> None:
             try:
                 loaded = load_op(files.op, files.folder, task.shared_folder)
             except PerfciError as error:
-                send(Coverage(files.op, task.target, failure=error.reason))
+                send(Covered(files.op, task.target, failure=error.reason))
                 continue
             send(_Suites(loaded.accuracy, loaded.performance, files.folder, send).report(task))
 
@@ -54,14 +56,15 @@ class _Suites:
 
     def __init__(self, accuracy: Accuracy, performance: Performance, folder: Path, send: Send) -> None:
         self._accuracy, self._performance, self._folder = accuracy, performance, folder
-        self._unseen: list[str] = []
+        self._said: list[Exercised] = []
+        self._lines: set[str] = set()
         self._send = send
 
-    def report(self, task: Cover) -> Coverage:
+    def report(self, task: Cover) -> Covered:
+        """Look through all calls, and say what each exercises."""
         from perfci.device import offline
         from perfci.extensions.static.dry_launch import list_lines
 
-        seen, lines = set[Feature](), set[tuple[str, int]]()
         # The interpreter looks through the launches, the target is a device, which gets these cases too.
         suite = self._accuracy
         cases, on_devices, large = (
@@ -70,26 +73,29 @@ class _Suites:
         )
         probes = list(itertools.product(list_probes(suite, None), suite.layouts))
         for params, layout in (*cases, *on_devices, *probes):
-            done = self._look_through(suite, params, layout)
-            seen, lines = seen | done.features, lines | done.lines
-        timed = [(params, self._look_through(self._performance, params)) for params in self._performance.cases]
-        gaps = []
-        for params, done in timed:
-            lines |= done.lines
-            if missing := done.features - seen:
-                small = self._shrink(params, missing) if task.propose else None
-                features = tuple(sorted(missing))
-                gaps.append(CoverageGap(case_id(params), features, None if small is None else _write_case(small)))
-                seen |= missing
-        unrun = set(list_lines(self._folder)) - lines
+            self._report_call(task, Suite.ACCURACY, params, self._look_through(suite, params, layout))
+        for params in self._performance.cases:
+            self._report_call(task, Suite.PERFORMANCE, params, self._look_through(self._performance, params))
+        end = Covered(task.op, task.target, tuple(map(_spell_line, set(list_lines(self._folder)))))
         # Cases run elsewhere too: without an accelerator, and those of `perfci soak`.
         elsewhere = [*((call, "cpu") for call in (*cases, *probes)), *((call, offline.DEVICE) for call in large)]
         for (params, layout), device in elsewhere:
-            if not unrun:
+            if self._lines.issuperset(end.lines):
                 break
-            unrun -= self._look_through(suite, params, layout, device).lines
-        places = tuple(f"{Path(file).name}:{line}" for file, line in sorted(unrun))
-        return Coverage(task.op, task.target, tuple(gaps), places, tuple(dict.fromkeys(self._unseen)))
+            self._report_call(task, None, params, self._look_through(suite, params, layout, device))
+        if not task.propose:
+            return end
+        timed = {case_id(params): params for params in self._performance.cases}
+        gaps = conclude(self._said, end).gaps
+        small = {gap.case: self._shrink(timed[gap.case], set(gap.features)) for gap in gaps}
+        return replace(end, add={case: _write_case(params) for case, params in small.items() if params is not None})
+
+    def _report_call(self, task: Cover, suite: Suite | None, params: Params, done: Exercise) -> None:
+        features = tuple(done.features) if suite else ()
+        lines = tuple(map(_spell_line, done.lines))
+        self._lines.update(lines)
+        self._said.append(Exercised(task.op, task.target, suite, case_id(params), features, lines, done.unseen))
+        self._send(self._said[-1])
 
     def _look_through(
         self,
@@ -97,8 +103,6 @@ class _Suites:
         params: Params,
         layout: str = "contiguous",
         device: str | None = None,
-        *,
-        note: bool = True,
     ) -> Exercise:
         """Look through one call, on the target or on another device."""
         from perfci.device import offline
@@ -115,8 +119,7 @@ class _Suites:
         with watch_dry_launches() as done:
             inputs = offline.compile_call(make)
             seen = inputs if inputs.raised else offline.compile_call(lambda: suite.kernel(**inputs.value))
-        if (seen.raised or seen.failure) and note:
-            self._unseen.append(case_id(params))
+        done.unseen = bool(seen.raised or seen.failure)
         return done
 
     def _shrink(self, params: Params, wanted: set[Feature]) -> Params | None:
@@ -126,7 +129,7 @@ class _Suites:
         def keeps(candidate: Params) -> bool:
             nonlocal tries
             tries -= 1
-            return tries >= 0 and wanted <= self._look_through(self._accuracy, candidate, note=False).features
+            return tries >= 0 and wanted <= self._look_through(self._accuracy, candidate).features
 
         if not keeps(params):
             return None
@@ -137,6 +140,10 @@ class _Suites:
                     break
                 best[name] = smaller
         return best
+
+
+def _spell_line(line: tuple[str, int]) -> str:
+    return f"{Path(line[0]).name}:{line[1]}"
 
 
 def _is_size(value: Any) -> bool:

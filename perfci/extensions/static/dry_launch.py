@@ -41,6 +41,7 @@ class Exercise:
 
     features: set[Feature] = field(default_factory=set)
     lines: set[Line] = field(default_factory=set)
+    unseen: bool = False  # it could not be looked through
 
 
 class _NoMemory:

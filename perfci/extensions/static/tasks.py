@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from perfci.core.model import Coverage, StaticOp
+from perfci.core.model import StaticOp
+from perfci.extensions.static.gaps import Covered, Exercised
 from perfci.worker.answers import Answers, Rule, of_target
 from perfci.worker.tasks import Task
 
@@ -26,8 +27,8 @@ class Cover(Task):
     """Find out what an op's accuracy cases exercise of what its performance cases time, without launching any."""
 
     performer = "perfci.extensions.static.covered:run"
-    answers: ClassVar[Answers] = {**Task.answers, Coverage: Rule(of_target)}
-    last = (Coverage,)
+    answers: ClassVar[Answers] = {**Task.answers, Exercised: Rule(of_target, most=None), Covered: Rule(of_target)}
+    last = (Covered,)
 
     target: str
     propose: bool = False  # cases for what accuracy never exercises, which take many calls

@@ -1,0 +1,45 @@
+"""What a worker says of the launches that it looked through, and what that means: it runs the op's code."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from perfci.core.model import Coverage, CoverageGap, Feature, Reason, Suite
+
+
+@dataclass(frozen=True)
+class Exercised:
+    """What the launches of one call exercise."""
+
+    op: str
+    target: str
+    suite: Suite | None  # None: lines alone, of a call on a machine without the target, or of a soak
+    case: str
+    features: tuple[Feature, ...] = ()
+    lines: tuple[str, ...] = ()  # of jitted functions: FILE:LINE
+    unseen: bool = False  # it could not be looked through
+
+
+@dataclass(frozen=True)
+class Covered:
+    """The end of an op."""
+
+    op: str
+    target: str
+    lines: tuple[str, ...] = ()  # of all jitted functions
+    add: Mapping[str, str] = field(default_factory=dict)  # performance case -> cases to add, as Python
+    failure: Reason | None = None
+
+
+def conclude(said: Sequence[Exercised], end: Covered) -> Coverage:
+    """Returns what accuracy exercises of what is timed. A feature counts for the first case that has it."""
+    seen = {feature for call in said if call.suite is Suite.ACCURACY for feature in call.features}
+    gaps = []
+    for call in said:
+        missing = set(call.features) - seen if call.suite is Suite.PERFORMANCE else set[Feature]()
+        if missing:
+            gaps.append(CoverageGap(call.case, tuple(sorted(missing)), end.add.get(call.case)))
+            seen |= missing
+    places = [place.rpartition(":") for place in {*end.lines} - {line for call in said for line in call.lines}]
+    unrun = tuple(f"{file}:{line}" for file, _, line in sorted(places, key=lambda place: (place[0], int(place[2]))))
+    unseen = tuple(dict.fromkeys(call.case for call in said if call.unseen))
+    return Coverage(end.op, end.target, tuple(gaps), unrun, unseen, end.failure)
