@@ -17,7 +17,19 @@ from perfci.core.model import (
 )
 from perfci.core.stages import OF_BASE
 from perfci.worker.handover import VIRTUAL
-from perfci.worker.protocol import DONE, Doing, Finished, LockAsked, Measured, OpDone, Prepared, Ready, Refused, Timing
+from perfci.worker.protocol import (
+    DONE,
+    Began,
+    Doing,
+    Finished,
+    LockAsked,
+    Measured,
+    OpDone,
+    Prepared,
+    Ready,
+    Refused,
+    Timing,
+)
 
 FAKE, TIMERS = "fake", ("activity", "event")
 
@@ -76,6 +88,11 @@ def of_device(said: Said, message: Ready) -> Subject:
     """The device that was asked for, before anything of the project is imported."""
     is_asked = said.task.opening.device in {"auto", message.device.kind}
     return "it" if is_asked and said.doing.stage == "start" else None
+
+
+def of_start(said: Said, _message: Began) -> Subject:
+    """Its beginning, before it says anything else."""
+    return "it" if said.doing.stage == "start" and said.device is None else None
 
 
 def of_lock(said: Said, message: LockAsked) -> Subject:

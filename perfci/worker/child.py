@@ -14,9 +14,10 @@ from typing import Any
 from perfci.core import extensions
 from perfci.core.errors import PerfciError
 from perfci.device.targets import find_triton_versions, release
+from perfci.worker import shared_memory
 from perfci.worker.apart import is_of, settle
 from perfci.worker.load import project_roots
-from perfci.worker.protocol import Failed, MessageChannel
+from perfci.worker.protocol import Began, Failed, MessageChannel
 from perfci.worker.tasks import unpack_task
 
 _PARENT_GONE = 3
@@ -42,6 +43,7 @@ def main() -> None:
     if not sys.argv[1:]:
         threading.Thread(target=read_answers, daemon=True).start()
     channel = MessageChannel(events_fd, answers.get)
+    channel.send(Began(shared_memory.identify()))
     if task.place.head_root:
         settle(task.place.root, task.place.head_root)
     try:

@@ -154,7 +154,7 @@ def can_isolate() -> bool:
         if inner := os.fork():
             status = os.waitstatus_to_exitcode(os.waitpid(inner, 0)[1])
         else:
-            _mount_proc()
+            _mount()
             status = 0
     os._exit(status)
 
@@ -180,7 +180,7 @@ def isolate() -> None:
             os.kill(os.getpid(), -status)
         os._exit(status)
     ctypes.CDLL(None).prctl(DIE_WITH_PARENT, signal.SIGKILL, 0, 0, 0)
-    _mount_proc()
+    _mount()
     if not (program := os.fork()):
         os.close(reading)
         os.close(writing)
@@ -205,12 +205,15 @@ def _leave_processes() -> None:
             os.close(handle)
 
 
-def _mount_proc() -> None:
-    """Show this process and those below in /proc the separate processes namespace. Raises OSError."""
+def _mount() -> None:
+    """Give this process and those below a /proc of their namespace, and a /dev/shm of their own. Raises OSError."""
     libc = ctypes.CDLL(None, use_errno=True)
     _checked(libc.unshare(NEW_MOUNTS))
     _checked(libc.mount(b"none", b"/", None, ctypes.c_ulong(PRIVATE), None))
     _checked(libc.mount(b"proc", b"/proc", b"proc", ctypes.c_ulong(PLAIN), None))
+    # Nobody has tried whether CUDA can hand memory to the judge's process without what it shares with it there.
+    if os.path.isdir("/dev/shm") and not any(entry.name.startswith("nvidia") for entry in os.scandir("/dev")):  # noqa: PTH112
+        _checked(libc.mount(b"tmpfs", b"/dev/shm", b"tmpfs", ctypes.c_ulong(PLAIN), b"mode=1777"))
 
 
 def close_all_but(*kept: int) -> None:

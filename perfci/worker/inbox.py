@@ -11,7 +11,7 @@ from perfci.core.errors import PerfciError
 from perfci.core.model import Fact, Reason
 from perfci.worker.answers import Rule, Said, describe, find_forged
 from perfci.worker.handover import Called
-from perfci.worker.protocol import Doing, Failed, Message, Ready, TurnAsked, UnaskedError, unpack
+from perfci.worker.protocol import Began, Doing, Failed, Message, Ready, TurnAsked, UnaskedError, unpack
 from perfci.worker.tasks import Task
 
 LATE = "worker_late"  # kind of the failure of a worker that was ended because its time was up
@@ -33,6 +33,7 @@ class Inbox:
         self._steps: dict[str, int] = {}  # the last step of each case
         self.asking = False  # its last message is to be answered
         self.done = False  # it has sent its last message
+        self.memory: int | None = None  # the file system in which its processes share memory, once it has begun
         self.failure: Reason | None = None  # why it has failed, in its words
         self.breach: tuple[str, dict[str, Fact]] | None = None
         """kind and facts of the reason by which it has broken the rules of what may be sent"""
@@ -61,7 +62,7 @@ class Inbox:
                 self.failure = message.reason
                 return heard
             self._note(message)
-            heard.append(message)
+            heard += [] if isinstance(message, Began) else [message]
         if len(self._rest) > LONGEST or self._counts.total() > MOST:
             self.breach = "worker_flooded", {"size": LONGEST}
         return heard
@@ -71,6 +72,8 @@ class Inbox:
             self._said.doing = message
         elif isinstance(message, Ready):
             self._said.device = message.device
+        elif isinstance(message, Began):
+            self.memory = message.memory
         self.asking |= isinstance(message, TurnAsked | Called)
         self.done = self.done or self._task.ends(message)
 

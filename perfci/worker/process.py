@@ -226,7 +226,8 @@ class Running:
             return
         self._ended = True
         self._kill()
-        shared_memory.remove_new(self._shared)
+        if self._inbox.memory in {None, shared_memory.identify()}:
+            shared_memory.remove_new(self._shared)
         os.close(self._reading)
         if self._socket:
             self._socket.close()

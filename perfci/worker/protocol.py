@@ -10,12 +10,19 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from perfci.core.codec import decode, encode
-from perfci.core.model import Amount, Block, Device, Limits, PerformanceCase, Reason, SuiteChange, Time
+from perfci.core.model import Amount, Block, Count, Device, Limits, PerformanceCase, Reason, SuiteChange, Time
 
 DONE = "done"  # stage of an op with workers that have ended, sent by the parent to those who watch several at once
 
 Message = object
 """What a worker sends: of the kinds that its task may answer, among them records of a run as they are."""
+
+
+@dataclass(frozen=True)
+class Began:
+    """A worker runs, and has imported nothing of the project."""
+
+    memory: Count  # the file system in which its processes share memory
 
 
 @dataclass(frozen=True)

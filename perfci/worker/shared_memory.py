@@ -1,4 +1,4 @@
-"""What a worker leaves in /dev/shm, which all processes of its user share: it goes with the worker."""
+"""What a worker leaves in /dev/shm goes with it. Where it has none of its own, all processes of its user share it."""
 
 import contextlib
 import os
@@ -6,6 +6,13 @@ import shutil
 from pathlib import Path
 
 FOLDER = Path("/dev/shm")
+
+
+def identify() -> int:
+    """Returns the number of the file system there, which is another one if it is another memory. 0 if there is none."""
+    with contextlib.suppress(OSError):
+        return FOLDER.stat().st_dev
+    return 0
 
 
 def list_files() -> frozenset[str]:

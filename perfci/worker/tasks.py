@@ -29,10 +29,11 @@ from perfci.worker.answers import (
     of_op,
     of_refused,
     of_stage,
+    of_start,
     of_timer,
 )
 from perfci.worker.handover import Called
-from perfci.worker.protocol import Doing, Failed, Holding, LockAsked, Message, OpDone, Prepared, Ready, Waiting
+from perfci.worker.protocol import Began, Doing, Failed, Holding, LockAsked, Message, OpDone, Prepared, Ready, Waiting
 
 BASE = "base"  # arm of a worker that times the base revision, in the second of two processes
 
@@ -92,7 +93,7 @@ class Task:
 
     performer: ClassVar[str]
     """`module:function`, which is called with the task and the channel to its parent"""
-    answers: ClassVar[Answers] = {Doing: Rule(of_stage, most=None), Failed: Rule()}
+    answers: ClassVar[Answers] = {Began: Rule(of_start), Doing: Rule(of_stage, most=None), Failed: Rule()}
     """kinds of messages that its worker may send, and when. What it says is testimony: see perfci.worker.inbox"""
     last: ClassVar[tuple[type[Any], ...]]
     """kinds of those that end it. A worker that ends before has failed, whatever its status"""

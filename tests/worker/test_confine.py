@@ -269,6 +269,20 @@ def test_an_isolated_program_sees_itself_and_what_it_starts_and_ends_as_it_would
 
 
 @isolating
+@pytest.mark.skipif(any(Path("/dev").glob("nvidia*")), reason="CUDA may need what it shares there")
+@pytest.mark.parametrize("by", WAYS[:2])
+def test_the_shared_memory_of_an_isolated_program_is_its_own(own, by):
+    place = Path(f"/dev/shm/perfci-test-{os.getpid()}")
+    place.write_text("theirs")
+
+    said = attempt([own, Path("/dev/shm")], f"print(os.listdir('/dev/shm')); open('{place}', 'w').write('mine')", by=by)
+    kept = place.read_text()
+    place.unlink()
+
+    assert (said, kept) == ("[]", "theirs")
+
+
+@isolating
 @pytest.mark.parametrize("by", WAYS[:2])
 def test_what_an_isolated_program_leaves_behind_ends_with_it_and_holds_no_pipe(own, by):
     code = "import subprocess; print(subprocess.Popen(['sleep', '600'], start_new_session=True).pid)"

@@ -33,6 +33,7 @@ from perfci.worker.inbox import Inbox
 from perfci.worker.process import end_given, give_handle
 from perfci.worker.protocol import (
     Apart,
+    Began,
     Doing,
     Failed,
     Finished,
@@ -110,6 +111,7 @@ UNASKED = {
     "host times of another process": [case(host=(HOST,))],
     "turns of another process": [case(sustained=(SustainedTurn("kernel", 1, 5.0),))],
     "the device again": [FAKE],
+    "that it shares no memory": [Began(7)],
     "another lock": [LockAsked("FAKE-1")],
     "where a lock lies": [LockAsked("FAKE-0", WHY)],
     "the lock twice": [LockAsked("FAKE-0"), LockAsked("FAKE-0")],
