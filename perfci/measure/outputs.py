@@ -1,5 +1,6 @@
 """Is a timed output right? Compared on the device: it may be as large as the device's memory allows."""
 
+import functools
 import math
 from dataclasses import replace
 from typing import Any
@@ -56,6 +57,10 @@ def _compare(
     case = case_id(params)
     terms = suite.reduces(**params) if suite.reduces else 1
     mutates, given, plain = suite.mutates or (), flat(output), list[Any]()
+    if errors is None and dtypes and _is_exact(suite):
+        plain = call_fresh(suite.reference, inputs, arrays, mutates)
+        if len(given) == len(plain) and all(map(functools.partial(_is_same, arrays), given, plain, dtypes)):
+            return None
     expected = call_fresh(suite.reference, arrays.upcast(inputs), arrays, mutates)
     if not dtypes:
         plain = call_fresh(suite.reference, inputs, arrays, mutates)
@@ -89,6 +94,16 @@ def _compare(
             deviation = errors_of(got, right)
             errors.append(replace(deviation, stats=replace(deviation.stats, of_allowed=share)))
     return None
+
+
+def _is_exact(suite: Performance) -> bool:
+    """Whether the suite tolerates no error, of any dtype."""
+    return bool(suite.tolerance) and not any(map(any, (suite.tolerance or {}).values()))
+
+
+def _is_same(arrays: Arrays, actual: Any, plain: Any, dtype: str) -> bool:
+    """Whether an output is the reference's in its dtype, bit for bit."""
+    return type(actual) is type(plain) and arrays.facts(actual).dtype == dtype and arrays.same_bits(actual, plain)
 
 
 def _find_unfinite(arrays: Arrays, inputs: Inputs) -> dict[str, Fact] | None:
