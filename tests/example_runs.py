@@ -1,5 +1,6 @@
 """Runs and judgements as a real device would give them, made up with fixed seeds: for tests that read, not measure."""
 
+import functools
 import math
 import random
 from dataclasses import replace
@@ -260,6 +261,7 @@ def reason(kind: str, **facts) -> Reason:
     return Reason(kind, facts)
 
 
+@functools.cache
 def small() -> tuple[Run, Judgements]:
     """One op, two cases: one as fast as ever, one slower, seen again in a fresh process."""
     cases = [case_id(c) for c in grid(rows=[4096], cols=[512, 32768], dtype=["float16"])]
@@ -287,6 +289,7 @@ def small() -> tuple[Run, Judgements]:
     return run([op]), Judgements(rows, notes=(reason("example_judged_by_screen", margin=0.02),))
 
 
+@functools.cache
 def full() -> tuple[Run, Judgements]:
     """Four ops, every verdict that a merge request may meet, and every kind of trouble in accuracy."""
     ops, rows = zip(_softmax(), _matmul(), _broadcast(), _bias_relu(), strict=True)
@@ -444,6 +447,7 @@ def hostile() -> tuple[Run, Judgements]:
     return run([op], hurt, command=HOSTILE), Judgements(rows, notes=(failed,))
 
 
+@functools.cache
 def large(ops: int = 10, cases: int = 20) -> tuple[Run, Judgements]:
     runs, rows = [], []
     for o in range(ops):
@@ -464,6 +468,7 @@ def large(ops: int = 10, cases: int = 20) -> tuple[Run, Judgements]:
     return run(runs), Judgements(tuple(rows))
 
 
+@functools.cache
 def large_duelled(ops: int = 10, cases: int = 50) -> tuple[Run, Judgements]:
     """A merge request in which every case was timed side by side with the base, and one of each op is slower."""
     runs = []
@@ -478,6 +483,7 @@ def large_duelled(ops: int = 10, cases: int = 50) -> tuple[Run, Judgements]:
     return judged(run(runs, plan=plan))
 
 
+@functools.cache
 def long_names() -> tuple[Run, Judgements]:
     """Case ids of 60, 120 and 300 characters, one arm missing, a base arm, and a case that was never timed."""
     names = [
@@ -589,6 +595,7 @@ def judged(run: Run, *baselines: Baseline, thresholds: Thresholds | None = None)
     return run, judge(run, {one.op: one for one in baselines}, limits)
 
 
+@functools.cache
 def duelled() -> tuple[Run, Judgements]:
     """A merge request that changes softmax and matmul, and how softmax is judged, with every result of a duel."""
     softmax, matmul, gelu, relu = _duelled_softmax(), _duelled_matmul(), _newer_op(), _control()
@@ -694,6 +701,7 @@ def _control() -> OpRun:
     return OpRun("bias_relu", performance=(control,), measure_s=40.0)
 
 
+@functools.cache
 def compiled() -> tuple[Run, Judgements]:
     """Kernels compiled for two targets without a device, against a base; registers may grow by a tenth."""
     offline = environment(device=Device("offline", "no device", "offline"), timer=None)
@@ -798,6 +806,7 @@ def _static_case(op: str, case: str, target: str, *, base: bool) -> StaticCase:
     return StaticCase(case, Identity(("aten.empty_like.default(#0)",), (launch,), "c0ffee"), (binary,))
 
 
+@functools.cache
 def first_run() -> tuple[Run, Judgements]:
     """A machine with no accelerator: accuracy in the interpreter, and the compiled kernels."""
     record, _ = on_cpu()

@@ -32,6 +32,7 @@ from perfci.store import signature
 from perfci.worker.confine import landlock_version
 from tests.git_repositories import git
 from tests.program import COMMAND, no_pictures
+from tests.sources import trees
 
 TESTS = Path(__file__).parent
 CANARY = "c4n4ry-Secret_Value.9"
@@ -476,7 +477,7 @@ def test_files_elsewhere_stay_as_they_are(flow):
     assert flow.files["reports/report.md"] != b"forged"
 
 
-browsers = load("perfci_test_browser", TESTS / "report" / "html" / "browser.py")
+browsers = load("perfci_test_browser", TESTS / "extensions" / "pictures" / "browser.py")
 
 
 @pytest.mark.slow
@@ -950,8 +951,7 @@ def test_results_are_read_by_no_module_that_could_run_them():
         "extensions/adopt/rehearsal/dry_torch.py",
         "extensions/lab/tune/files.py",
     }
-    for path in Path(perfci.__file__).parent.rglob("*.py"):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
+    for path, tree in trees().items():
         names = {
             name.name.split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names
         }

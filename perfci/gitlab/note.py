@@ -3,6 +3,7 @@
 If it cannot be posted, that changes no verdict. The token goes to one server only: redirects are not followed.
 """
 
+import functools
 import json
 import ssl
 import time
@@ -113,6 +114,13 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
         """The token would go along, so the redirect is an error."""
 
 
+@functools.cache
+def _make_opener(certificates: str | None) -> urllib.request.OpenerDirector:
+    """To read a machine's certificates takes longer than most calls."""
+    context = ssl.create_default_context(cafile=certificates)
+    return urllib.request.build_opener(_NoRedirects, urllib.request.HTTPSHandler(context=context))
+
+
 def _ask(target: NoteTarget, verb: str, url: str, data: Mapping[str, str] | None = None) -> Any:
     """The data of the server's answer. Raises NoteError."""
 
@@ -127,9 +135,7 @@ def _ask(target: NoteTarget, verb: str, url: str, data: Mapping[str, str] | None
     body = json.dumps(data).encode() if data else None
     request = urllib.request.Request(url, body, headers, method=verb)
     try:
-        context = ssl.create_default_context(cafile=target.certificates)
-        opener = urllib.request.build_opener(_NoRedirects, urllib.request.HTTPSHandler(context=context))
-        with opener.open(request, timeout=TIMEOUT_S) as answer:
+        with _make_opener(target.certificates).open(request, timeout=TIMEOUT_S) as answer:
             return json.load(answer)
     except urllib.error.HTTPError as refusal:
         status, after = refusal.code, refusal.headers.get("Retry-After", "")
