@@ -32,8 +32,9 @@ ENOUGH_WIDTH = 0.01
 SWEEPS_A_SESSION = 8
 """Blocks of every case in one profiler session: to stop one and to read its records costs some 30 ms."""
 
-STAINED = 1
-"""Which of four blocks leaves no right answer in memory that is freed. In the others values may change."""
+STAINED, STAINED_ROUNDS = 1, 3
+"""Which of four blocks has rounds that leave no right answer in memory that is freed, and how many: in the others
+values may change. More would cost more than a twentieth of the time."""
 
 STAINS = 192, 320  # every how many elements, about, one is changed there: less than a program computes
 
@@ -269,9 +270,13 @@ def _launch_all(bench: Rig, block: _QueuedBlock, baton: Baton | None) -> None:
         for arm in arms:
             if turn == 0 or stride == 1 or arm.arm != REFERENCE:
                 block.arm = arm.arm
-                _drop(bench, block, arm(), inputs)
+                output = arm()
+                if turn == BLOCK_WARMUP - 1 and block.index % duel_rule.FIRST == STAINED:
+                    _stain(bench, block, output, inputs)
+                del output
     hand_over()
     renewed = _choose_renewed_round(bench, subject, block.index)
+    stained = _choose_stained_round(bench, subject, block.index)
     kept, candidates, untimed = None, 0, list[Any]()
     for turn in range(subject.rounds):
         if turn == renewed:
@@ -289,13 +294,15 @@ def _launch_all(bench: Rig, block: _QueuedBlock, baton: Baton | None) -> None:
             output = block.session.launch(arm, warm=block.warm, rest_us=subject.rest_us)
             block.order.append(arm.arm)
             # Each round since the values changed is equally likely to be the one, and no kernel can know which it is.
-            if arm.arm == KERNEL and secrets.randbelow(candidates) == 0:
-                output, kept = kept, output
+            chosen = secrets.randbelow(candidates) == 0 if stained is None else turn == stained
+            if arm.arm == KERNEL and chosen:
+                kept = output
                 if mutated:
                     block.session.aside()
-                    kept = list(arrays.copies(dict(enumerate(gather(kept, inputs, [*mutated])))).values())
+                    kept = list(arrays.copies(dict(enumerate(gather(output, inputs, [*mutated])))).values())
+            if stained is not None and stained - STAINED_ROUNDS < turn <= stained:
+                _stain(bench, block, output, [inputs, *flat(kept)])
             # Freed before the next launch, so that every launch draws its output from the same pool.
-            _drop(bench, block, output, [inputs, *flat(kept)])
             del output
         hand_over()
     block.session.pause()
@@ -317,15 +324,13 @@ def _launch_all(bench: Rig, block: _QueuedBlock, baton: Baton | None) -> None:
     del padding
 
 
-def _drop(bench: Rig, block: _QueuedBlock, output: Any, held: Any) -> None:
-    """Change a few elements of an output that goes, in some blocks.
+def _stain(bench: Rig, block: _QueuedBlock, output: Any, held: Any) -> None:
+    """Change a few elements of an output that goes.
 
     Else a launch could find the right answer in the memory that it is given next, of this arm or another, and skip its
-    work. It cannot know which elements are changed, and a launch is verified that it is not known of either.
+    work. Code on a device knows neither which elements are changed nor which launch is verified.
     held: what stays as it is, such as the inputs.
     """
-    if block.index % duel_rule.FIRST != STAINED:
-        return
     arrays, step = bench.device.arrays, STAINS[0] + secrets.randbelow(STAINS[1] - STAINS[0])
     block.session.aside()
     for array in filter(arrays.is_array, flat(output)):
@@ -351,6 +356,12 @@ def _choose_renewed_round(bench: Rig, subject: Subject, index: int) -> int | Non
         return subject.rounds - 1
     drawn = random.Random(bench.draw_seed(subject.case, f"{index}/renewed")).randrange(subject.rounds)
     return {0: 0, duel_rule.FIRST // 2: drawn}.get(index)
+
+
+def _choose_stained_round(bench: Rig, subject: Subject, index: int) -> int | None:
+    """Returns the last round with stained memory, whose output is verified. By the block's seed too."""
+    drawn = random.Random(bench.draw_seed(subject.case, f"{index}/stained")).randrange(subject.rounds)
+    return drawn if index % duel_rule.FIRST == STAINED else None
 
 
 def _refill(bench: Rig, block: _QueuedBlock, arms: Sequence[Arm], seed: int) -> list[Any]:

@@ -126,13 +126,13 @@ def test_an_output_of_every_block_is_verified_and_any_since_its_values_changed_m
 
     for module in (blocks, prepare_module):
         monkeypatch.setattr(module, "wrong_output", note)
-    for _ in range(60):
+    for number in range(60):
         scripted, calls = Scripted(), itertools.count(1)
         scripted.cases, scripted.kernel = CASES[:1], lambda x, calls=calls: np.full_like(x, next(calls))
         verified.clear()
-        scripted.measure()
+        scripted.measure(seed=number)
         # The preparation calls twice. A block warms up, and then goes its rounds.
-        places = [divmod(number - 3, BLOCK_WARMUP + count) for number in verified[1:]]
+        places = [divmod(call - 3, BLOCK_WARMUP + count) for call in verified[1:]]
         assert [block for block, _ in places] == list(range(FIRST_BLOCKS))
         for block, place in places:
             turns[block].add(place - BLOCK_WARMUP)
