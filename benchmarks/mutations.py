@@ -370,7 +370,7 @@ def find_equivalent(op: str, mutants: Sequence[Mutant]) -> list[bool]:
     In a separate process, which is useless for anything else. What cannot be told is no equivalence.
     """
     from perfci.device.targets import target_named
-    from perfci.worker.offline import install_target
+    from perfci.extensions.offline.process import install_target
 
     with tempfile.TemporaryDirectory(prefix="perfci-mutants-") as name:
         os.environ[CACHE] = f"{name}/cache"
@@ -403,8 +403,8 @@ def compile_op(
     project: Path, op: str, way: str, plain: Compiled | None, wanted: Sequence[int] | None = None
 ) -> Compiled | None:
     """Returns what the op's calls launch, of both suites. None once a call launches something else than `plain`'s."""
-    from perfci.device import offline
     from perfci.device.tensors import TorchArrays
+    from perfci.extensions.offline import compiling as offline
     from perfci.measure.inputs import bound_inputs
 
     arrays, root, made = TorchArrays(offline.DEVICE), f"{project / 'kernels'}/", Compiled()

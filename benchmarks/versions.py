@@ -39,8 +39,8 @@ TESTS = (
     "tests/kernels/test_compiled.py",
     "tests/device/test_binaries.py",
     "tests/device/test_capture.py",
-    "tests/device/test_offline.py",
-    "tests/worker/test_static.py",
+    "tests/extensions/offline/test_compiling.py",
+    "tests/extensions/static/test_compiled.py",
     "tests/flow/test_planted_kernels.py",
 )
 """Tests that depend on torch and Triton: ops in the interpreter, and compiled without a device."""

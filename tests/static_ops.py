@@ -10,9 +10,9 @@ from pathlib import Path
 import yaml
 
 from perfci.device.targets import LINE_FREE
+from perfci.extensions.offline.process import HIDDEN
 from perfci.extensions.static.tasks import Compile
 from perfci.worker import forks
-from perfci.worker.offline import HIDDEN
 from perfci.worker.tasks import OpFiles, Place, pack_task
 from perfci.worker.warm import IMPORTED, IMPORTED_ON_GPU, PROGRAM
 

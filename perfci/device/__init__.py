@@ -7,8 +7,7 @@ timers      records of CUPTI first, event pairs as the fallback
 nvml        device state without torch
 launches capture source   what a call does: launches, torch operations, sources
 replay                 a call as data, and the same call repeated from it
-pretender targets      torch and Triton of a board that is not there
-offline     on it kernels are compiled
+targets                architectures to compile for, and their Triton
 binaries               registers, spills, instructions and occupancy of a binary
 """
 

@@ -7,7 +7,7 @@ import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
-from perfci.core import deadline
+from perfci.core import deadline, extensions
 from perfci.core.cores import count_cores
 from perfci.core.deadline import Timetable
 from perfci.core.model import Need, OpRun, PlannedOp, Reason, Run, Suite
@@ -25,7 +25,7 @@ from perfci.worker.gather import Gathered
 from perfci.worker.inbox import LATE
 from perfci.worker.process import Running, side_by_side, working
 from perfci.worker.protocol import DONE, Doing, Finished, LockAsked, Measured, Message, Prepared, Ready, Timing
-from perfci.worker.tasks import NOTHING_PLANTED, Measure, Plant, Precompile
+from perfci.worker.tasks import NOTHING_PLANTED, Measure, Plant
 
 
 class Recorder:
@@ -72,7 +72,7 @@ class Recorder:
             counts = {name: cases_to_run(plan, waiting[name]) for name in queue}
             self._pace = Pace(counts, {name: op.accuracy for name, op in waiting.items()})
             compiling = []
-            if queue and not self._end and plan.device == "cuda":
+            if queue and not self._end and plan.device == "cuda" and any(extensions.list_places("precompile")):
                 first = [self._tasks.measure_first(waiting[name], cases) for name in queue]
                 compiling = self._precompile(first)
                 checked = [task.op for task in first if Suite.ACCURACY in task.suites]
@@ -108,7 +108,7 @@ class Recorder:
                 # What it prints is not kept, and why it fails is found out by the op's process.
                 log = self._bench.folder / "precompile.log"
                 around = dataclasses.replace(self._tasks.around(task, of_base=of_base), until_s=ends, log=log)
-                ahead = Precompile(
+                ahead = next(extensions.provided("precompile"))(
                     place=task.place, board=board, part=part,
                     suites=task.suites, pattern=task.pattern, cases=task.cases,
                 )  # fmt: skip

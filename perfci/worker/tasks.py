@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from perfci.core import extensions, model
 from perfci.core.codec import convert, decode, encode
-from perfci.core.model import Cache, Device, Limits, PlannedOp, Suite
+from perfci.core.model import Cache, Limits, PlannedOp, Suite
 from perfci.ops.identity import DuelPlan
 from perfci.thresholds.case import CaseThresholds
 from perfci.worker import protocol
@@ -298,22 +298,7 @@ class Measure(DeviceTask):
         return (*super().roots, *((self.base.root,) if self.base else ()))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Precompile(Task):
-    """Compile what an op's cases launch for the device at hand, without it. Its workers share the cache."""
-
-    performer = "perfci.worker.precompile:run"
-    answers: ClassVar[Answers] = {**Task.answers, Prepared: Rule(of_case), OpDone: Rule()}
-    last = (OpDone,)
-
-    board: Device | None  # to compile for
-    part: tuple[int, int] = (0, 1)  # of the cases: every how many, from which on
-    suites: tuple[Suite, ...] = (Suite.ACCURACY, Suite.PERFORMANCE)
-    pattern: str | None = None
-    cases: tuple[str, ...] | None = None
-
-
-PLACES = (*(f"{__name__}:{name}" for name in ("Describe", "Serve", "Measure", "Precompile")),)
+PLACES = (*(f"{__name__}:{name}" for name in ("Describe", "Serve", "Measure")),)
 """Where the gate's tasks are."""
 
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from perfci.core import PACKAGE
+from perfci.core import PACKAGE, extensions
 from perfci.core.temporary import temporary_folder
 from perfci.core.variables import worker_environment
 from perfci.worker import forks
@@ -26,7 +26,7 @@ IMPORTED = (
 )
 IMPORTED_ON_CPU = ("torch", "triton", "triton.language", "perfci.device.cpu", "triton.experimental.gluon")
 IMPORTED_ON_GPU = (
-    *("torch", "triton", "triton.language", "perfci.device.cuda", "perfci.device.offline"),
+    *("torch", "triton", "triton.language", "perfci.device.cuda"),
     "triton.experimental.gluon.nvidia.hopper",
 )
 """Modules that workers need."""
@@ -73,7 +73,10 @@ def list_imports(device: str, variables: Mapping[str, str]) -> tuple[str, ...]:
     """Returns the modules that workers with these variables need on a device."""
     if device == "fake":
         return IMPORTED
-    return (*IMPORTED, *(IMPORTED_ON_CPU if "TRITON_INTERPRET" in variables else IMPORTED_ON_GPU))
+    if "TRITON_INTERPRET" in variables:
+        return (*IMPORTED, *IMPORTED_ON_CPU)
+    added = (place.partition(":")[0] for place in extensions.list_places("preload"))
+    return (*IMPORTED, *IMPORTED_ON_GPU, *added)
 
 
 def list_path(variables: Mapping[str, str]) -> list[str]:

@@ -16,7 +16,7 @@ def print_report(report: Callable[[], list[dict[str, Any]]], *ops: str) -> None:
     """Prints a function's answer about kernels of these ops as JSON. The process is useless for anything else then."""
     os.environ.update(LINE_FREE)
     os.environ.pop("TRITON_INTERPRET", None)
-    from perfci.device import offline
+    from perfci.extensions.offline import compiling as offline
 
     offline.install(target_named("sm_90"))
     sys.path[:0] = [str(KERNELS), *(str(KERNELS / op) for op in ops)]
@@ -26,7 +26,8 @@ def print_report(report: Callable[[], list[dict[str, Any]]], *ops: str) -> None:
 
 def launched(call: Callable[[], Any]) -> Iterator[tuple[Any, Any, str, dict[str, Any]]]:
     """Each kernel that a call launches: the launch, its identity, its PTX, and the facts that always count."""
-    from perfci.device import binaries, offline
+    from perfci.device import binaries
+    from perfci.extensions.offline import compiling as offline
 
     seen = offline.compile_call(call)
     assert seen.failure is None, seen.failure

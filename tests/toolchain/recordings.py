@@ -23,7 +23,7 @@ PROGRAM = """
 import sys
 from dataclasses import replace
 from perfci.core.codec import encode
-from perfci.device import offline
+from perfci.extensions.offline import compiling as offline
 from perfci.device.launches import watch_launches
 from perfci.device.replay import _describe_binary
 from perfci.device.source import stable

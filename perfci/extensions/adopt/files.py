@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from perfci.core.errors import PerfciError, UsageError
+from perfci.core.errors import PerfciError, UsageError, require
 from perfci.core.model import Reason
 from perfci.core.settings import Settings
 from perfci.extensions.adopt import sketch
@@ -174,6 +174,7 @@ def _draft(wanted: dict[str, SketchFiles], settings: Settings) -> Iterator[tuple
 
 def _rehearse(wanted: Mapping[str, SketchFiles], settings: Settings) -> tuple[list[Sketched], Reason | None]:
     """Asks a worker. Its working folder is a temporary one, as other people's tests may write files."""
+    require("precompile", "offline", "--from")
     heard: list[Message] = []
     with open_bench(settings, heard.append) as bench:
         around = dataclasses.replace(make_environment(bench, WorkerPlace("new", "offline")), folder=bench.folder)

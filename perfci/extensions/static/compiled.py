@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 from perfci.core.errors import DeviceError, PerfciError
 from perfci.core.model import Identity, Reason, StaticCase, StaticOp
 from perfci.device.targets import Target, target_named
+from perfci.extensions.offline.process import Send, explain_failure, import_path, install_target
 from perfci.extensions.static.tasks import Compile
 from perfci.measure.inputs import bound_inputs
 from perfci.measure.suspect import calls_reference
 from perfci.ops.spec import Params, Performance, case_id
 from perfci.worker.load import choose_cases, load_op
-from perfci.worker.offline import Send, explain_failure, import_path, install_target
 from perfci.worker.protocol import Doing, MessageChannel
 from perfci.worker.tasks import OpFiles
 
@@ -59,17 +59,17 @@ def _compile_op(task: Compile, files: OpFiles, target: Target, send: Send) -> St
 
 def _compile_case(suite: Performance, folder: Path, params: Params) -> tuple[StaticCase, Sequence[Launched]]:
     """A case's work, and its launches."""
-    from perfci.device import offline
     from perfci.device.source import inputs_digest
+    from perfci.extensions.offline import compiling
 
     case, inputs = case_id(params), inputs_digest(suite.make_inputs)
-    made = offline.compile_call(partial(bound_inputs, suite, params, offline.DEVICE, 0))
+    made = compiling.compile_call(partial(bound_inputs, suite, params, compiling.DEVICE, 0))
     if why := explain_failure(made, folder, case, "captured_raised"):
         return StaticCase(case, Identity(inputs=inputs, unknown=why)), ()
-    seen = offline.compile_call(partial(suite.kernel, **made.value))
+    seen = compiling.compile_call(partial(suite.kernel, **made.value))
     identity = seen.capture.identity(inputs)
     if identity.unknown is None and not seen.failure:
-        plain = offline.compile_call(partial(suite.reference, **made.value)).capture.identity(inputs)
+        plain = compiling.compile_call(partial(suite.reference, **made.value)).capture.identity(inputs)
         if operation := calls_reference(identity, plain):
             identity = replace(identity, unknown=Reason("calls_reference", {"case": case, "operation": operation}))
     if identity.unknown is None and not seen.capture.launched:

@@ -13,13 +13,13 @@ from perfci.core import extensions
 from perfci.core.errors import PerfciError
 from perfci.core.model import Feature, Suite
 from perfci.device.targets import target_named
+from perfci.extensions.offline.process import HIDDEN, Send, import_path
 from perfci.extensions.static.gaps import Covered, Exercised, conclude
 from perfci.extensions.static.tasks import Cover
 from perfci.measure.inputs import bound_inputs
 from perfci.measure.verify import list_probes
 from perfci.ops.spec import Accuracy, Params, Performance, case_id
 from perfci.worker.load import load_op
-from perfci.worker.offline import HIDDEN, Send, import_path
 from perfci.worker.protocol import Doing, MessageChannel
 
 if TYPE_CHECKING:
@@ -35,9 +35,9 @@ def run(task: Cover, channel: MessageChannel) -> None:
     """
     send = channel.send
     os.environ.update(HIDDEN)
-    from perfci.device import offline
+    from perfci.extensions.offline import compiling
 
-    offline.install(target_named(task.target))
+    compiling.install(target_named(task.target))
     for correct in extensions.provided("interpreter"):
         correct()
     for files in task.place.ops:
@@ -62,7 +62,7 @@ class _Suites:
 
     def report(self, task: Cover) -> Covered:
         """Look through all calls, and say what each exercises."""
-        from perfci.device import offline
+        from perfci.extensions.offline import compiling
         from perfci.extensions.static.dry_launch import list_lines
 
         # The interpreter looks through the launches, the target is a device, which gets these cases too.
@@ -78,7 +78,7 @@ class _Suites:
             self._report_call(task, Suite.PERFORMANCE, params, self._look_through(self._performance, params))
         end = Covered(task.op, task.target, tuple(map(_spell_line, set(list_lines(self._folder)))))
         # Cases run elsewhere too: without an accelerator, and those of `perfci soak`.
-        elsewhere = [*((call, "cpu") for call in (*cases, *probes)), *((call, offline.DEVICE) for call in large)]
+        elsewhere = [*((call, "cpu") for call in (*cases, *probes)), *((call, compiling.DEVICE) for call in large)]
         for (params, layout), device in elsewhere:
             if self._lines.issuperset(end.lines):
                 break
@@ -105,11 +105,11 @@ class _Suites:
         device: str | None = None,
     ) -> Exercise:
         """Look through one call, on the target or on another device."""
-        from perfci.device import offline
         from perfci.device.tensors import TorchArrays
+        from perfci.extensions.offline import compiling
         from perfci.extensions.static.dry_launch import watch_dry_launches
 
-        where = device or offline.DEVICE
+        where = device or compiling.DEVICE
 
         def make() -> dict[str, Any]:
             inputs = bound_inputs(suite, params, where, 0)
@@ -117,8 +117,8 @@ class _Suites:
 
         self._send(Doing("coverage", self._folder.name, case_id(params)))
         with watch_dry_launches() as done:
-            inputs = offline.compile_call(make)
-            seen = inputs if inputs.raised else offline.compile_call(lambda: suite.kernel(**inputs.value))
+            inputs = compiling.compile_call(make)
+            seen = inputs if inputs.raised else compiling.compile_call(lambda: suite.kernel(**inputs.value))
         done.unseen = bool(seen.raised or seen.failure)
         return done
 

@@ -2,8 +2,9 @@
 
 import dataclasses
 
-from perfci.core import environment
+from perfci.core import environment, extensions
 from perfci.core.environment import COMPILERS
+from perfci.core.errors import require
 from perfci.core.model import OFFLINE, Coverage, Device, Judgements, Run
 from perfci.core.settings import Settings
 from perfci.extensions.static.compiling import compile_ops
@@ -20,7 +21,8 @@ NO_DEVICE = Device(OFFLINE, "no device", OFFLINE)  # the device of kernels that 
 def add_compiled(experiment: Experiment, run: Run) -> Run:
     """Returns a run of the CPU with what its kernels compile to for a target, if a Triton that is known is there."""
     is_known = not any(note.kind == "triton_unknown" for op in run.ops for note in op.notes)
-    if not is_known or not environment.installed_versions(COMPILERS[:2]):
+    can_compile = any(extensions.list_places("precompile"))
+    if not (is_known and can_compile and environment.installed_versions(COMPILERS[:2])):
         return run
     with experiment.bench.timing("compile"):
         compiled = compile_ops(experiment.bench, experiment.request, experiment.tree)[0]
@@ -29,6 +31,7 @@ def add_compiled(experiment: Experiment, run: Run) -> Run:
 
 def compile_and_judge(settings: Settings, request: Request, command: str, listener: Listener) -> tuple[Run, Judgements]:
     """Compile every performance case without a device, compare it with the base, and judge. The run has no blocks."""
+    require("precompile", "offline", "perfci static")
     with claim_bench(settings, listener) as bench:
         experiment = Experiment.find(bench, request, command)
         with bench.timing("compile"):
@@ -44,5 +47,6 @@ def compile_and_judge(settings: Settings, request: Request, command: str, listen
 
 def cover(settings: Settings, names: tuple[str, ...], listener: Listener) -> tuple[Coverage, ...]:
     """Find out what accuracy exercises of what performance times. Nothing is launched."""
+    require("precompile", "offline", "--coverage")
     with open_bench(settings, listener) as bench:
         return cover_ops(bench, select(settings, names), propose=True)

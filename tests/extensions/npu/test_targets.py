@@ -14,9 +14,9 @@ if "CI" not in os.environ:  # in CI a missing package is a failure
 from triton.backends import backends
 
 from perfci.device import binaries
-from perfci.device.pretender import make_driver
 from perfci.device.targets import TARGETS, target_named
 from perfci.extensions.npu import targets
+from perfci.extensions.offline.pretender import make_driver
 
 pytestmark = pytest.mark.torch
 
@@ -38,7 +38,7 @@ def test_its_driver_tells_what_triton_ascends_own_does():
 
 
 LACKING = """
-from perfci.device import offline
+from perfci.extensions.offline import compiling as offline
 from perfci.device.targets import target_named
 from perfci.core.wording import sentence
 offline.install(target_named("ascend910b2"))

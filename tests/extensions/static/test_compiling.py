@@ -77,10 +77,10 @@ def test_an_interpreter_that_is_a_script_shows_what_a_variable_changes_and_leave
 MEDDLES = """
 import sys
 
-def launch_nothing(call, real=sys.modules["perfci.device.offline"].compile_call):
+def launch_nothing(call, real=sys.modules["perfci.extensions.offline.compiling"].compile_call):
     return real(call if call.func.__name__ == "bound_inputs" else lambda: None)
 
-sys.modules["perfci.device.offline"].compile_call = launch_nothing
+sys.modules["perfci.extensions.offline.compiling"].compile_call = launch_nothing
 """
 
 

@@ -16,8 +16,8 @@ from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 
 from perfci.device.launches import bind_launch
-from perfci.device.pretender import META, VirtualGenerator
 from perfci.extensions.adopt.rehearsal.sketched import PassingFor, kernels, name_npu
+from perfci.extensions.offline.pretender import META, VirtualGenerator
 
 
 @dataclass(frozen=True)

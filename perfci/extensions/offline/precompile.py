@@ -9,14 +9,14 @@ from perfci.core.model import PerformanceCase, Suite
 from perfci.device.nvml import NvmlBoard
 from perfci.device.seam import Inputs
 from perfci.device.targets import TARGETS, find_triton_versions, release
+from perfci.extensions.offline.process import import_path, install_target
+from perfci.extensions.offline.task import Precompile
 from perfci.measure.inputs import bound_inputs
 from perfci.measure.search import list_candidates
 from perfci.measure.verify import checks
 from perfci.ops.spec import LAYOUTS, Accuracy, Params, Performance, case_id
 from perfci.worker.load import LoadedOp, choose_cases, load_op
-from perfci.worker.offline import import_path, install_target
 from perfci.worker.protocol import Doing, MessageChannel, OpDone, Prepared
-from perfci.worker.tasks import Precompile
 
 Call = tuple[Performance | Accuracy, Params, str]
 """A suite, the parameters of a case, and the layout of its inputs."""
@@ -43,17 +43,17 @@ def run(task: Precompile, channel: MessageChannel) -> None:
             memory_bytes=board.memory_bytes or target.memory_bytes,
         )
     )
-    from perfci.device import offline
     from perfci.device.cuda import Flush
     from perfci.device.tensors import TorchArrays
+    from perfci.extensions.offline import compiling
 
-    share = offline.claim_kernels()
+    share = compiling.claim_kernels()
     with import_path(task, task.place.ops[0]):
         op = load_op(task.place.ops[0].name, task.folder, task.shared_folder)
         if Suite.PERFORMANCE in task.suites and task.part[0] == 0:  # what launches are timed between
-            flushed = offline.compile_call(Flush(board.l2_bytes or target.l2_bytes, offline.DEVICE))
-            offline.build_launchers([launched.kernel for launched in flushed.capture.launched])
-        arrays = TorchArrays(offline.DEVICE)
+            flushed = compiling.compile_call(Flush(board.l2_bytes or target.l2_bytes, compiling.DEVICE))
+            compiling.build_launchers([launched.kernel for launched in flushed.capture.launched])
+        arrays = TorchArrays(compiling.DEVICE)
         timed, checked = _list_timed(task, op), _list_checked(task, op)
         wanted = [*timed[task.part[0] :: task.part[1]], *checked[task.part[0] :: task.part[1]]]
         for suite, params, layout in wanted:
@@ -63,14 +63,14 @@ def run(task: Precompile, channel: MessageChannel) -> None:
                 share()  # each timed case says how long its kernels take, those of checks are compiled once
 
             def make(suite: Any = suite, params: Params = params, layout: str = layout) -> Inputs:
-                return arrays.place(bound_inputs(suite, params, offline.DEVICE, 0), layout)
+                return arrays.place(bound_inputs(suite, params, compiling.DEVICE, 0), layout)
 
-            made = offline.compile_call(make)
+            made = compiling.compile_call(make)
             if made.value is None:
                 continue
             began = time.perf_counter()
-            called = offline.compile_call(partial(suite.kernel, **made.value))
-            offline.build_launchers([launched.kernel for launched in called.capture.launched])
+            called = compiling.compile_call(partial(suite.kernel, **made.value))
+            compiling.build_launchers([launched.kernel for launched in called.capture.launched])
             if suite is op.performance and called.value is not None:
                 send(Prepared(PerformanceCase(case, compile_s=time.perf_counter() - began)))
     send(OpDone())

@@ -11,7 +11,7 @@ import yaml
 
 TEXTS = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 COMPILE = TEXTS["compile"]
 
@@ -51,7 +51,7 @@ def test_a_part_compiles_its_share_and_the_parts_together_all(tmp_path: Path) ->
 
 def test_the_code_by_which_triton_launches_each_kernel_is_built_too(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("triton")
-    from perfci.device.offline import build_launchers
+    from perfci.extensions.offline.compiling import build_launchers
 
     built: list[object] = []
     driver = SimpleNamespace(CudaUtils=lambda: built.append("utils"), CudaLauncher=lambda *given: built.append(given))

@@ -17,7 +17,7 @@ from perfci.worker.protocol import Message
 from perfci.worker.tasks import OpFiles, Task
 
 if TYPE_CHECKING:
-    from perfci.device.offline import CallOutcome
+    from perfci.extensions.offline.compiling import CallOutcome
 
 HIDDEN = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", "ROCR_VISIBLE_DEVICES": ""}
 """A device that the machine may have is not the target's."""
@@ -32,10 +32,10 @@ def install_target(target: Target) -> None:
     if unknown := explain_unknown_triton():
         raise DeviceError(unknown.kind, **unknown.facts)
     try:
-        from perfci.device import offline
+        from perfci.extensions.offline import compiling
     except ImportError as error:
         raise DeviceError("static_needs_triton", error=str(error)) from error
-    offline.install(target)
+    compiling.install(target)
 
 
 def import_path(task: Task, files: OpFiles) -> AbstractContextManager[None]:

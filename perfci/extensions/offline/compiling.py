@@ -25,9 +25,9 @@ from perfci.core.model import Reason
 from perfci.device import binaries
 from perfci.device.capture import Captured, note_choice, note_unknown, watch_calls
 from perfci.device.launches import bind_launch
-from perfci.device.pretender import outside, pretend
 from perfci.device.source import digest, function_text, plain_function, stable
 from perfci.device.targets import Target
+from perfci.extensions.offline.pretender import outside, pretend
 
 DEVICE = "cuda"  # what `make_inputs` gets as its device, whatever the target
 _MUTE = re.compile("PassManager|error encountered during parsing")  # messages of Triton's compiler without the reason

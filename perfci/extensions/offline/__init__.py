@@ -1,0 +1,20 @@
+"""Kernels compiled for a device that is not there, or not yet taken: torch and Triton pretend to have it.
+
+pretender    torch and Triton of a board that is not there
+compiling    calls on it: kernels are compiled and not launched
+process      a process that does so
+precompile   what an op launches, compiled for the device at hand before it is measured
+task         what its workers are asked
+"""
+
+from perfci.core.extensions import Extension
+
+HERE = "perfci.extensions.offline"
+
+EXTENSION = Extension(
+    provides={
+        "task": (f"{HERE}.task:Precompile",),
+        "precompile": (f"{HERE}.task:Precompile",),
+        "preload": (f"{HERE}.compiling:install",),
+    }
+)

@@ -1,0 +1,24 @@
+"""What workers that compile beforehand are asked."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from perfci.core.model import Device, Suite
+from perfci.worker.answers import Answers, Rule, of_case
+from perfci.worker.protocol import OpDone, Prepared
+from perfci.worker.tasks import Task
+
+
+@dataclass(frozen=True, kw_only=True)
+class Precompile(Task):
+    """Compile what an op's cases launch for the device at hand, without it. Its workers share the cache."""
+
+    performer = "perfci.extensions.offline.precompile:run"
+    answers: ClassVar[Answers] = {**Task.answers, Prepared: Rule(of_case), OpDone: Rule()}
+    last = (OpDone,)
+
+    board: Device | None  # to compile for
+    part: tuple[int, int] = (0, 1)  # of the cases: every how many, from which on
+    suites: tuple[Suite, ...] = (Suite.ACCURACY, Suite.PERFORMANCE)
+    pattern: str | None = None
+    cases: tuple[str, ...] | None = None
