@@ -30,6 +30,9 @@ Listener = Callable[[Message], None]
 PRIVATE = "own"  # folder in the run's folder with one for each worker
 WRITABLE = "PERFCI_WRITABLE"  # variable that names further folders that all workers may write, separated as in PATH
 
+GRANTING, NOTHING = "PERFCI_GRANTING", "none"
+"""Variable by which a run that several machines share gives them what `find_granting` returns"""
+
 LOGS = "logs"  # folder in reports/ with what workers printed
 
 VISIBLE = {"cuda": "CUDA_VISIBLE_DEVICES", "npu": "ASCEND_RT_VISIBLE_DEVICES", "fake": "FAKE_VISIBLE_DEVICES"}
@@ -81,17 +84,26 @@ def open_bench(settings: Settings, listener: Listener) -> Iterator[Bench]:
 
 
 def hold_grants(settings: Settings, variables: Mapping[str, str] = os.environ) -> Settings:
-    """Returns the settings with what the base of a change grants, if a pipeline runs this. Else unchanged.
-
-    Without a base nothing is granted, but on the default branch and outside of a repository: nothing is asked to merge.
-    """
-    if not environment.in_ci(variables):
+    """Returns the settings with what the base of a change grants, if a pipeline runs this. Else unchanged."""
+    commit = find_granting(settings, variables)
+    if not commit:
         return settings
+    return take_grants(settings, None if commit == NOTHING else read_file(settings.root, commit, FILE))
+
+
+def find_granting(settings: Settings, variables: Mapping[str, str] = os.environ) -> str:
+    """Returns the commit whose settings grant something to a change. Empty if those of the project at hand do.
+
+    Without a base NOTHING is granted, but on the default branch and outside of a repository: nothing is asked to merge.
+    """
+    if GRANTING in variables:
+        return variables[GRANTING]
+    if not environment.in_ci(variables):
+        return ""
     try:
-        granted = read_file(settings.root, resolve(settings.root, None, variables).commit, FILE)
+        return resolve(settings.root, None, variables).commit
     except GitError as error:
-        return settings if error.reason.kind in {"no_base", "no_repository"} else take_grants(settings, None)
-    return take_grants(settings, granted)
+        return "" if error.reason.kind in {"no_base", "no_repository"} else NOTHING
 
 
 def stamp(folder: Path) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from perfci import store
 from perfci.core import deadline
+from perfci.core.environment import in_ci
 from perfci.core.errors import UsageError, require
 from perfci.core.files import read_regular
 from perfci.core.model import Deadline, Judgements, Reason, Run, ShardPlan
@@ -22,7 +23,7 @@ from perfci.extensions.ray.cluster import Cluster, Node, NodeCommand, open_clust
 from perfci.git import command as git
 from perfci.git.repository import find_repository
 from perfci.ops.discover import select
-from perfci.runs.bench import Listener
+from perfci.runs.bench import GRANTING, NOTHING, Listener, find_granting
 from perfci.runs.plan import Request, cases_to_run
 from perfci.store.files import copy_folder
 from perfci.worker.protocol import Position
@@ -57,6 +58,9 @@ def measure_shards(
     base, given = sharded.plan.base, git.require(find_repository(settings.root)).top / "plan.json"
     shares = zip(sharded.ops, sharded.plan.ops, strict=True)
     cases = {share.shard: cases_to_run(sharded.plan, op) for share, op in shares if share.shard}
+    # A node knows nothing of the pipeline around this process, and may be in another one.
+    granting, here = find_granting(settings), {"CI": "true" if in_ci(os.environ) else "", "GITLAB_CI": ""}
+    variables = {deadline.TIMEOUT: "", deadline.STARTED: "", **here, GRANTING: granting, **variables}
     done, folder = dict[int, Run](), settings.reports / require("shards", "shards", "--on").folder
 
     def plan(shard: int) -> NodeCommand:
@@ -80,10 +84,11 @@ def measure_shards(
         done[shard] = run
         return None
 
+    commits = [*([base.commit] if base else []), *({granting} - {"", NOTHING})]
     commands = {shard: plan(shard) for shard in sorted(cases)}
     until = deadline.ends(limit) + GRACE_S if limit else inf
     try:
-        notes += cluster.run(settings, commands, keep, [base.commit] if base else (), show=show, until=until)
+        notes += cluster.run(settings, commands, keep, commits, show=show, until=until)
     except (Stopped, UsageError) as error:
         return error
     return None

@@ -107,7 +107,7 @@ def test_a_cluster_without_a_board_is_refused(topic: Project, cluster):
 def test_what_finds_a_board_taken_or_sick_begins_again_elsewhere(project, monkeypatch, tmp_path, connect):
     """Another master holds the board of node a for as long as this check lasts, and that of node b is sick."""
     alone(monkeypatch, tmp_path)
-    for name in ("CI", "GITLAB_CI", "GITHUB_ACTIONS"):  # the nodes are this process here, and no pipeline's job
+    for name in ("CI", "GITLAB_CI"):
         monkeypatch.delenv(name, raising=False)
     project.plant_sick("FAKE-1")
     path = project.root / "pyproject.toml"
@@ -118,8 +118,10 @@ def test_what_finds_a_board_taken_or_sick_begins_again_elsewhere(project, monkey
 
     @contextlib.contextmanager
     def around(node):
-        monkeypatch.setenv("PERFCI_BOARD", str("ab".index(node)))
-        with device_lock("FAKE-0", tmp_path, lambda _: None):
+        with pytest.MonkeyPatch.context() as there, device_lock("FAKE-0", tmp_path, lambda _: None):
+            there.setenv("PERFCI_BOARD", str("ab".index(node)))
+            # The folder of locks is what this process grants: a node knows of no base.
+            there.setenv("CI", "true")
             yield
 
     connect(StandIn("ab", around))
