@@ -58,7 +58,7 @@ HOMES = {
     "numpy": ("",),  # arrays are everywhere's language
 }
 
-SPEAKERS = ("cli", "core.stopping", "core.cores", "worker.child", "worker.confine", "worker.forks")
+SPEAKERS = ("cli", "core.stopping", "worker.child", "worker.confine", "worker.forks")
 """The command line, how a signal ends it, and programs of their own, which may end and print nothing."""
 TO_SPEAK = {"print", "input", "exit", "quit", "sys.exit", "os._exit", "sys.stdout.write", "sys.stderr.write"}
 HEAVY = ("torch", "triton", "scipy", "pandas", "matplotlib", "jinja2", "ray")

@@ -6,7 +6,6 @@ from perfci.cli import language, options
 from perfci.cli.exits import Exit
 from perfci.cli.output import STYLES, Paragraph, print_found
 from perfci.cli.progress import Progress
-from perfci.core import extensions
 from perfci.core.model import Gate, PlannedOp
 from perfci.core.wording import say
 from perfci.runs import flow
@@ -24,10 +23,7 @@ def list_(
     where = language.load(project)
     with Progress() as progress:
         planned = flow.describe(where, Request(tuple(ops), case, device), progress).ops
-    parts = () if ops else extensions.provided("answer")
-    named = ((kind.title(), ", ".join(kind.list_parts(where))) for kind in parts if kind.list_parts)
-    more = [f"{title}: {names}" for title, names in named if names]
-    print_found(planned, [*show_ops(planned), *(["", *more] if more else [])], json=output == "json")
+    print_found(planned, show_ops(planned), json=output == "json")
     return Exit.PERFCI_FAILED if any(op.failure for op in planned) else Exit.OK
 
 

@@ -97,6 +97,7 @@ def read_extensions() -> Mapping[str, Extension]:
 
 def list_places(point: str) -> Iterator[str]:
     """Yields the places of what extensions provide at one of POINTS: `module:name`."""
+    assert point in POINTS, point
     for extension in read_extensions().values():
         yield from extension.provides.get(point, ())
 

@@ -2,19 +2,12 @@
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
-from perfci import git
-from perfci.core import codec
-from perfci.core.model import Comparison, Gate, Judgement, Judgements, Reason, Run
-from perfci.core.settings import Settings
+from perfci.core.model import Comparison, Judgement, Judgements, Reason, Run
 from perfci.core.wording import sentence
 from perfci.report import frame, rows, speed
-from perfci.report.text import plain
-from perfci.store.files import write_atomically
 
 FORMAT = 1  # 1: the first
 
@@ -33,22 +26,6 @@ def write_plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: write_plain(item) for name, item in value.items()}
     return [write_plain(item) for item in value] if isinstance(value, list | tuple) else value
-
-
-def keep_answer(
-    where: Settings, name: str, gate: Gate | None, looked: Iterable[str], said: Iterable[str | Reason], answer: Any
-) -> tuple[str, Path]:
-    """Keeps an answer in `reports/NAME/NAME.json`, where a pipeline finds it.
-
-    gate: None if nothing could be checked. looked: ops or chains that it is about. said: sentences about what
-    failed, or what is fine. Returns its JSON and its path.
-    """
-    here = git.read(where.root)
-    of: dict[str, Any] = {"commit": here.commit, "dirty": here.dirty} if isinstance(here, git.Revision) else {}
-    of |= {"format": FORMAT, "created": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", "looked": sorted({*looked})}
-    of |= {"gate": gate, "said": [plain(line if isinstance(line, str) else sentence(line)) for line in said]}
-    text, path = codec.encode(write_plain({**of, **answer})).decode(), where.reports / name / f"{name}.json"
-    return text, write_atomically(path, text.encode() + b"\n")
 
 
 def to_json(judgements: Judgements, run: Run | None = None) -> dict[str, Any]:

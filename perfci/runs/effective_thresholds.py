@@ -4,14 +4,14 @@ import dataclasses
 import os
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import date
 from pathlib import Path
 from types import MappingProxyType
 from typing import TypeVar
 
 from perfci.core import environment
 from perfci.core.errors import StoredFileError, UsageError
-from perfci.core.model import Device, Environment, Fact, Plan, Reason, Run
+from perfci.core.model import Environment, Fact, Plan, Reason, Run
 from perfci.core.settings import Settings
 from perfci.core.wording import say
 from perfci.judge.expected import parse_day
@@ -182,17 +182,6 @@ def relaxed_note(entry: Relaxed, day: date | None) -> Reason:
     if not entry.holds(day):
         return Reason("relaxed_ended", facts)
     return Reason("relaxed_to" if to is not None else "relaxed_unearned", facts)
-
-
-def ended(rules: Settings, device: Device | None, day: date | None = None) -> tuple[Reason, ...]:
-    """Relaxed entries that have no effect any more, on a device or on any. Else why the files cannot be read."""
-    today, key = day or datetime.now(UTC).date(), device.key if device else None
-    try:
-        written = load(rules.thresholds, list_known_ops(rules), rules.root)
-    except StoredFileError as error:
-        return (error.reason,)
-    entries = (entry for op in sorted(written.ops) for entry in written.ops[op].relaxed)
-    return tuple(relaxed_note(entry, today) for entry in entries if entry.about(key) and not entry.holds(today))
 
 
 def place(path: Path, root: Path) -> str:

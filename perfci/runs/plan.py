@@ -16,7 +16,6 @@ from perfci.core.model import (
     PlannedOp,
     Reason,
     Run,
-    ShardedOp,
     Suite,
 )
 from perfci.statistics import duel_rule
@@ -155,21 +154,6 @@ def cases_to_run(plan: Plan, op: PlannedOp) -> int:
         return len(op.audit)
     cases = {Suite.ACCURACY: (*op.accuracy, *op.stored), Suite.PERFORMANCE: op.performance}
     return sum(len(cases[suite]) for suite in plan.suites)
-
-
-def share_out(plan: Plan, shards: int, last: Run | None = None) -> tuple[ShardedOp, ...]:
-    """Each op with its shard and the seconds that it may take, in the plan's order. No shard if it needs no worker.
-
-    Without times of a last run, cases take as long as others took, or the budget. The longest op is given to whichever
-    shard has least so far (longest processing time first: at most 4/3 of the best makespan, Graham 1969).
-    """
-    seconds = estimate_seconds(plan, last)
-    loads = dict.fromkeys(range(1, shards + 1), 0.0)
-    given: dict[str, int] = {}
-    for op in sorted(seconds, key=lambda op: (-seconds[op], op)):
-        given[op] = min(loads, key=lambda shard: (loads[shard], shard))
-        loads[given[op]] += seconds[op]
-    return tuple(ShardedOp(op.op, given.get(op.op, 0), round(seconds.get(op.op, 0.0), 3)) for op in plan.ops)
 
 
 def estimate_seconds(plan: Plan, last: Run | None) -> Mapping[str, float]:

@@ -5,6 +5,7 @@ import pytest
 from perfci.core.errors import UsageError
 from perfci.core.model import Base, DuelWhat, OpRun, PerformanceCase, Plan, PlannedBase, PlannedOp, Reason
 from perfci.core.wording import sentence
+from perfci.extensions.shards.plans import share_out
 from perfci.runs.plan import (
     AUDIT_SHARE,
     Against,
@@ -12,7 +13,6 @@ from perfci.runs.plan import (
     cases_to_run,
     list_duellable,
     make_plan,
-    share_out,
 )
 from tests import example_runs
 

@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
@@ -14,7 +15,7 @@ from typing import Protocol
 from perfci import git
 from perfci.core import extensions, locks
 from perfci.core.environment import PACKAGES, installed_versions, telling
-from perfci.core.errors import PerfciError
+from perfci.core.errors import PerfciError, StoredFileError
 from perfci.core.model import Device, DeviceState, Fact, Reason, board_key
 from perfci.core.settings import Settings
 from perfci.device.targets import KNOWN, release
@@ -22,8 +23,9 @@ from perfci.extensions.doctor.task import Examine, Examined
 from perfci.ops.discover import select
 from perfci.runs.bench import Listener, WorkerPlace, call_both, make_environment, open_bench, place_ops, plan_opening
 from perfci.runs.boards import find_sick
-from perfci.runs.effective_thresholds import ended
+from perfci.runs.effective_thresholds import list_known_ops, relaxed_note
 from perfci.runs.plan import draw_seed
+from perfci.thresholds.read import load
 from perfci.worker import confine
 from perfci.worker.process import confined, run_worker
 from perfci.worker.protocol import Message, Ready
@@ -127,7 +129,7 @@ def gather(settings: Settings, kind: str, listener: Listener) -> Facts:
         lock_shared=not contained or (settings.lock_folder is not None and mounted),
         lock_displaced=locks.find_displaced(settings.lock_folder),
         reports=str(settings.reports), reports_writable=is_writable(settings.reports),
-        quarantine=settings.quarantine, sick=find_sick(settings), thresholds=ended(settings, device), ops=ops,
+        quarantine=settings.quarantine, sick=find_sick(settings), thresholds=_list_ended(settings, device), ops=ops,
     )  # fmt: skip
 
 
@@ -143,6 +145,17 @@ def is_writable(folder: Path) -> bool:
             return True
     except OSError:
         return False
+
+
+def _list_ended(rules: Settings, device: Device | None) -> tuple[Reason, ...]:
+    """Relaxed entries that have no effect any more, on a device or on any. Else why the files cannot be read."""
+    today, key = datetime.now(UTC).date(), device.key if device else None
+    try:
+        written = load(rules.thresholds, list_known_ops(rules), rules.root)
+    except StoredFileError as error:
+        return (error.reason,)
+    entries = (entry for op in sorted(written.ops) for entry in written.ops[op].relaxed)
+    return tuple(relaxed_note(entry, today) for entry in entries if entry.about(key) and not entry.holds(today))
 
 
 def _find_existing(folder: Path) -> Path:

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from perfci.core.cores import map_forked
 from perfci.core.model import Gate, Judgement, Judgements, OpRun, PerformanceCase, Run, Suite, choose_look
 from perfci.core.wording import say
 from perfci.extensions.pictures import style
 from perfci.extensions.pictures.cases import ROWS, CaseChart, draw_blocks, draw_case, draw_changes, draw_launches
 from perfci.extensions.pictures.device import choose_sized, draw_roofline, draw_sizes
+from perfci.extensions.pictures.forks import map_forked
 from perfci.extensions.pictures.style import caption
 from perfci.report import ceilings, rows
 from perfci.report.against import DUEL

@@ -12,6 +12,7 @@ from perfci.core.errors import UsageError
 from perfci.core.model import (
     UNTIMED,
     Device,
+    Plan,
     PlannedOp,
     Run,
     ShardedOp,
@@ -29,7 +30,7 @@ from perfci.runs.beside import compare_files
 from perfci.runs.describe import Described, find_violation
 from perfci.runs.effective_thresholds import alpha_of
 from perfci.runs.experiment import Experiment
-from perfci.runs.plan import Request, cases_to_run, share_out
+from perfci.runs.plan import Request, cases_to_run, estimate_seconds
 from perfci.runs.rules import hash_rules
 from perfci.store.files import encode
 
@@ -163,3 +164,18 @@ def refuse_difference(what: str, given: str | None, planned: str | None) -> None
     """Raise UsageError if something here is not as it was planned."""
     if given != planned:
         raise UsageError("shard_differs", what=what, found=given, planned=planned)
+
+
+def share_out(plan: Plan, shards: int, last: Run | None = None) -> tuple[ShardedOp, ...]:
+    """Each op with its shard and the seconds that it may take, in the plan's order. No shard if it needs no worker.
+
+    Without times of a last run, cases take as long as others took, or the budget. The longest op is given to whichever
+    shard has least so far (longest processing time first: at most 4/3 of the best makespan, Graham 1969).
+    """
+    seconds = estimate_seconds(plan, last)
+    loads = dict.fromkeys(range(1, shards + 1), 0.0)
+    given: dict[str, int] = {}
+    for op in sorted(seconds, key=lambda op: (-seconds[op], op)):
+        given[op] = min(loads, key=lambda shard: (loads[shard], shard))
+        loads[given[op]] += seconds[op]
+    return tuple(ShardedOp(op.op, given.get(op.op, 0), round(seconds.get(op.op, 0.0), 3)) for op in plan.ops)

@@ -16,7 +16,8 @@ from perfci.core.wording import say, sentence
 from perfci.extensions.lab.chains.flow import FOLDER as KEPT
 from perfci.extensions.lab.chains.flow import Chains, check_chains
 from perfci.extensions.lab.chains.records import FOLDER, ChainCase, ChainResult, StageResult
-from perfci.report.data import keep_answer, pick
+from perfci.extensions.lab.kept import keep_answer
+from perfci.report.data import pick
 from perfci.report.view import make_table
 from perfci.runs.plan import Request
 

@@ -14,9 +14,10 @@ from perfci.cli.output import Paragraph, print_parts, relative, write_json
 from perfci.cli.progress import Progress
 from perfci.core.model import Fact, Gate
 from perfci.core.wording import say, sentence
+from perfci.extensions.lab.kept import keep_answer
 from perfci.extensions.lab.soak.findings import Status
 from perfci.extensions.lab.soak.flow import FOLDER, Soak, soak_ops
-from perfci.report.data import keep_answer, pick
+from perfci.report.data import pick
 from perfci.runs.plan import Request
 
 _STYLES = {Status.PASS: "green", Status.FAIL: "bold red", Status.ERROR: "bold red", Status.SKIPPED: "dim"}

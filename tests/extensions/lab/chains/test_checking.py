@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from perfci.cli.demo import write_project
 from perfci.cli.main import run
 
 TEXTS = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))
@@ -125,33 +124,3 @@ def test_the_projects_own_chains_are_right_in_tritons_interpreter(tmp_path, caps
         assert {case: verdict for case, verdict in told.items() if verdict != "UNCHECKED"} == dict.fromkeys(
             list(told)[:3], "PASS"
         )
-
-
-@pytest.fixture
-def demo(tmp_path, capsys):
-    """Lists what the demo's project has, one more chain with it."""
-    root = tmp_path / "demo"
-    write_project(root)
-    folder = root / "kernels" / "_chains"
-    folder.mkdir()
-    text = CHAIN.replace("BREAKS", "pass").replace("from shout.shout_triton import shout", "shout = lambda x: x * 3")
-    (folder / "echo_chain.py").write_text(text)
-
-    def listed(*arguments):
-        capsys.readouterr()
-        code = run(["list", "--device", "fake", "--project", str(root), *arguments])
-        seen = capsys.readouterr()
-        return code, seen.out, " ".join(seen.err.split())
-
-    return listed, folder
-
-
-def test_list_names_the_chains_below_all_ops(demo):
-    listed, _ = demo
-
-    code, out, _ = listed()
-    ops, _, chains = out.partition("\nChains: ")
-    assert code == 0
-    assert "scale: 2 performance cases" in ops
-    assert chains == "echo\n"
-    assert "echo" not in listed("scale")[1]
