@@ -122,8 +122,8 @@ def pytest_runtest_makereport(item, call):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config):
-    """One process if tests would have to share a device. Else one more than cores, as many tests wait for workers."""
-    return 1 if any(has_device(name) for name in DEVICES) else min((os.cpu_count() or 1) + 1, 4)
+    """One process if tests would have to share a device. Else two more than cores, as many tests wait for workers."""
+    return 1 if any(has_device(name) for name in DEVICES) else min((os.cpu_count() or 1) + 2, 4)
 
 
 def hear_signals() -> None:

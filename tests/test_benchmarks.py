@@ -118,6 +118,7 @@ def test_a_run_of_duels_with_tails_ends_as_the_judge_would_end_it(bench, own):
 # --- tables and the whole ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.nightly  # its parts are tested one by one
 @pytest.mark.slow
 def test_the_whole_benchmark_runs_and_finds_no_false_alarm(bench, tmp_path, monkeypatch, capsys):
     tiny = bench.verdicts.Size(null=10, planted=1, simulated_null=5, simulated=1, pairs=1, neighbour=2)

@@ -249,20 +249,6 @@ def edit(repository: Path, op: str, before: str, after: str) -> None:
     commit_all(repository)
 
 
-@pytest.mark.slow
-def test_a_slower_kernel_is_red_with_its_report_and_summary(repository):
-    edit(repository, "scale", "US_PER_MEGABYTE = 320.0", "US_PER_MEGABYTE = 344.0")
-
-    done = job(repository)
-
-    assert (done.result, done.outputs["exit_code"]) == (2, "2")
-    assert "REGRESSED" in done.summary and "`scale`" in done.summary
-    kept = {path.name for path in (done.kept / "perfci-report").iterdir()}
-    assert {"run.json", "report.md", "junit.xml", "metrics.txt"} <= kept
-    run = store.read_run(done.kept / "perfci-report")
-    assert run.plan.base.name == "origin/release"
-
-
 def test_a_comment_is_green_without_a_launch_and_writes_its_page(repository):
     edit(repository, "scale", "US_PER_MEGABYTE = 320.0", "US_PER_MEGABYTE = 320.0  # as measured")
 
@@ -429,11 +415,18 @@ def comment(repository: Path, server: GitHub, ref: str = "refs/pull/3/merge", **
 
 
 @pytest.mark.slow
-def test_the_report_becomes_a_comment_that_is_updated_in_place(repository, server):
+def test_a_slower_kernel_is_red_and_its_report_becomes_a_comment_that_is_updated_in_place(repository, server):
     """By the checkout and the artifact alone, both as data; the summary is left to the job that judges."""
     foreign = server.add(f"{marker('check-fake')}\nmine", OTHER)
     edit(repository, "scale", "US_PER_MEGABYTE = 320.0", "US_PER_MEGABYTE = 344.0")
-    job(repository, suffix="-fake")
+
+    done = job(repository, suffix="-fake")
+
+    assert (done.result, done.outputs["exit_code"]) == (2, "2")
+    assert "REGRESSED" in done.summary and "`scale`" in done.summary
+    kept = done.kept / "perfci-report-fake"
+    assert {"run.json", "report.md", "junit.xml", "metrics.txt"} <= {path.name for path in kept.iterdir()}
+    assert store.read_run(kept).plan.base.name == "origin/release"
     shutil.rmtree(repository / "reports")
 
     first = comment(repository, server, suffix="-fake")
@@ -450,6 +443,7 @@ def test_the_report_becomes_a_comment_that_is_updated_in_place(repository, serve
 
 
 @pytest.mark.slow
+@pytest.mark.nightly  # tests/gitlab/test_note.py has each refusal
 def test_a_comment_that_cannot_be_posted_fails_nothing(repository, server):
     job(repository)
     refused = Fault(status=403, body=b'{"message": "Resource not accessible by integration"}')

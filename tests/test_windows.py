@@ -46,6 +46,7 @@ def as_on_windows(code: str, *arguments: str, options: tuple[str, ...] = ()) -> 
     return subprocess.run(command, capture_output=True, encoding="utf-8", check=False)
 
 
+@pytest.mark.nightly
 def test_everything_but_torchs_half_of_the_devices_imports_on_windows():
     done = as_on_windows(IMPORT_ALL)
 
@@ -63,6 +64,7 @@ def test_everything_but_torchs_half_of_the_devices_imports_on_windows():
     assert {f"perfci.{name}" for name in some} <= imported
 
 
+@pytest.mark.nightly
 def test_stored_runs_are_judged_shown_exported_rendered_and_accepted_on_windows(tmp_path):
     shutil.copytree(HERE / "stored" / "format-1", tmp_path, dirs_exist_ok=True)
     (tmp_path / "kernels").mkdir()

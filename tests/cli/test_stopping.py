@@ -50,8 +50,12 @@ CODES = {"SIGINT": 130, "SIGTERM": 143, "SIGHUP": 129}
 @pytest.mark.parametrize(
     ("module", "name"),
     [
-        *(("perfci.cli", name) for name in CODES), ("perfci.core.model", "SIGINT"), ("perfci.core.wording", "SIGTERM"),
-        ("typer", "SIGHUP"), ("yaml", "SIGINT"), ("perfci.cli.app", "SIGTERM"), ("perfci.cli.check", "SIGHUP"),
+        ("perfci.cli", "SIGINT"), ("typer", "SIGHUP"), ("perfci.cli.check", "SIGTERM"),
+        *(
+            pytest.param(module, name, marks=pytest.mark.nightly)
+            for module in ("perfci.core.model", "perfci.core.wording", "yaml", "perfci.cli.app")
+            for name in CODES
+        ),
     ],
 )  # fmt: skip
 def test_a_signal_during_an_import_is_one_sentence(module, name, tmp_path):
@@ -106,7 +110,11 @@ def test_a_signal_behind_the_end_changes_neither_the_exit_code_nor_the_words(arg
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "gaps_ms"),
-    [("SIGINT", (0,)), ("SIGTERM", (2, 2, 2)), ("SIGINT", (20, 100)), ("SIGTERM", (1, 300, 300))],
+    [
+        ("SIGINT", (0,)),
+        ("SIGTERM", (1, 300, 300)),
+        *(pytest.param(*row, marks=pytest.mark.nightly) for row in (("SIGTERM", (2, 2, 2)), ("SIGINT", (20, 100)))),
+    ],
     ids=str,
 )
 def test_a_check_that_is_stopped_by_many_signals_tells_one_and_keeps_what_it_measured(name, gaps_ms, tmp_path):

@@ -105,6 +105,7 @@ def test_everything_that_is_no_cache_is_in_the_wheel(wheel):
     } <= packed
 
 
+@pytest.mark.nightly  # the demo checks, accepts and fails from the wheel
 @pytest.mark.slow
 def test_from_an_empty_repository_to_a_failed_gate(site, repository):
     shell = Shell(repository, site)

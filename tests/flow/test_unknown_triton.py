@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 INSIDE = ("CompiledKernel", "GridExecutor", "interpreter_builder", "_interpreter")
 """Names of Triton's own that perfci uses."""
 
-pytestmark = [pytest.mark.torch, pytest.mark.slow]
+pytestmark = [pytest.mark.torch, pytest.mark.slow, pytest.mark.nightly]
 
 
 @pytest.fixture(scope="module")

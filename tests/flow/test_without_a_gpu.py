@@ -25,6 +25,7 @@ def clone(tmp_path_factory):
     return folder
 
 
+@pytest.mark.nightly  # test_docs.py has every command's options
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_command_works_as_it_stands(command, clone, monkeypatch, capsys):
     monkeypatch.chdir(clone)
@@ -35,6 +36,7 @@ def test_the_command_works_as_it_stands(command, clone, monkeypatch, capsys):
     assert run([*words, *device]) == 0, capsys.readouterr().err
 
 
+@pytest.mark.nightly  # tests/extensions/static has what changed
 def test_the_hook_compiles_only_what_changed_and_lets_no_broken_kernel_into_a_commit(clone, monkeypatch, capsys):
     (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))
     program, *words = shlex.split(hook["entry"])

@@ -1,6 +1,8 @@
-"""How much is tried: profile "ci" is the same every time and small; HYPOTHESIS_PROFILE=long looks for what is new.
+"""How much is tried: profile "ci" is the same every time and small, "night" the same and ten times as much.
 
-Making a failure's input small takes minutes, so "ci" shows it as it was found; HYPOTHESIS_PROFILE=small makes it small.
+HYPOTHESIS_PROFILE=long looks for what is new.
+
+Making a failure's input small takes minutes, so both show it as it was found; HYPOTHESIS_PROFILE=small makes it small.
 """
 
 import os
@@ -11,8 +13,10 @@ _COMMON = {
     "deadline": None,
     "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture],
 }
-_SAME = {"max_examples": 25, "derandomize": True, "database": None, **_COMMON}
-settings.register_profile("ci", phases=[Phase.explicit, Phase.generate], **_SAME)
-settings.register_profile("small", **_SAME)
+_SAME = {"derandomize": True, "database": None, **_COMMON}
+_SHOWN = {**_SAME, "phases": [Phase.explicit, Phase.generate]}
+settings.register_profile("ci", max_examples=10, **_SHOWN)
+settings.register_profile("night", max_examples=100, **_SHOWN)
+settings.register_profile("small", max_examples=10, **_SAME)
 settings.register_profile("long", max_examples=3000, **_COMMON)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))

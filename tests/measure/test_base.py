@@ -72,6 +72,7 @@ def test_what_any_module_of_torch_registers_is_no_operator_of_the_ops():
     assert sorted(registered - for_tests - operator_namespaces()) == []
 
 
+@pytest.mark.nightly
 @pytest.mark.torch
 def test_what_torch_registers_by_itself_later_is_no_operator_of_the_ops():
     """In a separate process that has not used torch before."""

@@ -68,6 +68,7 @@ def raising() -> None:
     raise RuntimeError("Failed to find C compiler")
 
 
+@pytest.mark.nightly
 def test_a_board_that_perfci_does_not_know_has_nothing_compiled(tmp_path: Path) -> None:
     pytest.importorskip("triton")
     assert precompile(tmp_path, (3, 5), None) == set()
