@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import multiprocessing
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
@@ -110,9 +111,7 @@ def all_played(cells: Iterable[Cell], workers: int) -> Played:
 RULE = "the rule"
 
 
-def _every_process(
-    medians: Floats, tau: float, _whole: duel_rule.Flags | bool = True, _bias: float | None = None
-) -> duel_rule.Flags:
+def _every_process(medians: Floats, tau: float, *_: object) -> duel_rule.Flags:
     return np.asarray(medians.min(axis=-1) > tau / 2)
 
 
@@ -120,12 +119,10 @@ VARIANTS: Mapping[str, Mapping[str, object]] = {
     RULE: {},
     "24 blocks decide without regard to bias": {"BIAS": 0.0},
     "all four processes must agree": {"AGREEING": 4},
-    "12 blocks clear up to tau": {"CLEAR_SECOND": 1.0},
-    "4 blocks clear up to tau / 4": {"CLEAR_FIRST": 0.25},
-    "every process beyond tau / 2 at 24 and 48 blocks, 12 clear up to tau": {
-        "agree": _every_process,
-        "CLEAR_SECOND": 1.0,
-    },
+    "4 and 12 blocks clear, up to tau / 2 and 3/4 of tau": {"EARLY": {4: 0.5, 12: 0.75}},
+    "the same, whatever the noise leaves possible": {"EARLY": {4: 0.5, 12: 0.75}, "PROMISE": math.inf},
+    "4 to 12 blocks clear up to tau / 4": {"EARLY": dict.fromkeys(duel_rule.EARLY, 0.25)},
+    "every process beyond tau / 2 at 24 and 48 blocks": {"agree": _every_process},
 }
 """perfci's rule and its neighbours: what of `perfci.statistics.duel_rule` is another."""
 

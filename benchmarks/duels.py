@@ -103,10 +103,11 @@ def play(
 
 
 def _first(duel: Duel, tau: float, apart: bool, tails: bool) -> Look:
-    shifts = duel.shifts(0, duel_rule.FIRST)
-    seen = duel_rule.look([shifts], tau)
-    if apart or Ruling.OPEN in {duel_rule.early(shifts, tau), _tail(duel, seen, tails)}:
-        return duel_rule.look([duel.shifts(0, duel_rule.SECOND)], tau)
+    for blocks in (duel_rule.BLOCKS,) if apart else duel_rule.EARLY:
+        shifts = duel.shifts(0, blocks)
+        seen = duel_rule.look([shifts], tau)
+        if not {duel_rule.early(shifts, tau), _tail(duel, seen, tails)} & {Ruling.OPEN}:
+            break
     return seen
 
 
@@ -119,8 +120,7 @@ def _tail(duel: Duel | Whole, seen: Look, tails: bool) -> Ruling:
 
 
 def _again(duel: Duel, tau: float, processes: int) -> Look:
-    counts = [duel_rule.SECOND, *[duel_rule.BLOCKS] * (processes - 1)]
-    return duel_rule.look([duel.shifts(process, blocks) for process, blocks in enumerate(counts)], tau)
+    return duel_rule.look([duel.shifts(process, duel_rule.BLOCKS) for process in range(processes)], tau)
 
 
 def _answers(seen: Sequence[Look], family: int, alpha: float) -> list[Ruling]:

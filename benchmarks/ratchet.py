@@ -424,7 +424,7 @@ def _duelled(world: World, state: State, drawn: many_duels.Duels, merge: int, li
     if merge >= SETTLED:
         lives.late += 1
         lives.undecided += bool(ended.undecided[0])
-        lives.more += bool(ended.blocks[0] > duel_rule.SECOND)
+        lives.more += bool(ended.blocks[0] > duel_rule.BLOCKS)
         lives.blocks += int(ended.blocks[0])
     return alarm
 

@@ -100,7 +100,9 @@ class Planted:
 
 
 def _block(process: int, index: int, base: Floats, head: Floats) -> Block:
-    arms = {KERNEL: ArmBlock(exact.summary(head)), BASE: ArmBlock(exact.summary(base))}
+    modes = exact.modes(head)
+    slower = ArmBlock(exact.summary(head), modes_us=modes if len(modes) > 1 else ())
+    arms = {KERNEL: slower, BASE: ArmBlock(exact.summary(base))}
     return Block(index, process, 0.0, arms, {DUEL: exact.launch_shift(head, base)})
 
 

@@ -18,6 +18,7 @@ from perfci.judge.cause import add_causes
 from perfci.judge.findings import Context, Key, adjust
 from perfci.judge.notes import add_range, is_reached, note_run
 from perfci.judge.speed import judge_case
+from perfci.judge.ticks import find_step
 from perfci.thresholds.limits import Thresholds
 
 Row = tuple[Judgement, Need | None]
@@ -25,6 +26,8 @@ Row = tuple[Judgement, Need | None]
 
 def judge(run: Run, baselines: Mapping[str, Baseline], thresholds: Thresholds) -> Judgements:
     """The verdicts of a run: per op its accuracy, failing accuracy cases, then performance cases. baselines: by op."""
+    step_us = find_step(run, thresholds.default.floor(run.environment.timer))
+    thresholds = replace(thresholds, step_us=step_us) if step_us else thresholds
     compared = {
         (comparison.op, comparison.case): comparison for comparison in compare.compare(run, baselines, thresholds)
     }

@@ -176,7 +176,7 @@ def _duel_host(seen: Comparison, blocks: Sequence[HostBlock], limits: CaseThresh
         return replace(seen, host=host)
     shifts = by_process(both, [block.shift or 0.0 for block in both])
     look = duel_rule.look(list(shifts.values()), limits.allowed_host(base.host_us))
-    return replace(seen, host=host, base_host=base, duel_host=look)
+    return replace(seen, host=host, base_host=base, duel_host=replace(look, guard=duel_rule.HOST_BIAS))
 
 
 # --- what a baseline does not know ------------------------------------------------------------------------------------

@@ -161,7 +161,7 @@ def _judge_longer(
     if seen is None:
         return None
     answer = duel_rule.answer(seen, seen.adjusted_slower, 1.0, context.alpha)
-    facts, longer = {**_facts(seen, context), **more}, seen.shift.value > seen.tau
+    facts, longer = {**_facts(seen, context), **more}, duel_rule.may_be_longer(seen)
     if answer is Ruling.SLOWER:
         slower = Reason(f"duel_{question}_slower", facts)
         if base.same and context.same_files:
@@ -184,6 +184,7 @@ def judge_tail(base: BaseArm | None, context: Context) -> Finding | None:
         return None
     facts = {**_facts(seen, context), "mean": tail.mean, "p90": tail.p90, "share": tail.share, "times": tail.times}
     facts |= {"base_share": tail.base_share, "apart": tail.apart}
+    facts |= {"mean_possible": tail.mean + tail.reach if math.isfinite(tail.reach) else None}
     levels: tuple[Reason, ...] = ()
     if tail.slow_processes:
         levels = (Reason("split_processes", {**facts, "count": tail.slow_processes}),)
@@ -210,5 +211,6 @@ def _facts(seen: Look, context: Context) -> dict[str, Fact]:
         "blocks": seen.blocks, "processes": seen.processes,
         "base_us": context.comparison.base_us, "kernel_us": context.comparison.kernel_us,
         "least": math.expm1(min(seen.medians)), "most": math.expm1(max(seen.medians)),
+        "possible": math.expm1(seen.shift.value + seen.reach) if math.isfinite(seen.reach) else None,
         "family": context.run.plan.duel_family,
     }  # fmt: skip

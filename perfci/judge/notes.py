@@ -36,7 +36,7 @@ DUELLED = frozenset(
     {"duel_slower", "duel_faster", "duel_slower_limited", "duel_faster_limited", "tail_slower"}
     | {f"duel_{what}_slower" for what in ("span", "host", "sustained")}
 )
-"""Kinds of reason that rest on the duel's test. Duels are cleared by the centre of their blocks alone."""
+"""Kinds of reason that rest on the duel's test. Duels are cleared without that test."""
 
 
 _OF_ALL = frozenset({"triton_unknown", "lock_displaced"})
@@ -86,6 +86,8 @@ def note_run(
     shifts = [comparison.duel.shift.value for comparison in comparisons if comparison.duel]
     if shifts:
         yield Reason("how_duelled", {"family": plan.duel_family, "alpha": thresholds.alpha})
+    if thresholds.step_us:
+        yield Reason("timer_steps", {"step_us": thresholds.step_us})
     if len(shifts) >= COMMON:
         yield Reason("common_shift", {"change": math.expm1(statistics.median(shifts)), "cases": len(shifts)})
     yield from _note_tests(rows)

@@ -55,10 +55,16 @@ Plan = Sequence[tuple[Subject, int]]  # blocks to take, by case and index
 
 
 def measure(bench: Rig, subjects: Sequence[Subject], heard: Listener) -> None:
-    """Measure all subjects in turn, as far as time allows."""
+    """Measure all subjects in turn, as far as time allows.
+
+    Half of the first look's blocks come after the first ones of host time, so that it judges the whole of the process.
+    """
     while not bench.late:
         goals = [(subject, _find_goal(bench, subject)) for subject in subjects]
         last = max((goal for _, goal in goals), default=0)
+        begun = any(subject.begun for subject in subjects)
+        if not begun and any(wants_host_block(bench, subject) for subject in subjects):
+            last -= last // 2
         sweeps = [[subject for subject, goal in goals if subject.begun <= index < goal] for index in range(last)]
         plan = [(subject, index) for index, due in enumerate(sweeps) for subject in bench.order.sample(due, len(due))]
         if plan:
@@ -125,10 +131,9 @@ def find_duel_goal(
     blocks = choose_regime(blocks)
     shifts = [block.shifts[f"{KERNEL}/{BASE}"] for block in blocks]
     allowed = limits.allowed(statistics.median(block.arms[BASE].time.median_us for block in blocks), timer)
-    seen = duel_rule.look([shifts], allowed)
-    tail = tail_rule.find_tail(blocks, seen)
+    tail = tail_rule.find_tail(blocks, seen := duel_rule.look([shifts], allowed))
     rulings = (duel_rule.early(shifts, allowed), tail_rule.answer(tail, seen) if tail else None)
-    return max(len(blocks), duel_rule.SECOND) if duel_rule.Ruling.OPEN in rulings else len(blocks)
+    return duel_rule.next_early(len(blocks)) if duel_rule.Ruling.OPEN in rulings else len(blocks)
 
 
 def _find_goal(bench: Rig, subject: Subject) -> int:

@@ -70,10 +70,12 @@ def wants_host_block(bench: Rig, subject: Subject) -> bool:
         return compared and count < duel_rule.BLOCKS
     if not compared or count < duel_rule.FIRST:
         return count < duel_rule.FIRST
+    if count not in duel_rule.EARLY:  # on the way to the next look
+        return count < duel_rule.BLOCKS
     limits = bench.limits.get(subject.case, CaseThresholds())
     tau = limits.allowed_host(statistics.median(block.arms[BASE].host_us for block in subject.host))
     ruling = duel_rule.early([block.shift or 0.0 for block in subject.host], tau)
-    return ruling is duel_rule.Ruling.OPEN and count < duel_rule.SECOND
+    return ruling is duel_rule.Ruling.OPEN and count < duel_rule.BLOCKS
 
 
 def _take_block(bench: Rig, subject: Subject) -> None:
@@ -83,7 +85,9 @@ def _take_block(bench: Rig, subject: Subject) -> None:
     order, turns, empty = random.Random(seed), dict[str, MakeCalls](), {}
     functions = {KERNEL: suite.kernel}
     if bench.base and is_compared(bench, subject):
-        functions[BASE] = bench.base.kernel
+        # As on the device: the arm that is called first changes from process to process.
+        base_first = bench.process % 2 == 1
+        functions = {BASE: bench.base.kernel, **functions} if base_first else {**functions, BASE: bench.base.kernel}
     try:
         inputs = bench.make_inputs(suite, subject.params, seed)
         for running, function in functions.items():

@@ -93,10 +93,10 @@ def measure_sustained(
             return
         pair = {turn.arm: turn.us for turn in subject.sustained[-2:]}
         shifts.append(math.log(pair[KERNEL] / pair[BASE]))
-        if len(shifts) == duel_rule.FIRST and not bench.process:
+        if len(shifts) == goal and not bench.process:
             tau = limits.allowed(pair[BASE], bench.device.timer)
             cleared = duel_rule.early(shifts, tau) is duel_rule.Ruling.CLEARED
-            goal = duel_rule.FIRST if cleared or not _is_cleared(bench, subject, limits) else duel_rule.SECOND
+            goal = goal if cleared or not _is_cleared(bench, subject, limits) else duel_rule.next_early(goal)
 
 
 def _is_cleared(bench: Rig, subject: Subject, limits: CaseThresholds) -> bool:

@@ -276,6 +276,16 @@ def compute_student_tail(value: ArrayLike, dof: float) -> Floats:
     return np.asarray(stdtr(dof, -np.asarray(value, dtype=np.float64)))
 
 
+def mean_reach(values: ArrayLike, share: float) -> Floats:
+    """How far the mean of normal values may lie beyond theirs, one-sided, along the last axis. No bound for one."""
+    sample = np.asarray(values, dtype=np.float64)
+    count = sample.shape[-1]
+    if count < 2:
+        return np.full(sample.shape[:-1], math.inf)
+    return np.asarray(find_student_quantile(share, count - 1) / math.sqrt(count) * sample.std(axis=-1, ddof=1))
+
+
+@functools.cache
 def find_student_quantile(share: float, dof: float) -> float:
     """The value that Student's t exceeds with a chance of 1 - share."""
     from scipy.special import stdtrit

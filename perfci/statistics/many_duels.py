@@ -7,7 +7,7 @@ which it would still be slower. That moves with a planted slow-down, and any tau
 import bisect
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,10 +25,17 @@ STEPS = (1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0, 6.0, 8.0, 12.0)  # slow-downs
 
 
 @dataclass(frozen=True)
-class Tested:
-    """A look that may decide: of each duel (n,), log scale."""
+class Cleared:
+    """A look that may clear: of each duel (n,), log scale."""
 
     centre: Floats
+    reach: Floats
+
+
+@dataclass(frozen=True)
+class Tested(Cleared):
+    """A look that may decide too."""
+
     above: Floats  # the least tau that it is not slower than, beyond doubt
     below: Floats  # the same of faster: negative if it was faster
 
@@ -37,13 +44,12 @@ class Tested:
 class Duels:
     """Figures of n duels for the rule, log scale."""
 
-    first: Floats  # (n,): median of the first blocks
-    second: Floats  # (n,): Hodges-Lehmann centre of the first process
+    early: Mapping[int, Cleared]  # blocks of the first process -> the look
     medians: Floats  # (n, processes)
     tested: Mapping[int, Tested]  # processes -> the look
 
     def __len__(self) -> int:
-        return len(self.first)
+        return len(self.medians)
 
 
 @dataclass(frozen=True)
@@ -64,20 +70,28 @@ class Ends:
 def reading(d: Floats, family: int, alpha: float) -> Duels:
     """d: (n, processes, blocks of a process), log scale. alpha: of the family. p counts for the worst place in it."""
     parts = [d[start : start + _ROWS] for start in range(0, len(d), _ROWS)]
-    tested = {}
-    for count in duel_rule.FINAL:
-        looks = [_test(part[:, :count].reshape(len(part), -1), family, alpha) for part in parts]
-        tested[count] = Tested(*map(np.concatenate, zip(*looks, strict=True)))
-    second = [np.median(_averages(part[:, 0, : duel_rule.SECOND]), axis=1) for part in parts]
-    first = np.median(d[:, 0, : duel_rule.FIRST], axis=1)
-    return Duels(first, np.concatenate(second), np.median(d, axis=2), tested)
+
+    def join(looks: Iterable[tuple[Floats, ...]]) -> Iterator[Floats]:
+        return map(np.concatenate, zip(*looks, strict=True))
+
+    early = {count: Cleared(*join(_sum_up(part[:, :1, :count]) for part in parts)) for count in duel_rule.EARLY}
+    tested = {
+        count: Tested(*join(_test(part[:, :count], family, alpha) for part in parts)) for count in duel_rule.FINAL
+    }
+    return Duels(early, np.median(d, axis=2), tested)
 
 
 def ends(duels: Duels, tau: float, effect: float = 0.0, bias: float = duel_rule.BIAS) -> Ends:
     """How every duel ends. tau: allowed slow-down, effect: planted, both log scale or in its unit, like bias."""
-    undecided = np.abs(duels.first + effect) > duel_rule.CLEAR_FIRST * tau
-    blocks = np.where(undecided, duel_rule.SECOND, duel_rule.FIRST)
-    undecided = undecided & (np.abs(duels.second + effect) > duel_rule.CLEAR_SECOND * tau)
+    undecided, blocks = np.ones(len(duels), dtype=bool), np.zeros(len(duels), dtype=np.int64)
+
+    def clears(seen: Cleared, share: float) -> Flags:
+        centre = np.abs(seen.centre + effect)
+        return (centre <= share * tau) & (centre + seen.reach < duel_rule.PROMISE * tau)
+
+    for count, share in duel_rule.EARLY.items():
+        blocks = np.where(undecided, count, blocks)
+        undecided = undecided & ~clears(duels.early[count], share)
     slower, faster = np.zeros_like(undecided), np.zeros_like(undecided)
     for count, total in duel_rule.FINAL.items():
         blocks = np.where(undecided, total, blocks)
@@ -85,20 +99,29 @@ def ends(duels: Duels, tau: float, effect: float = 0.0, bias: float = duel_rule.
         up = undecided & (seen.above + effect > tau) & duel_rule.agree(medians, tau, bias=bias)
         down = undecided & (seen.below + effect < -tau) & duel_rule.agree(-medians, tau, bias=bias) & ~up
         slower, faster = slower | up, faster | down
-        undecided = undecided & ~up & ~down & (np.abs(seen.centre + effect) > tau)
+        undecided = undecided & ~up & ~down & ~clears(seen, 1.0)
     return Ends(slower, faster, undecided, blocks)
 
 
-def _test(flat: Floats, family: int, alpha: float) -> tuple[Floats, Floats, Floats]:
-    """Centre, above and below of one look at each of the duels."""
+def _sum_up(d: Floats) -> tuple[Floats, Floats]:
+    """Centre and reach of one look at each of the duels. d: (n, processes, blocks)."""
+    flat = d.reshape(len(d), -1)
+    reach = exact.mean_reach(flat, duel_rule.SURE)
+    if d.shape[1] > min(duel_rule.FINAL):
+        reach = np.maximum(reach, exact.mean_reach(np.median(d, axis=2), duel_rule.SURE_OF_PROCESSES))
+    return np.median(_averages(flat), axis=1), reach
+
+
+def _test(d: Floats, family: int, alpha: float) -> tuple[Floats, Floats, Floats, Floats]:
+    """Centre, reach, above and below of one look at each of the duels."""
+    flat = d.reshape(len(d), -1)
     averages, many = _averages(flat), needed(flat.shape[1], family, alpha)
     if many is None:
         never = np.full(len(flat), math.inf)
-        return np.median(averages, axis=1), -never, never
+        return *_sum_up(d), -never, never
     count = averages.shape[1]
-    middles = [(count - 1) // 2, count // 2]
-    averages.partition(sorted({*middles, many - 1, count - many}), axis=1)
-    return averages[:, middles].mean(axis=1), averages[:, count - many], averages[:, many - 1]
+    averages.partition(sorted({many - 1, count - many}), axis=1)
+    return *_sum_up(d), averages[:, count - many], averages[:, many - 1]
 
 
 def needed(blocks: int, family: int, alpha: float) -> int | None:

@@ -6,8 +6,13 @@ say nothing and are left out. Of the others Wilcoxon's signed-rank test asks whe
 sizes, its null distribution is exact (Hollander, Wolfe, Chicken 2014, 3.1). The slow-down that the duel itself found is
 taken out first. That shifts against the alarm.
 
-A kernel has a tail if its mean costs more than tau beyond that, in as many processes as must agree in a duel. LEVEL is
-of each test, not of a family: TAIL warns. docs/how-good-is-perfci.md holds how often it errs (benchmarks/tails.py).
+A kernel has a tail if its mean costs more than tau beyond that, in as many processes as must agree in a duel. So it has
+if the whole mean costs more than tau, which the same test asks of all blocks, and half of tau is beyond the duel's
+slow-down: what the duel and the tail allow must not add up. LEVEL is of each test, not of a family: TAIL warns.
+docs/how-good-is-perfci.md holds how often it errs (benchmarks/tails.py, benchmarks/clearing.py).
+
+A mean within tau clears a case, if nothing hints at more. Where launches fall into levels, whose shares no median sees,
+twice tau must also lie beyond what the noise of the mean leaves possible.
 """
 
 import math
@@ -21,11 +26,13 @@ from perfci.statistics import duel_rule, exact
 from perfci.statistics.duel_rule import Ruling
 
 LEVEL = 0.001
-"""p of either test at either of the two last looks, of which an unchanged kernel has four."""
+"""p of each test at either of the two last looks, of which an unchanged kernel has six."""
 
 HINT = 0.25  # p up to which a fresh process is worth its time: two blocks at least, and all of them slower
-DOUBT = 0.005  # p up to which it stays open when all blocks are spent
-CLEAR = 0.75  # a mean that costs up to so many tau is no hint
+DOUBT = 0.005  # the same of the first two tests when all blocks are spent
+CLEAR = 0.75  # a mean that costs up to so many tau is no hint after the first process
+PART = 0.5  # least part of tau by which a tail goes beyond the duel's slow-down
+HALF = 0.5  # share of blocks whose launches fall into levels from which on no median shows what a kernel costs
 
 KERNEL, BASE = "kernel", "base"
 DUEL = f"{KERNEL}/{BASE}"
@@ -44,29 +51,36 @@ def find_tail(blocks: Sequence[Block], seen: Look) -> Tail | None:
     for ratios, least in ((means, seen.tau), (p90s, 2 * seen.tau)):
         beyond = [excess for excess in (math.log(ratio) - shift for ratio in ratios) if abs(excess) > least]
         tested.append(exact.signed_rank_p(beyond) if beyond else 1.0)
-    processes: dict[int, list[float]] = {}
+    by_process: dict[int, list[float]] = {}
     for block, mean in zip(blocks, means, strict=True):
-        processes.setdefault(block.process, []).append(mean)
-    costs = tuple(statistics.fmean(processes[process]) - math.exp(shift) for process in sorted(processes))
+        by_process.setdefault(block.process, []).append(mean)
+    processes = [by_process[process] for process in sorted(by_process)]
     return Tail(
-        statistics.fmean(means) - 1, costs, statistics.median(p90s) - 1, min(tested),
+        statistics.fmean(means) - 1, tuple(statistics.fmean(process) - math.exp(shift) for process in processes),
+        statistics.median(p90s) - 1, min(tested),
         *_count_slow(arms, shift, seen.tau), *_find_levels(blocks, seen.tau),
+        p_mean=exact.signed_rank_p(np.log(means), seen.tau), reach=duel_rule.find_reach(processes),
+        split=statistics.fmean(len(kernel.modes_us) > 1 for kernel, _ in arms),
     )  # fmt: skip
 
 
 def answer(tail: Tail, seen: Look) -> Ruling:
     """Whether a kernel has a tail. OPEN: more blocks would tell. Only the last two looks of a duel say SLOWER."""
-    tau = math.expm1(seen.tau)
-    cost = statistics.fmean(tail.costs, weights=seen.sizes)
+    tau, spent = math.expm1(seen.tau), seen.processes >= duel_rule.PROCESSES
     whole = np.array(seen.sizes) >= duel_rule.WHOLE
-    decides = np.count_nonzero(whole) >= min(duel_rule.FINAL)
-    if decides and tail.p <= LEVEL and cost > tau and duel_rule.agree(np.array(tail.costs), tau, whole):
-        return Ruling.SLOWER
-    if cost <= CLEAR * tau:
+    beyond, cost = np.array(tail.costs), statistics.fmean(tail.costs, weights=seen.sizes)
+    if np.count_nonzero(whole) >= min(duel_rule.FINAL):
+        shift = math.expm1(max(seen.shift.value, 0.0))
+        tests = ((tail.p, tau, beyond), (tail.p_mean, PART * tau, beyond + shift))
+        if any(p <= LEVEL and cost > least and duel_rule.agree(costs, tau, whole) for p, least, costs in tests):
+            return Ruling.SLOWER
+    hinted = seen.blocks < duel_rule.BLOCKS or tail.p <= (DOUBT if spent else HINT) or tail.p_mean <= HINT
+    allowed = CLEAR if seen.blocks <= duel_rule.BLOCKS else 1.0
+    doubted = hinted and cost > PART * tau and tail.mean > allowed * tau
+    unseen = tail.split >= HALF and tail.mean + tail.reach >= duel_rule.PROMISE * tau
+    if not doubted and not unseen:
         return Ruling.CLEARED
-    if seen.processes >= duel_rule.PROCESSES:
-        return Ruling.UNDECIDED if tail.p <= DOUBT else Ruling.CLEARED
-    return Ruling.OPEN if seen.blocks < duel_rule.SECOND or tail.p <= HINT else Ruling.CLEARED
+    return Ruling.UNDECIDED if spent else Ruling.OPEN
 
 
 def _count_slow(arms: Sequence[tuple[ArmBlock, ArmBlock]], shift: float, tau: float) -> tuple[float, float, float]:

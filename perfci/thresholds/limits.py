@@ -41,6 +41,7 @@ class Thresholds:
     loosened: Mapping[str, tuple[Relaxed, ...]] = field(default_factory=dict)
     """op -> relaxed entries that hold on the device and day that are judged"""
     commanded: Mapping[str, float] = field(default_factory=dict)  # key -> value of --threshold
+    step_us: float = 0.0  # between two ticks of the run's timer, if it is more than the floor: a floor itself
 
     @property
     def alpha(self) -> float:
@@ -57,6 +58,9 @@ class Thresholds:
         if self.earned or self.loosened or self.commanded:
             entries = [entry for entry in self.loosened.get(op, ()) if entry.about(None, case)]
             overlay = layers.overlay(overlay, self.earned.get(op, {}).get(case, {}), entries, self.commanded)
+        if self.step_us:
+            floors = {timer: max(floor, self.step_us) for timer, floor in overlay.floor_us.items()}
+            overlay = replace(overlay, floor_us=floors)
         excuses = () if self.excusing is None else self.expected(op, case)[self.excusing :]
         return overlay.widen(excuses[0].up_to) if excuses else overlay
 

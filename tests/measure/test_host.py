@@ -228,3 +228,12 @@ def test_time_that_is_up_before_host_times_were_compared_leaves_a_case_short():
 def is_short_when_late(bench, subject):
     object.__setattr__(bench, "until_s", 0.0)
     return blocks.is_short(bench, subject)
+
+
+@pytest.mark.parametrize(("device_us", "sessions"), [(20.0, 2), (400.0, 1)])
+def test_half_of_a_first_look_comes_after_the_first_host_times_of_the_process(device_us, sessions):
+    scripted = Short(device_us=device_us)
+    scripted.against = {"duel": DuelWhat.ALL}
+
+    assert len(scripted.host().blocks) == 4
+    assert len(scripted.sessions) == sessions

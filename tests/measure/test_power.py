@@ -17,7 +17,7 @@ from perfci.measure.power import HELD, MARK_US, PROBE_S
 from perfci.measure.prepare import prepare
 from perfci.ops.identity import DuelPlan
 from perfci.ops.spec import Performance
-from perfci.statistics.duel_rule import FIRST, SECOND, WHOLE
+from perfci.statistics.duel_rule import BLOCKS, FIRST, WHOLE
 
 CASE = {"rows": 4}
 SPEC = FakeSpec(power_limit_w=700.0, spike_share=0.0)
@@ -71,14 +71,14 @@ def test_what_draws_more_power_is_slower_sustained_though_it_takes_as_long_at_th
 
 
 def test_sustained_turns_are_pairs_in_the_order_a_b_b_a_and_go_on_while_they_alone_are_open():
-    cleared = measured(drawing(502, 900), base=drawing(500, 900))
+    cleared = measured(drawing(501, 900), base=drawing(500, 900))
     lost = measured(drawing(530, 900), base=drawing(500, 900))
     open_ = measured(drawing(501, 945), base=drawing(500, 900))
     again = measured(drawing(501, 945), base=drawing(500, 900), process=1)
 
     assert turns(cleared) == [REFERENCE, *(KERNEL, BASE, BASE, KERNEL) * (FIRST // 2)]
     assert turns(lost) == turns(cleared)
-    assert turns(open_) == [REFERENCE, *(KERNEL, BASE, BASE, KERNEL) * (SECOND // 2)]
+    assert turns(open_) == [REFERENCE, *(KERNEL, BASE, BASE, KERNEL) * (BLOCKS // 2)]
     assert turns(again) == [REFERENCE, *(BASE, KERNEL, KERNEL, BASE) * (WHOLE // 2)]
 
 

@@ -13,7 +13,7 @@ ALPHA, FAMILY = 0.01, 30
 
 def _by_looks(d, tau, family=FAMILY, alpha=ALPHA):
     """(answer, blocks) of one duel as the product plays it, with the p of the worst place in the family."""
-    for blocks in (duel_rule.FIRST, duel_rule.SECOND):
+    for blocks in duel_rule.EARLY:
         if duel_rule.early(d[0][:blocks], tau) is Ruling.CLEARED:
             return Ruling.CLEARED, blocks
     for processes, blocks in duel_rule.FINAL.items():
@@ -48,7 +48,7 @@ def test_all_four_ends_come_up_among_the_duels_that_are_compared():
 
     assert rule == [_by_looks(blocks, 0.005) for blocks in d]
     assert {answer for answer, _ in rule} == {Ruling.CLEARED, Ruling.SLOWER, Ruling.FASTER, Ruling.UNDECIDED}
-    assert {blocks for _, blocks in rule} == {4, 12, 24, 48}
+    assert {blocks for _, blocks in rule} == {4, 6, 8, 12, 24, 48}
 
 
 def test_a_family_too_large_for_any_verdict_gives_none():
@@ -97,3 +97,13 @@ def test_the_noisier_the_blocks_the_larger_is_what_a_duel_sees():
     assert seen == sorted(seen)
     assert seen[0] == pytest.approx(1.25 * 0.01, rel=0.02)
     assert seen[-1] > 2 * 0.01
+
+
+@pytest.mark.parametrize("spread", [1.0, 2.0, 3.0, 6.0])
+def test_noise_of_blocks_clears_twice_tau_in_no_more_than_one_of_twenty(spread):
+    tau = math.log1p(0.01)
+    d = np.random.default_rng(8).normal(0, spread * tau, (1000, 4, 12))
+
+    ends = many_duels.ends(many_duels.reading(d, FAMILY, ALPHA), tau, 2 * tau)
+
+    assert np.mean(ends.slower | ends.undecided) >= 0.95

@@ -9,12 +9,17 @@ from perfci.statistics.duel_rule import Ruling
 TAU = 0.01
 
 
+def _arm(launches):
+    modes = exact.modes(launches)
+    return ArmBlock(exact.summary(launches), modes_us=modes if len(modes) > 1 else ())
+
+
 def _blocks(*processes):
     """Blocks of pairs of launches, the kernel's and the base's; a process is a list of such pairs."""
     return [
         Block(
             index, process, 0.0,
-            {"kernel": ArmBlock(exact.summary(kernel)), "base": ArmBlock(exact.summary(base))},
+            {"kernel": _arm(kernel), "base": _arm(base)},
             {"kernel/base": exact.launch_shift(kernel, base)},
         )
         for process, pairs in enumerate(processes)
@@ -193,3 +198,30 @@ def test_a_fiftieth_of_launches_that_take_three_times_as_long_is_found():
         seen += _answer(*(pairs[start : start + 12] for start in range(0, 48, 12))) is Ruling.SLOWER
 
     assert seen >= 19
+
+
+def _share_cleared(rng, draw, checks=40):
+    """How often 48 blocks of 30 launches pass both rules. draw: the kernel's launches as a share of 100 us."""
+    cleared = 0
+    for _ in range(checks):
+        base, kernel = draw(0.5), draw(0.5 + 0.0225 / 0.25)
+        times = 100 * rng.lognormal(0, 0.01, (48, 2, 30)) * np.stack([kernel, base], axis=1)
+        pairs = [tuple(pair) for pair in times]
+        cleared += _answer(*(pairs[start : start + 12] for start in range(0, 48, 12))) is Ruling.CLEARED
+    return cleared / checks
+
+
+def test_two_levels_of_launches_whose_shares_change_do_not_pass():
+    rng = np.random.default_rng(9)
+
+    assert _share_cleared(rng, lambda share: np.where(rng.random((48, 30)) < share, 1.25, 1.0)) <= 0.1
+
+
+def test_what_the_duel_and_the_tail_allow_does_not_add_up():
+    rng = np.random.default_rng(10)
+
+    for _ in range(10):
+        times = 100 * rng.lognormal(0, 0.01, (48, 2, 30))
+        times[:, 0] *= 1.009 * np.where(rng.random((48, 30)) < 0.05, 1.18, 1.0)
+        pairs = [tuple(pair) for pair in times]
+        assert _answer(*(pairs[start : start + 12] for start in range(0, 48, 12))) is not Ruling.CLEARED

@@ -280,7 +280,7 @@ def test_a_base_that_fails_while_it_is_timed_loses_none_of_heads_blocks(at):
     # The block that it failed at was taken by head already, or by then.
     assert [block.index for block in match.blocks(A)] == list(range(max(at + 1, FIRST_BLOCKS)))
     assert ["base" in block.arms for block in match.blocks(A)].count(True) == at
-    assert (match.arm(B).failure, len(match.blocks(B))) == (None, duel_rule.SECOND)
+    assert (match.arm(B).failure, len(match.blocks(B))) == (None, duel_rule.BLOCKS)
 
 
 # --- one side dies ----------------------------------------------------------------------------------------------------

@@ -142,6 +142,8 @@ class Look:
     tau: float  # allowed slow-down, log scale
     p_differs: float = 1.0
     """of |d| >= tau, the larger of two one-sided tests: small where kernel and base are as good as equal"""
+    reach: float = 0.0  # how far d may lie beyond its centre by the noise of blocks and processes, log scale
+    guard: float | None = None  # how far processes stray in this figure, log scale. None: as a device's time does
     apart: bool = False  # each revision was timed in a separate process: only the final looks can clear it
     adjusted_slower: float = 1.0  # p values adjusted over the cases duelled
     adjusted_faster: float = 1.0
@@ -166,6 +168,9 @@ class Tail:
     apart: float = 0.0  # by how much the slower of two levels is slower than the others, if the blocks fall into levels
     slow_blocks: int = 0  # blocks on that level
     slow_processes: int = 0  # processes with blocks that are on it, if no process has blocks on both
+    p_mean: float = 1.0  # exact signed-rank test of the whole ratio of the means, the duel's slow-down in it, above tau
+    reach: float = 0.0  # how far that mean ratio may lie beyond `mean` by the noise of blocks and processes
+    split: float = 0.0  # share of the blocks in which the kernel's launches fall into levels
 
 
 @dataclass(frozen=True)

@@ -193,7 +193,7 @@ def count_ends(drawn: many_duels.Duels, tau: float, unit: float = 1.0) -> Predic
     return Predicted(
         alarms=(1 + int(np.count_nonzero(same.alarms))) / (1 + count),
         undecided=float(same.undecided.mean()),
-        more=float((same.blocks > duel_rule.SECOND).mean()),
+        more=float((same.blocks > duel_rule.BLOCKS).mean()),
         blocks=float(same.blocks.mean()),
         seen=float(slower.slower.mean()),
     )
