@@ -16,7 +16,7 @@ import numpy as np
 from speed import machine
 
 from perfci.core.model import Device, Environment, OpRun, PerformanceCase, Plan, PlannedOp, Run
-from perfci.runs.plan import share_out
+from perfci.extensions.shards.plans import share_out
 
 CASES, WORKERS = 10_000, 16
 MEAN_CASES = 20  # of an op, from a few to a hundred
