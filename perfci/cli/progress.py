@@ -13,7 +13,7 @@ from perfci.core.model import AccuracyCase, Reason
 from perfci.core.stages import OF_BASE
 from perfci.core.wording import describe_stage, say, sentence
 from perfci.report.text import BLOCK_LIMIT, NAME_LIMIT, plain
-from perfci.worker.protocol import DONE, Doing, Failed, LockAsked, Message, Position, Ready, Waiting
+from perfci.worker.protocol import DONE, Doing, Failed, LockAsked, Message, Noted, Position, Ready, Waiting
 
 SHORT_STAGES = frozenset({"import", "smoke", DONE})  # stages that are over too soon for a line of a log
 
@@ -100,6 +100,8 @@ class Progress:
                 self._print(sentence(failure), "  ")
             case Failed(reason):
                 self._print(sentence(reason), "  ")
+            case Noted(reason):
+                self._print(sentence(reason))
 
     def _show_stage(self, doing: Doing) -> None:
         self._failed = self._failed and doing.stage != "import"

@@ -13,6 +13,7 @@ from pathlib import Path
 from perfci import store
 from perfci.core import PACKAGE, environment
 from perfci.core.errors import GitError
+from perfci.core.model import Reason
 from perfci.core.settings import FILE, Settings, take_grants
 from perfci.core.temporary import remove_abandoned, temporary_folder
 from perfci.core.variables import OWN, worker_environment
@@ -185,6 +186,14 @@ def warm_up(bench: Bench, device: str) -> None:
     around = make_environment(bench, WorkerPlace("start", device))
     imports = warm.list_imports(device, around.environment)
     warm.settle(forks.begin(around.environment, around.folder, warm.PROGRAM, imports))
+
+
+def explain_slow_start() -> Reason | None:
+    """Why each worker has imported its packages anew. None if they were forked from a process that had them."""
+    file = forks.find_obstacle()
+    if file is None:
+        return None
+    return Reason("workers_anew_path", {"file": file}) if file else Reason("workers_anew")
 
 
 def move_path(path: Path, root: Path, other: Path) -> Path:

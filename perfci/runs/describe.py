@@ -12,6 +12,7 @@ from perfci.runs.bench import (
     Bench,
     WorkerPlace,
     call_both,
+    explain_slow_start,
     list_files,
     make_environment,
     plan_opening,
@@ -20,7 +21,7 @@ from perfci.runs.bench import (
 from perfci.runs.needed import place_needed
 from perfci.runs.plan import Request, draw_seed
 from perfci.worker.process import Running, side_by_side, working
-from perfci.worker.protocol import Doing, Message, Ready
+from perfci.worker.protocol import Doing, Message, Noted, Ready
 from perfci.worker.tasks import Describe
 
 
@@ -61,6 +62,8 @@ def describe_sources(bench: Bench, request: Request, *sources: OpSource) -> list
             results[source] = error
 
     side_by_side([describe(source) for source in sources])
+    if why := explain_slow_start():
+        bench.listener(Noted(why))
     described = []
     for source in sources:
         if isinstance(result := results[source], PerfciError):

@@ -40,6 +40,11 @@ _COMMAND = [sys.executable, "-P", "-X", "faulthandler", "-c", "from perfci.worke
 _IMPORT_S = 120.0  # longest time that the imports may take
 _ADOPT = 36  # PR_SET_CHILD_SUBREAPER
 _LONGEST = 1 << 20  # bytes of an order
+_READY = b"ready"
+
+
+class NotForkedError(OSError):
+    """The process that workers are forked from has ended: it names the file of another module, or nothing."""
 
 
 class Forked:
@@ -88,7 +93,8 @@ class ForkServer:
         """Fork a worker that is confined to these places. None: it is not. Raises OSError if that fails."""
         if not self._ready:
             self._socket.settimeout(_IMPORT_S)
-            self._receive()
+            if (answer := self._socket.recv(_LONGEST)) != _READY:
+                raise NotForkedError(answer.decode())
             self._ready = True
         (stdin, writing), (reading, stdout) = os.pipe(), os.pipe()
         order = json.dumps([dict(environment), str(folder), places, list(passed)]).encode()
@@ -122,6 +128,14 @@ class ForkServer:
 _servers: dict[str, ForkServer | None] = {}
 """By the variables of their workers. None: such workers cannot be forked here."""
 
+_refused: dict[str, str] = {}
+"""The file on PYTHONPATH for which such workers cannot be forked here. No name for any other cause."""
+
+
+def find_obstacle() -> str | None:
+    """The file for which workers of this process were started anew, or no name. None if all were forked."""
+    return next(iter(_refused.values()), None)
+
 
 def begin(environment: Mapping[str, str], folder: Path, program: str, modules: Iterable[str]) -> str:
     """Start a process for workers with such variables, unless there is one: it imports modules, then forks them.
@@ -132,7 +146,9 @@ def begin(environment: Mapping[str, str], folder: Path, program: str, modules: I
     key, (package, *rest) = _find_key(environment), environment["PYTHONPATH"].split(os.pathsep)
     # Python runs such files as it starts. They are the project's if that is on the path.
     rest = [str(folder / entry) for entry in rest]
-    customised = any(Path(entry, f"{name}customize.py").exists() for entry in rest for name in ("site", "user"))
+    customising = (Path(entry, f"{name}customize.py") for entry in rest for name in ("site", "user"))
+    if customised := next((file for file in customising if file.exists()), None):
+        _refused[key] = str(customised)
     if sys.platform != "linux" or customised or key in _servers:
         return key
     if len(_servers) >= MOST:
@@ -171,6 +187,7 @@ def start(environment: Mapping[str, str], folder: Path, places: Places | None, p
     except BaseException as error:
         end(key)
         _servers[key] = None
+        _refused[key] = str(error) if isinstance(error, NotForkedError) else ""
         if isinstance(error, OSError):
             return None
         raise
@@ -198,7 +215,9 @@ def main() -> None:
     with bytecode.kept_in(kept):
         _import([program, *modules])
     path = [package, *(added.split(os.pathsep) if added else []), *others]
-    if any(_is_shadowed(name, path) for name in {name.partition(".")[0] for name in sys.modules}):
+    others_files = (_find_other(name, path) for name in {name.partition(".")[0] for name in sys.modules})
+    if file := next(filter(None, others_files), None):
+        orders.send(file.encode())
         return
     # Else each worker would get a copy of every page, as soon as it looked for garbage.
     gc.collect()
@@ -209,7 +228,7 @@ def main() -> None:
     os.waitpid(trial, 0)
     if len([*Path("/proc/self/task").iterdir()]) > 1:
         return
-    orders.send(b"ready")
+    orders.send(_READY)
     _serve(orders)
     sys.path[:] = [*(str(Path.cwd() / part) for part in os.environ["PYTHONPATH"].split(os.pathsep)), *others]
     _work(program)
@@ -230,11 +249,11 @@ def _import(modules: Sequence[str]) -> None:
     getattr(sys.modules.get("triton.runtime.cache"), "triton_key", lambda: None)()
 
 
-def _is_shadowed(name: str, path: Sequence[str]) -> bool:
-    """Whether a worker's path leads to another module of this name than the one that was imported."""
+def _find_other(name: str, path: Sequence[str]) -> str | None:
+    """The file of another module of this name than the one that was imported, if a worker's path leads to one."""
     spec = getattr(sys.modules[name], "__spec__", None)
     other = PathFinder.find_spec(name, path) if spec and spec.has_location else None
-    return bool(other and spec and other.origin != spec.origin)
+    return str(other.origin) if other and spec and other.origin != spec.origin else None
 
 
 def _serve(orders: socket.socket) -> None:

@@ -77,6 +77,13 @@ class Position:
 
 
 @dataclass(frozen=True)
+class Noted:
+    """Something worth knowing about the run, found by the process that starts the workers."""
+
+    reason: Reason
+
+
+@dataclass(frozen=True)
 class Waiting:
     """Another process holds the device."""
 

@@ -103,7 +103,8 @@ print(run({variables!r}, {inner!r}, Path({str(tmp_path)!r}), [Path({str(tmp_path
 
 
 @pytest.mark.parametrize("kind", ["variables", "shadowed", "customised", "broken", "threads"])
-def test_what_could_differ_is_not_forked(tmp_path, kind):
+def test_what_could_differ_is_not_forked_and_the_file_is_named(tmp_path, kind, monkeypatch):
+    monkeypatch.setattr(forks, "_refused", {})
     package, added, modules = tmp_path / "package", tmp_path / "added", []
     package.mkdir()
     added.mkdir()
@@ -125,6 +126,8 @@ def test_what_could_differ_is_not_forked(tmp_path, kind):
 
     try:
         assert forks.start(given, tmp_path, [], []) is None
+        files = {"shadowed": added / "json" / "__init__.py", "customised": added / "sitecustomize.py"}
+        assert forks.find_obstacle() == (None if kind == "variables" else str(files.get(kind, "")))
     finally:
         end(variables)
 

@@ -21,7 +21,17 @@ from perfci.core.settings import Settings
 from perfci.device.targets import KNOWN, release
 from perfci.extensions.doctor.task import Examine, Examined
 from perfci.ops.discover import select
-from perfci.runs.bench import Listener, WorkerPlace, call_both, make_environment, open_bench, place_ops, plan_opening
+from perfci.runs.bench import (
+    Listener,
+    WorkerPlace,
+    call_both,
+    explain_slow_start,
+    make_environment,
+    open_bench,
+    place_ops,
+    plan_opening,
+    warm_up,
+)
 from perfci.runs.boards import find_sick
 from perfci.runs.effective_thresholds import list_known_ops, relaxed_note
 from perfci.runs.plan import draw_seed
@@ -66,6 +76,7 @@ class Facts:
     timer: str | None = None  # activity, event or virtual. None if nothing can be timed
     has_nvidia: bool = False  # the NVIDIA driver is loaded, whatever torch sees
     looks: tuple["HostLook", ...] = ()  # of extensions, at their hardware
+    slow_start: Reason | None = None  # why each worker imports its packages anew
     landlock: int = 0  # version. 0: kernels can write whatever their user can
     fenced: bool = False  # no process can leave its worker's group
     isolated: bool = False  # workers see no process outside
@@ -100,6 +111,7 @@ def gather(settings: Settings, kind: str, listener: Listener) -> Facts:
     heard: list[Message] = []
     with open_bench(settings, listener) as bench:
         task = Examine(place=place_ops(settings, ()), opening=plan_opening(settings, kind, draw_seed()))
+        warm_up(bench, kind)
         around = make_environment(bench, WorkerPlace("doctor", kind))
         failure = run_worker(task, around, call_both(heard.append, listener))
     seen = next((message for message in heard if isinstance(message, Examined)), None)
@@ -124,6 +136,7 @@ def gather(settings: Settings, kind: str, listener: Listener) -> Facts:
         state=seen.state if seen else None, timer=seen.timer if seen else None,
         has_nvidia=has_nvidia,
         looks=tuple(look(os.environ, has_gpu=has_nvidia) for look in extensions.provided("doctor")),
+        slow_start=explain_slow_start(),
         landlock=confine.landlock_version(), fenced=confine.can_fence(), isolated=isolated,
         here=git.read(settings.root), lock_folder=str(lock), lock_writable=is_writable(lock),
         lock_shared=not contained or (settings.lock_folder is not None and mounted),
@@ -217,6 +230,8 @@ def _judge_host(facts: Facts) -> Iterator[DoctorFinding]:
         yield _find(PROBLEM, "doctor_launch_blocking", name="CUDA_LAUNCH_BLOCKING", value=blocking)
     if interpret not in {"", "0"}:
         yield _find(NOTE, "doctor_interpret", value=interpret)
+    if facts.slow_start:
+        yield DoctorFinding(NOTE, facts.slow_start)
     if facts.landlock and facts.fenced:
         yield _find(OK, "doctor_isolated" if facts.isolated else "doctor_confined", version=facts.landlock)
     else:

@@ -120,6 +120,7 @@ def test_each_trap_is_a_problem(changes, kind):
         ({"packages": packages(numpy="2.5.2")}, "doctor_numpy_too_new"),
         ({"variables": {"TRITON_INTERPRET": "1"}}, "doctor_interpret"),
         ({"timer": "event"}, "doctor_timer_events"),
+        ({"slow_start": Reason("workers_anew")}, "workers_anew"),
         ({"here": Reason("git_missing")}, "git_missing"),
         ({"here": dataclasses.replace(CLEAN, commit=None)}, "doctor_no_commit"),
         ({"here": DIRTY}, "doctor_dirty"),
