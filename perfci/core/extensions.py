@@ -32,6 +32,7 @@ NAMES = (
 POINTS = {
     "device": "a `DeviceKind` of perfci.device: hardware beside GPUs and the CPU",
     "interpreter": "a function that has Triton's interpreter compute what a GPU computes",
+    "races": "a function that returns a context in which races of interpreted launches are collected",
     "target": "several `Target`s of perfci.device.targets: what `perfci static` compiles for",
     "report": "a `ReportFormat` of perfci.cli.results: what else `perfci report --to` writes",
     "load": "the function behind `perfci.load`",

@@ -1,9 +1,4 @@
-"""No accelerator: kernels run in Triton's interpreter, which separates right from wrong, never fast from slow.
-
-Two programs of one launch race if both store different values to one address, or if one stores a value that differs
-from what the other loads there. A launch with atomics may be synchronised by them and is left alone. So is memory that
-a launch uses although it is none of its tensors', if it can have read the addresses from one of them.
-"""
+"""No accelerator: kernels run in Triton's interpreter, which separates right from wrong, never fast from slow."""
 
 import os
 import platform
@@ -12,20 +7,13 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 from unittest import mock
 
-import numpy as np
 import torch
 
 from perfci.core import extensions
 from perfci.core.model import CompiledKernel, Device, Reason
-from perfci.device.seam import OUTSIDE, Accelerator, Capture, Race, leaves
+from perfci.device.seam import Accelerator, Capture, Race
 from perfci.device.targets import explain_unknown_triton
-from perfci.device.tensors import GUARD_BYTES, TorchArrays, operator_namespaces
-
-Array = np.ndarray[Any, Any]
-
-MOST_ACCESSES = 4_000_000  # a launch with more is not looked at: noting it would take more memory than running it
-
-_WIDTHS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
+from perfci.device.tensors import TorchArrays, operator_namespaces
 
 
 class CpuDevice(Accelerator):
@@ -44,7 +32,8 @@ class CpuDevice(Accelerator):
         self.arrays = TorchArrays("cpu")
 
     def watch_races(self) -> AbstractContextManager[Sequence[Race]]:
-        return nullcontext(()) if explain_unknown_triton() else watch_races_inside()
+        watches = () if explain_unknown_triton() else extensions.provided("races")
+        return next((watch() for watch in watches), nullcontext(()))
 
     def record_kernels(self) -> AbstractContextManager[Mapping[str, CompiledKernel] | None]:
         interpreted = os.environ.get("TRITON_INTERPRET") == "1" and not explain_unknown_triton()
@@ -96,145 +85,3 @@ def record_interpreted(
 
     with mock.patch.object(interpreter.GridExecutor, "__call__", launch):
         yield compiled_kernels
-
-
-# --- races ------------------------------------------------------------------------------------------------------------
-
-
-class _Log:
-    """One launch's accesses."""
-
-    def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
-        self._tensors = tensors
-        # Addresses, bits and program of each load or store.
-        self.loads: list[tuple[Array, Array, int]] = []
-        self.stores: list[tuple[Array, Array, int]] = []
-        self.count = 0
-        self.program = -1
-        self.readable = True
-
-    def note(self, kept: list[tuple[Array, Array, int]], pointers: Array, values: Array, mask: Array) -> None:
-        self.count += pointers.size
-        self.readable &= self.count <= MOST_ACCESSES
-        if self.readable:
-            chosen = np.broadcast_to(mask, pointers.shape).reshape(-1).astype(bool)  # the interpreter may hold int32
-            bits = np.ascontiguousarray(values).reshape(-1)
-            wide = bits.view(_WIDTHS[bits.dtype.itemsize]).astype(np.uint64)
-            kept.append((pointers.reshape(-1)[chosen], wide[chosen], self.program))
-
-    def race(self) -> Race | None:
-        if not self.readable or not self.stores:
-            return None
-        loads, stores = _join_accesses(self.loads), _join_accesses(self.stores)
-        return _two_stores(stores) or _load_and_store(loads, stores) or _outside(self._tensors, loads, stores)
-
-
-class _Watched:
-    """Stands in for the interpreter's memory, notes every access, and passes it on."""
-
-    def __init__(self, memory: Any, log: _Log) -> None:
-        self._memory = memory
-        self._log = log
-
-    def load(self, pointers: Array, mask: Array, other: Array, dtype: Any) -> Any:
-        result = self._memory.load(pointers, mask, other, dtype)
-        self._log.note(self._log.loads, pointers, result, mask)
-        return result
-
-    def store(self, pointers: Array, values: Array, mask: Array) -> Any:
-        self._log.note(self._log.stores, pointers, values, mask)
-        return self._memory.store(pointers, values, mask)
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("atomic"):
-            self._log.readable = False
-        return getattr(self._memory, name)
-
-
-@contextmanager
-def watch_races_inside() -> Iterator[list[Race]]:
-    """Collect a race of every interpreted launch inside. Needs a process that runs with TRITON_INTERPRET=1."""
-    from triton.runtime import interpreter
-
-    races: list[Race] = []
-    memory, run = interpreter._interpreter, interpreter.GridExecutor.__call__
-    place = interpreter.interpreter_builder.set_grid_idx
-
-    def launch(executor: Any, *args: Any, **kwargs: Any) -> Any:
-        given = leaves([args, kwargs])
-        log = _Log(
-            [tensor for tensor in (getattr(one, "base", one) for one in given) if isinstance(tensor, torch.Tensor)]
-        )
-
-        def start_program(*index: int) -> None:
-            log.program += 1
-            place(*index)
-
-        try:
-            with (
-                mock.patch.object(interpreter, "_interpreter", _Watched(memory, log)),
-                mock.patch.object(interpreter.interpreter_builder, "set_grid_idx", start_program),
-            ):
-                return run(executor, *args, **kwargs)
-        finally:
-            if race := log.race():
-                races.append(race)
-
-    with mock.patch.object(interpreter.GridExecutor, "__call__", launch):
-        yield races
-
-
-def _join_accesses(accesses: list[tuple[Array, Array, int]]) -> tuple[Array, Array, Array]:
-    """Addresses, bits and programs of all accesses, sorted by address."""
-    none = np.empty(0, np.uint64)
-    addresses = np.concatenate([none, *(access.astype(np.uint64) for access, _, _ in accesses)])
-    bits = np.concatenate([none, *(access for _, access, _ in accesses)])
-    programs = np.concatenate([none.astype(int), *(np.full(access.size, program) for access, _, program in accesses)])
-    order = np.argsort(addresses, kind="stable")
-    return addresses[order], bits[order], programs[order]
-
-
-def _two_stores(stores: tuple[Array, Array, Array]) -> Race | None:
-    addresses, bits, programs = stores
-    clash = (addresses[1:] == addresses[:-1]) & (programs[1:] != programs[:-1]) & (bits[1:] != bits[:-1])
-    return _describe_clash("two stores", clash, addresses[1:], programs, programs[1:])
-
-
-def _load_and_store(loads: tuple[Array, Array, Array], stores: tuple[Array, Array, Array]) -> Race | None:
-    """Loads of an address that another program stores to. The first store to an address stands for all of them."""
-    addresses, bits, programs = loads
-    stored, stored_bits, stored_by = stores
-    if not stored.size:
-        return None
-    place = np.searchsorted(stored, addresses)
-    place[place == stored.size] = 0
-    clash = (stored[place] == addresses) & (stored_by[place] != programs) & (stored_bits[place] != bits)
-    return _describe_clash("load and store", clash, addresses, programs, stored_by[place])
-
-
-def _outside(tensors: Sequence[torch.Tensor], *accesses: tuple[Array, Array, Array]) -> Race | None:
-    """Accesses of no tensor's elements, nor of what its storage has between guards."""
-    wide = [tensor for tensor in tensors if tensor.dtype in {torch.int64, torch.uint64} and tensor.numel()]
-    if any(bool((tensor.view(torch.int64) > 1 << 32).any()) for tensor in wide):  # it may hold addresses
-        return None
-    spans = []
-    for tensor in tensors:
-        extent = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)) + 1
-        storage = tensor.untyped_storage()
-        first, last = storage.data_ptr() + GUARD_BYTES, storage.data_ptr() + storage.nbytes() - GUARD_BYTES
-        begin = tensor.data_ptr()
-        spans.append((min(begin, first), max(begin + extent * tensor.element_size(), last)))
-    for addresses, _, programs in accesses:
-        stray = np.ones(addresses.size, bool)
-        for begin, end in spans:
-            stray &= (addresses < begin) | (addresses >= end)
-        if stray.any():
-            return _describe_clash(OUTSIDE, stray, addresses, programs, programs)
-    return None
-
-
-def _describe_clash(kind: str, clash: Array, addresses: Array, programs: Array, others: Array) -> Race | None:
-    if not clash.any():
-        return None
-    first = int(clash.argmax())
-    return Race(kind, np.unique(addresses[clash]).size, (int(programs[first]), int(others[first])))

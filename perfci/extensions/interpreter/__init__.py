@@ -1,9 +1,12 @@
-"""Triton's interpreter, corrected to compute what a GPU computes. Without it, the CPU's answers are Triton's.
+"""Triton's interpreter, corrected to compute what a GPU computes, and watched. Without it the answers are Triton's.
 
 corrected    the interpreter's methods that are replaced
 arithmetic   what they compute with, and CUDA's libdevice
+races        races of the programs of a launch
 """
 
 from perfci.core.extensions import Extension
 
-EXTENSION = Extension(provides={"interpreter": ("perfci.extensions.interpreter.corrected:correct",)})
+HERE = "perfci.extensions.interpreter"
+
+EXTENSION = Extension(provides={"interpreter": (f"{HERE}.corrected:correct",), "races": (f"{HERE}.races:watch_races",)})
