@@ -21,13 +21,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import resampling
 import screen_on_traces as recorded
+from duels import FAMILY, play
 from numpy.typing import NDArray
 from screen_on_traces import upper_bound
 from tables import Marks, percent, table
 
+from perfci.core.model import Device, Environment, HistoryCase, HistoryRun, Spread
 from perfci.extensions.history import boards, changepoints
 from perfci.statistics import exact
+from perfci.statistics.duel_rule import Ruling
 
 Floats = NDArray[np.float64]
 Way = Callable[[Floats], Sequence[int]]
@@ -324,6 +328,77 @@ def _named(rng: np.random.Generator, count: int, runs: int, times: float) -> boo
     )
 
 
+# --- lives ------------------------------------------------------------------------------------------------------------
+
+EVERY = 5
+"""Nights between two looks at a history."""
+
+WHITE = 0.003
+"""Standard deviation of a run by itself, log scale."""
+
+
+def wander(rng: np.random.Generator, r: float) -> Floats:
+    """A walk that returns, each night r of the one before, as wide as the white noise on top."""
+    steps = rng.normal(0, WHITE, RUNS)
+    for at in range(1, RUNS):
+        steps[at] = r * steps[at - 1] + math.sqrt(1 - r * r) * steps[at]
+    return steps
+
+
+def change_states(rng: np.random.Generator) -> Floats:
+    """Two thermal states 1 % apart, each for some twenty nights."""
+    return 0.01 * (np.cumsum(rng.random(RUNS) < 0.05) % 2)
+
+
+LIVES: dict[str, Callable[[np.random.Generator], Floats]] = {
+    "white noise": lambda _: np.zeros(RUNS),
+    "a walk of 0.7 a night and white noise": lambda rng: wander(rng, 0.7),
+    "a walk of 0.9 a night and white noise": lambda rng: wander(rng, 0.9),
+    "two thermal states": change_states,
+}
+BOARD = "a second board, 2 % slower, in two of three nights from the 40th on"
+
+
+def live(name: str, rng: np.random.Generator) -> list[HistoryRun]:
+    """The accepted runs of one unchanged case, night by night."""
+    second = (name == BOARD) & (np.arange(RUNS) >= 40) & (rng.random(RUNS) < 2 / 3)
+    series = rng.normal(0, WHITE, RUNS) + (0.02 * second if name == BOARD else LIVES[name](rng))
+    runs = []
+    for night, (value, other) in enumerate(zip(series, second, strict=True)):
+        us = 100 * math.exp(value)
+        device = Device("cuda", "H", "h", f"GPU-{int(other)}")
+        place = Environment(device, "activity", "3.11", {}, "host", "Linux", commit=f"{night:040x}")
+        case = HistoryCase("n=1", BLOCKS, Spread(us, us, us), None)
+        runs.append(HistoryRun(f"{night}", f"2026-01-01T00:00:{night:02}Z", place, (case,)))
+    return runs
+
+
+def count_lives(count: int) -> str:
+    """In how many lives of an unchanged case a step is ever called the kernel's, and what a duel makes of it."""
+    rows = []
+    for place, name in enumerate((*LIVES, BOARD)):
+        proposed = confirmed = 0
+        for number in range(count):
+            rng = np.random.default_rng((9, place, number))
+            runs = live(name, rng)
+            looks = (changepoints.index_cases(runs[:night])["n=1"] for night in range(20, RUNS + 1, EVERY))
+            if any(step.unexplained for look in looks for step in changepoints.find_changes(look)):
+                proposed += 1
+                recording = duelled()[number % len(duelled())]
+                (ended,) = play([resampling.draw(recording, rng)], family=FAMILY)
+                confirmed += ended.answer is Ruling.SLOWER
+        cells = [f"{each} (at most {percent(upper_bound(each, count))})" for each in (proposed, confirmed)]
+        rows.append([name, str(count), *cells])
+    heads = ("100 nights of an unchanged kernel", "lives", "with a step that is proposed", "that a duel confirms")
+    return table(heads, rows)
+
+
+@functools.cache
+def duelled() -> list[resampling.Recording]:
+    """Recorded launches of the same kernel twice."""
+    return resampling.own_buffers()
+
+
 def greatest(scores: changepoints.Floats) -> changepoints.Floats:
     """Of series of scores, shaped (series, runs): the greatest absolute standardised sum over a window of each.
 
@@ -352,11 +427,17 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="few series, to try it out")
     parser.add_argument("--out", type=Path, help="page whose part between the marks is replaced")
     parser.add_argument("--thresholds", action="store_true", help="print the table of thresholds instead")
+    parser.add_argument("--lives", action="store_true", help="print the table of whole lives alone")
     given = parser.parse_args()
     if given.thresholds:
         thresholds()
         return
-    text = "\n\n".join([compared(QUICK if given.quick else WHOLE), "Boards:", outside(40 if given.quick else 2000)])
+    lives = count_lives(10 if given.quick else 200)
+    if given.lives:
+        print(lives)
+        return
+    boards_text = outside(40 if given.quick else 2000)
+    text = "\n\n".join([compared(QUICK if given.quick else WHOLE), "Lives:", lives, "Boards:", boards_text])
     if given.out is None:
         print(text)
         return

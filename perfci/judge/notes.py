@@ -146,7 +146,7 @@ def add_range(row: Judgement, again: AgainCase | None, run: Run) -> Judgement:
     command = commands.write("bisect", row.op, "--case", row.case or "", "--against", good, "--bad", bad)
     facts: dict[str, Fact] = {"good": good, "bad": bad, "command": command}
     release, kind = run.plan.again.release if run.plan.again else None, "slower_since"
-    if release:
+    if release and not again.stepped:
         end = "stepped" if again.touching == 1 else "crept"
         kind = f"epoch_{end}" if again.since else f"release_{end}"
         counts = {"commits": again.commits, "touching": again.touching}

@@ -136,6 +136,7 @@ class AgainCase:
     same: bool = False  # the op's files are the same there
     failure: Reason | None = None  # why it is not duelled. None if it is
     since: str | None = None  # why people accepted a loss there: it is the beginning of an epoch, not the release
+    stepped: str | None = None  # day of a step in its history, not explained, just before which that commit is
     commits: Count | None = None  # of the main line between it and what was measured
     touching: Count | None = None  # commits since then, merges left out, that touch files of the op that differ
 

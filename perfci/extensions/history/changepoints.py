@@ -20,7 +20,6 @@ from perfci.core import commands
 from perfci.core.environment import differences, list_differences
 from perfci.core.model import Bearing, Difference, Fact, HistoryCase, HistoryRun, Interval, Reason
 from perfci.statistics import exact
-from perfci.statistics.board_spread import usual_spread
 
 Floats = NDArray[np.float64]
 
@@ -58,7 +57,8 @@ class Cause(StrEnum):
     BOARD = "board"
     """no board was used both before and after, or the boards changed and the step is as small as boards differ"""
     REFERENCE = "reference"  # the reference moved as well, or moved alone
-    KERNEL = "kernel"  # nothing known explains it: the kernel
+    MACHINE = "machine"  # a duel of the newest commit with the one before shows no such loss
+    KERNEL = "kernel"  # nothing known explains it: the kernel, if a duel confirms it
 
 
 @dataclass(frozen=True)
@@ -213,7 +213,8 @@ def index_cases(history: Sequence[HistoryRun]) -> dict[str, Known]:
 
 def find_changes(points: Known) -> tuple[ChangePoint, ...]:
     """Returns the steps of a case, oldest first: none in fewer than 20 runs, and none below 0.25 %."""
-    return tuple(change for change in _Series(points).list_changes() if abs(change.size.value) >= LEAST)
+    changes = _Series(points).list_changes() if points else ()
+    return tuple(change for change in changes if abs(change.size.value) >= LEAST)
 
 
 def find_stored_changes(history: Sequence[HistoryRun], case: str) -> tuple[ChangePoint, ...]:
@@ -251,8 +252,8 @@ def describe_change(change: ChangePoint, op: str) -> Reason:
         return Reason("step_environment", {**facts, "fields": list_differences(change.moved)})
     if change.cause is Cause.REFERENCE:
         return Reason("step_reference", {**facts, "reference": change.reference})
-    if change.cause is Cause.BOARD:
-        return Reason("step_board", facts)
+    if change.cause in {Cause.BOARD, Cause.MACHINE}:
+        return Reason(f"step_{change.cause}", facts)
     return Reason("step_faster" if change.size.value < 0 else "step_gone", facts)
 
 
@@ -307,7 +308,7 @@ class _Series:
             cause = Cause.ACCEPTED
         elif moved:
             cause = Cause.ENVIRONMENT
-        elif self._may_be_boards(shifts[figure].value, low, at, high):
+        elif self._may_be_boards(figure, low, at, high):
             cause = Cause.BOARD
         else:
             cause = Cause.REFERENCE if _may_be_reference(figure, shifts) else Cause.KERNEL
@@ -329,16 +330,18 @@ class _Series:
         moved = differences([self.runs[at - 1].environment], self.runs[at].environment)
         return tuple(move for move in moved if move.moves and move.bearing is not Bearing.BOARD)
 
-    def _may_be_boards(self, size: float, low: int, at: int, high: int) -> bool:
-        """Whether boards explain the step: none in common, or other ones after it and no more than boards differ."""
-        before, after = self.boards[low:at], self.boards[at:high]
-        if None not in {*before, *after} and not {*before} & {*after}:
+    def _may_be_boards(self, figure: str, low: int, at: int, high: int) -> bool:
+        """Whether boards explain the step: two runs of one board, before and after, differ by less than half of it."""
+        boards = self.boards[low:high]
+        if None in boards or len({*boards}) == 1:
+            return False
+        series, names = self.figures[figure][low:high], np.array(boards)
+        alike = names[at - low :, None] == names[None, : at - low]
+        within = np.subtract.outer(series[at - low :], series[: at - low])[alike]
+        if within.size < SHORTEST:
             return True
-        both = {*before, *after}
-        moved = math.fsum(abs(after.count(key) / len(after) - before.count(key) / len(before)) for key in both)
-        apart = math.sqrt(2) * min(moved, 1.0)  # a median moves as a whole when half of its runs do
-        usual = usual_spread(math.exp(float(np.median(self.figures[KERNEL]))))
-        return abs(size) <= statistics.NormalDist().inv_cdf(1 - RATE) * apart * usual
+        size = _measure_shift(self.figures[figure], low, at, high).value
+        return abs(float(np.median(within))) < abs(size) / 2
 
 
 def _list_levels(cuts: Sequence[int], count: int) -> list[tuple[int, int, int]]:

@@ -1,7 +1,8 @@
 """Every case duelled with the last release: finds slow-downs that came bit by bit, each of them allowed.
 
 Accepted runs show such a creep late (how-thresholds-tighten.md), so the release's files are duelled. A case with a
-loss that people accepted since (an epoch) is duelled with the commit of that run instead.
+loss that people accepted since (an epoch) is duelled with the commit of that run instead, and one whose history has a
+step before the release that nothing explains with the commit before that step.
 """
 
 import dataclasses
@@ -16,6 +17,8 @@ from perfci.core.model.history import HistoryRun
 from perfci.core.model.place import UNTIMED, Device
 from perfci.core.model.run import Again, AgainCase, Base, DuelWhat, PlannedOp, Run
 from perfci.core.settings import Settings
+from perfci.extensions.history import changepoints
+from perfci.extensions.history.changepoints import ChangePoint
 from perfci.extensions.history.commits import LastRelease, count_between, find_last_release, is_ancestor
 from perfci.extensions.history.groups import SHOWN, Group, begin, group_cases, measure_groups, plan_groups
 from perfci.git.base import How, find_commit
@@ -99,6 +102,7 @@ def _choose_commits(
     settings: Settings, op: PlannedOp, runs: Sequence[HistoryRun], release: LastRelease
 ) -> Iterator[AgainCase]:
     """Each case with the release, or with its last accepted loss if the release does not have that yet."""
+    histories = changepoints.index_cases(runs)
     for case in op.performance:
         epoch = AgainCase(op.op, case, release.commit)
         began = next((run for run in reversed(runs) if run.epoch and case in run.epoch.cases), None)
@@ -113,7 +117,24 @@ def _choose_commits(
                 epoch = _lose_epoch(lossy)
             elif not is_ancestor(settings.root, ancestor, release.commit):
                 epoch = lossy
-        yield epoch
+            yield epoch
+            continue
+        steps = (step for step in changepoints.find_changes(histories.get(case, ())) if step.unexplained)
+        older = (_go_back(settings, epoch, step, release) for step in steps)
+        yield next((lossy for lossy in older if lossy), epoch)
+
+
+def _go_back(settings: Settings, case: AgainCase, step: ChangePoint, release: LastRelease) -> AgainCase | None:
+    """The case with the commit before a step, if that is older than the release.
+
+    A history shows a step, and not whose it is. A duel of the commits before and after it confirms that, or does not.
+    """
+    before = step.before.environment
+    with suppress(GitError):
+        commit = find_commit(settings.root, before.commit) if before.commit and not before.dirty else None
+        if commit and commit != release.commit and is_ancestor(settings.root, commit, release.commit):
+            return dataclasses.replace(case, commit=commit, stepped=step.after.created[:10])
+    return None
 
 
 def _lose_epoch(case: AgainCase) -> AgainCase:

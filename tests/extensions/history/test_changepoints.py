@@ -178,11 +178,21 @@ def test_boards_that_were_never_used_before_explain_a_step_and_boards_by_turns_d
     assert "perfci history --boards" in said(moved)
 
 
-def test_a_step_as_small_as_boards_differ_is_theirs_if_another_board_joined():
-    boards = ["GPU-1"] * 40 + ["GPU-1", "GPU-2"] * 10
-    small, large = only(stepped(size=0.01, boards=boards)), only(stepped(size=0.03, boards=boards))
+def with_time(case, times):
+    return replace(case, kernel_us=replace(case.kernel_us, median_us=times * case.kernel_us.median_us))
 
-    assert (small.cause, large.cause) == (Cause.BOARD, Cause.KERNEL)
+
+@pytest.mark.parametrize("size", [0.01, 0.02])
+def test_where_another_board_joined_the_runs_of_one_board_say_whether_it_was_the_kernel(size):
+    boards = ["GPU-1"] * 40 + ["GPU-2", "GPU-2", "GPU-1"] * 7
+    of_all = only(stepped(size=size, boards=boards[:60]))
+    slower = [
+        replace(one, cases=(with_time(one.cases[0], 1 + size * (board == "GPU-2")),))
+        for one, board in zip(stepped(size=0.0, boards=boards[:60]), boards, strict=False)
+    ]
+
+    assert of_all.cause is Cause.KERNEL
+    assert not any(change.unexplained for change in find(slower))
 
 
 def test_runs_that_resemble_the_one_before_have_no_more_steps_than_others():

@@ -1,14 +1,19 @@
 """Cases against the last release, on the fake device in a real git repository: creep that no single check sees."""
 
 import json
+import math
 import shutil
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from perfci import store
 from tests.closed_schemas import faults
 from tests.flow.conftest import find_boards
 from tests.git_repositories import alone, commit_all, git
+from tests.history_examples import accepted, figures
+from tests.stored_examples import append_history
 
 STEPS = 14
 """Merges that each make scale slower by STEP."""
@@ -114,6 +119,40 @@ def test_a_loss_that_was_accepted_since_the_release_is_the_new_measure(released)
     since = released.duel("scale")
     assert {case.commit for case in released.run.plan.again.cases} == {git(released.root, "rev-parse", "v2").strip()}
     assert "REGRESSED" not in since.verdicts("scale"), "the release has the accepted loss"
+
+
+def _accept_nights(released, commits, us):
+    """A history of scale: nights of these commits, with the kernel's times."""
+    device = released.run.environment
+    timed = next(one.case for one in released.run.plan.again.cases if one.op == "scale")
+    rng = np.random.default_rng(3)
+    for night, (commit, kernel_us) in enumerate(zip(commits, us, strict=True)):
+        took_us = kernel_us * math.exp(rng.normal(0, 0.003))
+        case = figures(timed, kernel_us=took_us, reference_us=150.0, shift=math.log(took_us / 150.0))
+        day = f"2026-{1 + night // 28:02}-{1 + night % 28:02}T00:00:00Z"
+        one = replace(accepted(0, case), run=f"run{night}", created=day, environment=replace(device, commit=commit))
+        append_history(released.root / "baselines", device.device.key, "scale", one)
+    return timed
+
+
+def test_a_step_of_a_history_is_the_machines_if_the_duel_with_the_commit_before_it_shows_none(released):
+    released.project.edit("scale", "triton", "US_PER_MEGABYTE = 320.0", "US_PER_MEGABYTE = 320.1")
+    second = commit_all(released.root)
+    git(released.root, "tag", "-d", "v1")
+    git(released.root, "tag", "v2")
+    (released.root / "README.md").write_text("later\n")
+    commit_all(released.root)
+    released.duel()
+    case = _accept_nights(released, [released.first] * 30 + [second] * 10, [100.0] * 30 + [103.0] * 10)
+    before = released.project.perfci("history", "scale", "--drift", "--device-key", released.run.environment.device.key)
+
+    released.duel(code=0)
+    after = released.project.perfci("history", "scale", "--drift", "--device-key", released.run.environment.device.key)
+
+    held = {(one.case, one.commit, one.stepped) for one in released.run.plan.again.cases if one.op == "scale"}
+    assert (case, released.first, "2026-02-03") in held
+    assert (before.code, after.code) == (3, 0)
+    assert "the machine moved, and not the kernel" in " ".join(after.out.split())
 
 
 def test_without_a_release_there_is_a_sentence_and_nothing_fails(released):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rich.console import RenderableType
@@ -13,20 +15,25 @@ from perfci.cli.exits import Exit, exit_code
 from perfci.cli.output import STYLES, Grid, Paragraph, print_found
 from perfci.core import commands, units
 from perfci.core.environment import list_differences
-from perfci.core.errors import UsageError
-from perfci.core.model import Bearing, Fact, Gate, HistoryRun, Reason, board_key
+from perfci.core.errors import GitError, UsageError
+from perfci.core.model import Bearing, Fact, Gate, HistoryRun, Judgement, Reason, Verdict, board_key
 from perfci.core.settings import Settings
 from perfci.core.wording import say
-from perfci.extensions.history import changepoints
+from perfci.extensions.history import changepoints, results
 from perfci.extensions.history.boards import Board, compare_boards, describe_board, find_difference, list_reopened
 from perfci.extensions.history.changepoints import ChangePoint
+from perfci.extensions.history.commits import is_ancestor
 from perfci.extensions.history.histories import read_steps
+from perfci.extensions.history.results import StoredRun
 from perfci.extensions.history.series import environment_steps
 from perfci.ops.discover import pick as pick_ops
 from perfci.ops.spec import matches
 from perfci.report.data import pick
 from perfci.report.view import make_table
+from perfci.store import RUN_FILE
 from perfci.store.history import History, history_devices, history_ops, read_history
+
+CREEP = "creep"  # in the reports folder: the run of `perfci check --against-release`
 
 
 def read_histories(where: Settings, ops: Sequence[str], device: str | None) -> list[History]:
@@ -106,13 +113,56 @@ def _find_drift(history: History, pattern: str | None, where: Settings) -> _Drif
         fields = [step for step in steps.get(after.run, ()) if step.bearing is not Bearing.BOARD]
         if fields:
             moved.append((before, after, list_differences(fields), why.get(after.run)))
+    refuted = _Refuted(where, history.op)
     return _Drift(
         history,
-        {case: (len(runs), changepoints.find_changes(runs)) for case, runs in drift.items()},
+        {case: (len(runs), tuple(map(refuted.mark, changepoints.find_changes(runs)))) for case, runs in drift.items()},
         tensors,
         tuple(change for case in tensors for change in changepoints.find_stored_changes(history.runs, case)),
         tuple(moved),
     )
+
+
+class _Refuted:
+    """What the last `perfci check --against-release` of this project says of the steps in an op's history."""
+
+    def __init__(self, where: Settings, op: str) -> None:
+        self._where, self._op = where, op
+
+    def mark(self, change: ChangePoint) -> ChangePoint:
+        """The step, as the machine's if the newest commit showed no such loss beside a commit from before it."""
+        before, after = (run.environment.commit for run in (change.before, change.after))
+        if not (change.unexplained and before and after and self._is_refuted(change, before, after)):
+            return change
+        return replace(change, cause=changepoints.Cause.MACHINE)
+
+    def _is_refuted(self, change: ChangePoint, before: str, after: str) -> bool:
+        if self._duels is None:
+            return False
+        root, run = self._where.root, self._duels.run
+        cases = run.plan.again.cases if run.plan.again else ()
+        case = next((one for one in cases if (one.op, one.case) == (self._op, change.case)), None)
+        if case is None or not case.commit or not run.environment.commit:
+            return False
+        try:
+            ends = is_ancestor(root, case.commit, before) and is_ancestor(root, after, run.environment.commit)
+        except GitError:
+            return False
+        rows = (row for row in self._duels.judgements.rows if (row.op, row.case) == (self._op, change.case))
+        return ends and any(_shows_less(row, change) for row in rows)
+
+    @functools.cached_property
+    def _duels(self) -> StoredRun | None:
+        folder = self._where.reports / CREEP
+        return results.read(folder, self._where.root) if (folder / RUN_FILE).exists() else None
+
+
+def _shows_less(row: Judgement, change: ChangePoint) -> bool:
+    """Whether a duel leaves no room for the step: the same work, or a slow-down that is less by its noise too."""
+    duel = row.comparison.duel if row.comparison else None
+    if duel is None:
+        return row.verdict is Verdict.UNCHANGED
+    return duel.shift.value + duel.reach < math.log1p(change.size.value)
 
 
 def _show_drift(one: _Drift) -> Iterator[RenderableType]:
