@@ -16,6 +16,7 @@ from perfci.judge.accuracy import is_complete
 from perfci.judge.change import find_kind, list_weaker
 from perfci.judge.duel import identity_counts
 from perfci.judge.expected import why_of
+from perfci.statistics import duel_rule
 from perfci.thresholds.limits import Thresholds
 
 COMMON = 3  # fewest duels with a common shift that means something
@@ -86,8 +87,7 @@ def note_run(
     shifts = [comparison.duel.shift.value for comparison in comparisons if comparison.duel]
     if shifts:
         yield Reason("how_duelled", {"family": plan.duel_family, "alpha": thresholds.alpha})
-    if thresholds.step_us:
-        yield Reason("timer_steps", {"step_us": thresholds.step_us})
+    yield from _note_steps(run, comparisons, thresholds)
     if len(shifts) >= COMMON:
         yield Reason("common_shift", {"change": math.expm1(statistics.median(shifts)), "cases": len(shifts)})
     yield from _note_tests(rows)
@@ -109,6 +109,20 @@ def note_run(
         counts = {"unreached": unreached, "cut": len(late) - unreached, "cases": len(cases_late)}
         facts = {**(*late, *cases_late)[0].facts, **counts, "ops": len(plan.ops)}
         yield Reason("run_late_reserve" if facts.get("reserve_s") else "run_late", facts)
+
+
+def _note_steps(run: Run, comparisons: Iterable[Comparison], thresholds: Thresholds) -> Iterator[Reason]:
+    """Yields what the timer's ticks hide in the shortest kernel, if they hide more than is allowed without them."""
+    fine, timer = replace(thresholds, step_us=0.0), run.environment.timer
+    duelled = [comparison for comparison in comparisons if comparison.duel and comparison.base_us]
+    if not thresholds.step_us or not duelled:
+        return
+    shortest = min(duelled, key=lambda comparison: comparison.base_us or 0.0)
+    at, us = (shortest.op, shortest.case), shortest.base_us or 0.0
+    allowed = thresholds.for_case(*at).allowed(us, timer)
+    if allowed > fine.for_case(*at).allowed(us, timer):
+        facts: dict[str, Fact] = {"step_us": thresholds.step_us, "kernel_us": us, "least": duel_rule.PROMISE * allowed}
+        yield Reason("timer_steps", facts)
 
 
 def _note_kinds(run: Run, rows: Iterable[Judgement], ops: Mapping[str, OpRun]) -> Iterator[Reason]:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from perfci.core.model import ArmBlock, Block, Verdict
+from perfci.core.wording import sentence
 from perfci.judge.ticks import find_step
 from perfci.statistics import exact
 from tests.decision_examples import against, duel_plan, environment, judged, row_of, run
@@ -44,4 +45,17 @@ def test_a_short_kernel_is_allowed_a_step_and_found_beyond_two(ratio, verdict):
 
     row = row_of(judgements)
     assert (row.verdict, round(row.reasons[0].facts["tau"], 2)) == (verdict, 0.2)
-    assert "timer_steps" in [note.kind for note in judgements.notes]
+    (note,) = [note for note in judgements.notes if note.kind == "timer_steps"]
+    assert (
+        sentence(note)
+        == "The timer counts in steps of 1.00 us, so a kernel of 5.00 us is found slower from +40.0 % on."
+    )
+
+
+def test_ticks_that_widen_no_allowance_are_not_mentioned():
+    judgements = judged(
+        run(against(_blocks(us=400.0)), planned=duel_plan(), now=replace(environment(), timer="activity"))
+    )
+
+    assert row_of(judgements).verdict is Verdict.PASS
+    assert "timer_steps" not in [note.kind for note in judgements.notes]
