@@ -7,13 +7,10 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
-import perfci
-
-PACKAGE = Path(perfci.__file__).parent
+from tests.sources import PACKAGE, trees
 
 PRIVATE = "in a folder that perfci made"
 PACKED = "of perfci's package"
@@ -67,9 +64,9 @@ READERS = frozenset({"read_text", "read_bytes"})
 HOMES = frozenset({"core/files.py", "store/files.py"})
 
 
-def list_calls(path: Path):
+def list_calls(tree: ast.Module):
     """Yields "writes" or "reads" for each call that does it by itself."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
             continue
         name = getattr(node.func, "attr", None) or getattr(node.func, "id", "")
@@ -84,8 +81,8 @@ def list_calls(path: Path):
 
 
 def count(kind: str) -> dict[str, int]:
-    places = {path.relative_to(PACKAGE).as_posix(): path for path in sorted(PACKAGE.rglob("*.py"))}
-    counts = {name: Counter(list_calls(path))[kind] for name, path in places.items() if name not in HOMES}
+    places = {path.relative_to(PACKAGE).as_posix(): tree for path, tree in trees().items()}
+    counts = {name: Counter(list_calls(tree))[kind] for name, tree in places.items() if name not in HOMES}
     return {name: number for name, number in counts.items() if number}
 
 

@@ -510,10 +510,7 @@ def test_revisions_that_register_a_torch_operator_of_one_name_run_their_own_in_t
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_in_the_middle_of_a_duel_keeps_what_was_measured_and_leaves_nobody_behind(
-    topic, number, code, monkeypatch
-):
+def test_a_signal_in_the_middle_of_a_duel_keeps_what_was_measured_and_leaves_nobody_behind(topic, monkeypatch):
     """relu is duelled in one process, scale in two, of which the base hangs at its second case."""
     monkeypatch.setenv("PERFCI_WRITABLE", str(topic.root))
     pids = topic.root / "pids"
@@ -533,13 +530,13 @@ def test_a_signal_in_the_middle_of_a_duel_keeps_what_was_measured_and_leaves_nob
         time.sleep(0.1)
 
     began = time.monotonic()
-    process.send_signal(number)
+    process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=30)
 
-    assert process.returncode == code, out + err
+    assert process.returncode == 130, out + err
     assert time.monotonic() - began < 15
     run = store.read_run(reports)
-    assert run.stopped == signal.Signals(number).name
+    assert run.stopped == "SIGINT"
     relu = next(op for op in run.ops if op.op == "relu")
     assert all(len(case.blocks) == 12 and case.base.duelled for case in relu.performance)
     assert not [pid for pid in pids.read_text().split() if runs_there(pid)]

@@ -224,8 +224,7 @@ def test_a_baseline_of_another_timer_or_device_cannot_speak(project, field, valu
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGHUP, 129), (signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_in_the_middle_keeps_what_was_measured(project, number, code):
+def test_a_signal_in_the_middle_keeps_what_was_measured(project):
     project.edit("scale", "triton", "fake.work(", "fake.hang(); fake.work(")
     process = project.start("check", "--device", "fake")
     reports = project.root / "reports"
@@ -235,12 +234,12 @@ def test_a_signal_in_the_middle_keeps_what_was_measured(project, number, code):
             break
         time.sleep(0.05)
 
-    process.send_signal(number)
+    process.send_signal(signal.SIGHUP)
     out, err = process.communicate(timeout=30)
 
-    assert process.returncode == code, out + err
+    assert process.returncode == 129, out + err
     run = store.read_run(reports)
-    assert run.stopped == signal.Signals(number).name
+    assert run.stopped == "SIGHUP"
     assert {op.op for op in run.ops if op.performance} == {"relu", "row_sum"}
     assert "perfci compare" in err
     judged = project.perfci("compare", str(reports), "--format", "json")

@@ -1,3 +1,5 @@
+import contextlib
+import io
 import json
 import os
 import subprocess
@@ -5,6 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from perfci.cli.main import run
+
+ROOT = Path(__file__).resolve().parents[2]
 
 # Triton's interpreter is switched on for a whole process, before Triton is first imported: test_interpreted.py runs
 # these in a separate process.
@@ -21,3 +27,12 @@ def compiled(request, tmp_path_factory):
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="session")
+def listed():
+    """The performance cases of each op of this repository, as `perfci list` tells them."""
+    answer = io.TextIOWrapper(io.BytesIO(), "utf-8")
+    with contextlib.redirect_stdout(answer):
+        assert run(["list", "--format", "json", "--device", "cpu", "--project", str(ROOT)]) == 0
+    return {op["op"]: op["performance"] for op in json.loads(answer.buffer.getvalue())}

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import gc
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -38,6 +39,7 @@ _BLOCKS: dict[Any, Any] = {}
 def hasten() -> None:
     """Replace what takes most of the interpreter's time in this process."""
     interpreter._patch_builtin = _patch_builtin
+    gc.set_threshold(100_000)  # each step makes objects, few of which lie in circles: looking for those takes 6 %
     # A third of the time: whether integers overflow, which nothing looks at, and a table of dtypes made for each look.
     options = interpreter.interpreter_builder.options
     if hasattr(options, "sanitize_overflow"):

@@ -143,14 +143,6 @@ def test_descriptors_and_pointers_give_the_same(module, monkeypatch):
     assert all(torch.equal(one, other) for one, other in zip(by_descriptor, by_pointer, strict=True))
 
 
-@pytest.mark.parametrize("fields", [{"programs": 2}, {"grid": (3, 1, 1)}])
-def test_few_programs_still_do_every_tile(fields, module, only, small_blocks):
-    only(**fields)
-    qkv, grad = tensors(queries=50, keys=40), normal(1, 2, 50, 16, seed=9)
-
-    close(gradients(module.attention, qkv, grad), gradients(dense, [each.double() for each in qkv], grad))
-
-
 @pytest.mark.parametrize("split", [False, True])
 def test_sums_are_base_2_logarithms_of_what_each_query_adds_up(split, module, request):
     q, k, v = tensors(queries=9, keys=6)

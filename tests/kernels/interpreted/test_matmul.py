@@ -35,13 +35,6 @@ def agrees(suite):
     return check
 
 
-@pytest.mark.parametrize("fields", [{"programs": 2}, {"grid": (3, 1, 1)}])
-def test_few_programs_still_do_every_tile(fields, only, agrees):
-    only(**fields)
-
-    agrees({"a": normal(200, 40), "b": normal(40, 200)}, terms=40)
-
-
 @pytest.mark.parametrize("group", [1, 3, 8])
 def test_grouping_visits_every_tile(group, module, agrees, monkeypatch):
     monkeypatch.setattr(module, "choose_config", lambda *_: module.Config(16, 16, 16, group, 4, 2))
