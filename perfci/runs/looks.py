@@ -1,11 +1,16 @@
 """One look at an op: the worker, or the workers, that it takes, and what is done if one of them cannot do it."""
 
+from __future__ import annotations
+
 import dataclasses
+import functools
 from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
 
 from perfci.core.model import (
     UNTIMED,
     AccuracyCase,
+    Fact,
     PerformanceCase,
     PlannedOp,
     Reason,
@@ -22,7 +27,7 @@ from perfci.worker.inbox import LATE
 from perfci.worker.pair import run_pair
 from perfci.worker.process import Running, Working, working
 from perfci.worker.protocol import Finished, HostLost, Message, OpDone, Prepared, Refused
-from perfci.worker.tasks import Measure
+from perfci.worker.tasks import Measure, WorkerEnvironment
 
 
 class Looks:
@@ -46,73 +51,44 @@ class Looks:
         planned = self._record.planned(task.op)
         if not self._tasks.can_judge_apart(task):
             return (yield from self._look_together(task, gathered, hear))
-        judge, around = self._tasks.judge(task)
-        refused: dict[str, Reason] = {}
-        first, blameless, wrong = OpDone(), True, False
-
-        def listen(message: Message) -> None:
-            nonlocal first, blameless, wrong
-            if isinstance(message, Refused) and task.process:
-                # What judged it before cannot be joined by times of another source.
-                why = because("judged_no_more", message.reason, op=planned.op, case=message.case)
-                hear(Prepared(PerformanceCase(message.case, failure=why, raised=True)))
-            elif isinstance(message, Refused):
-                refused[message.case] = message.reason
-            else:
-                if isinstance(message, OpDone):
-                    first, gathered.ceilings = message, message.limits
-                blameless &= not isinstance(message, HostLost)
-                wrong |= isinstance(message, AccuracyCase) and message.failure is not None
-                hear(message)
-
+        apart, (judge, around) = _Apart(planned, task, gathered, hear), self._tasks.judge(task)
         failure = None
         if judge.cases or not task.process:
-            failure = yield from working(judge, around, listen)
-        if failure:
-            if not (blameless and gathered.begun and _may_be_tried_again(failure)):
-                return failure
-            # If the base alone does not end the process, the change did.
-            alone = dataclasses.replace(judge, host=None, base=None, peers=False)
-            if (yield from working(alone, around, lambda _: None)) is None:
-                return because("judge_ended", failure, op=planned.op)
+            failure = yield from working(judge, around, apart.listen)
+        if failure and (blamed := (yield from self._blame(apart, judge, around, failure))):
+            return blamed
         why = failure or gathered.apart(None)
         if why and task.process:
             return because("judged_no_more", why, op=planned.op, case="; ".join(judge.cases or ()))
-        if why:
-            self._start_afresh(gathered, task)
-            task = dataclasses.replace(time_all(task), suites=_list_rest(task, gathered))
-            refused = dict.fromkeys(planned.performance, why)
-        elif wrong and changes_suites(planned):
-            # The change may mean something else than the base. What its suites find stands beside what the judge found.
-            task = dataclasses.replace(time_all(task), by_own=True)
-            refused = dict.fromkeys(planned.performance, Reason("logic_changed"))
-        elif rest := self._tasks.find_rest(planned, task, refused):
-            task = rest
-        else:
+        if (rest := self._find_rest(apart, why)) is None:
             return None
-        apart = SuiteChange() if task.process else (yield from self._compare_suites(planned, task))
+        apart.is_judged = why is None
+        change = SuiteChange() if task.process else (yield from self._compare_suites(planned, rest))
+        return (yield from self._look_together(rest, gathered, functools.partial(apart.relay, rest, change)))
 
-        def relay(message: Message) -> None:
-            if isinstance(message, Prepared | Finished):
-                # That it does the base's work is its word alone.
-                base = message.case.base and dataclasses.replace(message.case.base, same=None)
-                case = dataclasses.replace(message.case, self_reported=refused[message.case.case], base=base)
-                message = dataclasses.replace(message, case=case)
-            if isinstance(message, OpDone) and task.remaining:
-                late, change = first.late or message.late, message.change or first.change
-                if not (message.change or late or task.process) and changes_suites(planned):
-                    facts = {"what": "suites", "error": "OpDone", "message": "without a comparison"}
-                    change = SuiteChange((Reason("weaker_unknown", facts),))
-                seconds = (first.measure_s or 0.0) + (message.measure_s or 0.0)
-                message = dataclasses.replace(first, late=late, measure_s=seconds, change=change)
-            if isinstance(message, OpDone) and message.change:
-                weaker = (*message.change.weaker, *(name for name in apart.weaker if name not in message.change.weaker))
-                message = dataclasses.replace(message, change=dataclasses.replace(message.change, weaker=weaker))
-            if isinstance(message, AccuracyCase) and not why:
-                gathered.note_base_suite()
-            hear(message)
+    def _blame(
+        self, apart: _Apart, judge: Measure, around: WorkerEnvironment, failure: Reason
+    ) -> Generator[Sequence[Running], None, Reason | None]:
+        """Returns why the op fails with its judge. None if the base may have ended the process, and another can try."""
+        if not (apart.blameless and apart.gathered.begun and _may_be_tried_again(failure)):
+            return failure
+        # If the base alone does not end the process, the change did.
+        alone = dataclasses.replace(judge, host=None, base=None, peers=False)
+        ended = yield from working(alone, around, lambda _: None)
+        return None if ended else because("judge_ended", failure, op=judge.op)
 
-        return (yield from self._look_together(task, gathered, relay))
+    def _find_rest(self, apart: _Apart, why: Reason | None) -> Measure | None:
+        """The task of what only the op's process can do. why: the judge's process could do nothing."""
+        planned, task = apart.planned, apart.task
+        if why:
+            self._start_afresh(apart.gathered, task)
+            apart.refused = dict.fromkeys(planned.performance, why)
+            return dataclasses.replace(time_all(task), suites=_list_rest(task, apart.gathered))
+        if apart.wrong and changes_suites(planned):
+            # The change may mean something else than the base. What its suites find stands beside what the judge found.
+            apart.refused = dict.fromkeys(planned.performance, Reason("logic_changed"))
+            return dataclasses.replace(time_all(task), by_own=True)
+        return self._tasks.find_rest(planned, task, apart.refused)
 
     def _compare_suites(self, planned: PlannedOp, task: Measure) -> Generator[Sequence[Running], None, SuiteChange]:
         """Questions that head's suites weaken, by a process that has the base's kernel in the place of head's.
@@ -148,6 +124,64 @@ class Looks:
         cases = task.cases if task.remaining else None
         gathered.forget_times(cases)
         self._record.drop_launches(task, cases)
+
+
+@dataclass
+class _Apart:
+    """What a judge's process has said of an op, and what the op's process adds to it."""
+
+    planned: PlannedOp
+    task: Measure
+    gathered: Gathered
+    hear: Listener
+    refused: dict[str, Reason] = field(default_factory=dict)  # cases that the judge could not time, and why
+    first: OpDone = field(default_factory=OpDone)  # the judge's last message
+    blameless: bool = True  # the op's code did not end the judge's process, as far as known
+    wrong: bool = False  # the judge has found a wrong answer
+    is_judged: bool = False
+
+    def listen(self, message: Message) -> None:
+        """Hear the judge."""
+        if isinstance(message, Refused) and self.task.process:
+            # What judged it before cannot be joined by times of another source.
+            why = because("judged_no_more", message.reason, op=self.planned.op, case=message.case)
+            self.hear(Prepared(PerformanceCase(message.case, failure=why, raised=True)))
+        elif isinstance(message, Refused):
+            self.refused[message.case] = message.reason
+        else:
+            if isinstance(message, OpDone):
+                self.first, self.gathered.ceilings = message, message.limits
+            self.blameless &= not isinstance(message, HostLost)
+            self.wrong |= isinstance(message, AccuracyCase) and message.failure is not None
+            self.hear(message)
+
+    def relay(self, rest: Measure, change: SuiteChange, message: Message) -> None:
+        """Hear the op's process. change: what a comparison of its suites beside it has found."""
+        if isinstance(message, Prepared | Finished):
+            # That it does the base's work is its word alone.
+            base = message.case.base and dataclasses.replace(message.case.base, same=None)
+            case = dataclasses.replace(message.case, self_reported=self.refused[message.case.case], base=base)
+            message = dataclasses.replace(message, case=case)
+        if isinstance(message, OpDone):
+            message = self._join(self._add(message) if rest.remaining else message, change)
+        if isinstance(message, AccuracyCase) and self.is_judged:
+            self.gathered.note_base_suite()
+        self.hear(message)
+
+    def _add(self, message: OpDone) -> OpDone:
+        """The judge's last message, with what the op's process did beside it."""
+        first, late, change = self.first, self.first.late or message.late, message.change or self.first.change
+        if not (message.change or late or self.task.process) and changes_suites(self.planned):
+            facts: dict[str, Fact] = {"what": "suites", "error": "OpDone", "message": "without a comparison"}
+            change = SuiteChange((Reason("weaker_unknown", facts),))
+        seconds = (first.measure_s or 0.0) + (message.measure_s or 0.0)
+        return dataclasses.replace(first, late=late, measure_s=seconds, change=change)
+
+    def _join(self, message: OpDone, change: SuiteChange) -> OpDone:
+        if message.change is None:
+            return message
+        weaker = (*message.change.weaker, *(name for name in change.weaker if name not in message.change.weaker))
+        return dataclasses.replace(message, change=dataclasses.replace(message.change, weaker=weaker))
 
 
 def _may_be_tried_again(failure: Reason) -> bool:
