@@ -12,7 +12,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -64,16 +64,8 @@ class Limits:
     """32-bit registers of a processor; 0 if values are in on-chip memory instead"""
     l2_bytes: int = 0
     """size of the cache that all processors share; 0 if unknown"""
-    bandwidth_gbps: float | None = None
-    """documented peak of device memory, 1e9 bytes a second; perfci prefers what it measures"""
-    l2_gbps: float | None = None
-    """from the shared cache to all processors, 1e9 bytes a second"""
-    tflops: Mapping[str, float] = field(default_factory=dict)
-    """documented peak of matrix products by dtype of the operands, 1e12 operations a second, without sparsity"""
     target: str | None = None
     """Triton's name of it, such as sm_90; None: perfci cannot compile for it without the device"""
-    like: str | None = None
-    """for an invented device: the real one that it is based on, whose tuned files it starts from"""
 
 
 # --- the device -------------------------------------------------------------------------------------------------------

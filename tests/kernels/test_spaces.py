@@ -16,7 +16,7 @@ from perfci.extensions.lab.tune.search import Choices
 
 KERNELS = Path(__file__).resolve().parents[2] / "kernels"
 OPS = sorted(path.parent.parent.name for path in KERNELS.glob("*/tuned/space.json"))
-DEVICES = ("nvidia-h200", "nvidia-h100", "nvidia-a100", "low-bw", "half-registers")
+DEVICES = ("nvidia-h200", "nvidia-h100", "nvidia-a100")
 
 
 def made(op, device):

@@ -162,6 +162,6 @@ def test_without_a_release_there_is_a_sentence_and_nothing_fails(released):
 
     assert (answer.code, answer.err) == (0, "")
     assert "there is no release to compare with: tag one" in " ".join(answer.out.split())
-    assert released.run.ops == () and released.run.plan.again.cases == ()
+    assert released.run.plan.ops == released.run.ops == () and released.run.plan.again.cases == ()
     told = json.loads(released.duel(code=0).out)
     assert (told["gate"], [note["kind"] for note in told["notes"]]) == ("ok", ["release_none"])

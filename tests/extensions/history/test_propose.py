@@ -226,15 +226,24 @@ def test_the_command_does_it_all_by_the_jobs_variables(remote, job, environ, mon
     job.accept()
     (job.root / "kernels" / "x.py").write_text("raise SystemExit('imported')\n")
 
-    first = run(["accept", "--propose", "--artifacts", str(job.root), "--project", str(job.root)])
+    command = ["accept", "--propose", "--artifacts", str(job.root), "--project", str(job.root), "--branch", "bot/x"]
+    remote.answer(f"View merge request for bot/x:\n  {URL}/-/merge_requests/5\n")
+
+    first = run(command)
     shown = capsys.readouterr()
-    again = run(["accept", "--propose", "--artifacts", str(job.root), "--project", str(job.root), "--format", "json"])
+    again = run([*command, "--format", "json"])
 
     assert (first, again, shown.err) == (0, 0, "")
-    assert PATH in shown.out
+    assert PATH in shown.out and "Merge request !5" in shown.out and f"{URL}/-/merge_requests/5" in shown.out
     answer = json.loads(capsys.readouterr().out)
     assert (answer["state"], answer["cases"][0]["after_us"]) == ("proposed", 10.0)
-    assert remote.git("diff", "--name-only", "main", NIGHT) == PATH
+    assert remote.git("diff", "--name-only", "main", "bot/x") == PATH
+
+    commit = remote.put({PATH: job.accept(11.0, day=2)})
+    job.accept(9.0, day=3)
+    assert run(command) == 1
+    shown = capsys.readouterr()
+    assert "Nothing was written" in shown.out and f"was changed on main by commit {commit[:10]}" in shown.err
 
 
 # --- pushing ----------------------------------------------------------------------------------------------------------

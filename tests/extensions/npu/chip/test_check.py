@@ -144,13 +144,6 @@ def test_records_that_are_missing_are_no_number(check, project):
     assert all(not case.blocks for case in checked.performance("scale"))
 
 
-def test_records_that_come_late_are_waited_for(check, project):
-    checked = check(*ONE_CASE, "--suite", "performance", NPU_STAND_IN_PROFILER="late")
-
-    assert checked.code == 0, checked.text
-    assert set(checked.told("scale", "performance")) == {"NEW"}
-
-
 def test_an_operation_that_falls_back_to_the_cpu_is_said_by_name(check, project):
     change(project, "scale", ("    return out", "    return out + torch.special.i1(torch.zeros_like(out))"))
 

@@ -1,8 +1,6 @@
 """torch_npu.profiler of the stand-in: writes kernel_details.csv from the device's records.
 
-NPU_STAND_IN_PROFILER plants what goes wrong on real machines, from the second session on: `missing` writes no file,
-`late` writes it two seconds after the session, `short` leaves out the last row of the marker kernel, `headers` has
-columns of no known version.
+NPU_STAND_IN_PROFILER=missing writes no file from the second session on, as happens on real machines.
 """
 
 import csv
@@ -10,7 +8,6 @@ import enum
 import os
 import socket
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -30,7 +27,6 @@ __all__ = [
     "tensorboard_trace_handler",
 ]
 
-LATE_S = 2.0
 
 HEADERS = [
     "Device_id", "Model ID", "Task ID", "Stream ID", "Name", "Type", "OP State", "Accelerator Core", "Start Time(us)",
@@ -192,29 +188,19 @@ class profile:  # noqa: N801 - its name in torch_npu
         self._records = []
 
     def analyse(self):
-        """Write the CSV, or what was planted in its place."""
-        planted, rows = _planted(), list(self._records)
-        if planted == "missing":
-            return
-        if planted == "short":
-            last = max(at for at, row in enumerate(rows) if row[0].startswith("perfci"))
-            del rows[last]
-        headers = ["Nothing", "Known"] if planted == "headers" else HEADERS
-        if headers is HEADERS and self._metrics == AiCMetrics.PipeUtilization:
-            headers = [*HEADERS, *RATIOS]
-        if planted == "late":
-            threading.Timer(LATE_S, _write, (self.folder, headers, rows)).start()
-        else:
-            _write(self.folder, headers, rows)
+        """Write the CSV, unless it is to be missing."""
+        if not _is_missing():
+            full = self._metrics == AiCMetrics.PipeUtilization
+            _write(self.folder, [*HEADERS, *RATIOS] if full else HEADERS, self._records)
 
 
-def _planted():
-    """What goes wrong now. Then perfci need not wait as long as for a real parser."""
+def _is_missing():
+    """Whether no file is written now. Then perfci need not wait as long as for a real parser."""
     profile.sessions += 1
-    planted = os.environ.get("NPU_STAND_IN_PROFILER", "") if profile.sessions > 1 else ""
-    if planted in {"missing", "short", "headers"} and (timer := sys.modules.get("perfci.extensions.npu.profiler")):
+    missing = profile.sessions > 1 and os.environ.get("NPU_STAND_IN_PROFILER") == "missing"
+    if missing and (timer := sys.modules.get("perfci.extensions.npu.profiler")):
         timer.WAIT_S = 0.2
-    return planted
+    return missing
 
 
 def _write(folder, headers, records):
