@@ -21,7 +21,7 @@ def list_lines(names: Iterable[str], before: Path, after: Path) -> tuple[str, ..
     """
     shown: list[str] = []
     for name in sorted(names, key=lambda name: name.endswith(_LAST)):
-        old, new = (_read(root / name) for root in (before, after))
+        old, new = (_read(root, root / name) for root in (before, after))
         if old is None or new is None or len(shown) + 2 > MOST:
             continue
         lines = [line for line in difflib.unified_diff(old, new, n=0, lineterm="") if _is_told(line)]
@@ -33,10 +33,11 @@ def _is_told(line: str) -> bool:
     return line[:1] in {"-", "+"} and not line.startswith(("--- ", "+++ ")) and bool(line[1:].strip())
 
 
-def _read(path: Path) -> Sequence[str] | None:
-    """The lines of a file, none of one that is missing. None if it cannot be shown."""
+def _read(root: Path, path: Path) -> Sequence[str] | None:
+    """The lines of a file, none of one that is missing or lies behind a link. None if it cannot be shown."""
     try:
-        data = read_regular(path) if path.is_file() and not path.is_symlink() else b""
+        is_plain = path.is_file() and path.resolve() == root.resolve() / path.relative_to(root)
+        data = read_regular(path) if is_plain else b""
         return data.decode().splitlines() if len(data) <= LARGE else None
     except (OSError, UnicodeDecodeError):
         return None

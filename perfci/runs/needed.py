@@ -47,11 +47,19 @@ def _copy(bench: Bench, settings: Settings, paths: Sequence[str]) -> Settings:
     root = bench.folder / FOLDER / str(len(bench.needed))
     narrow = dataclasses.replace(settings, root=root, kernels=move_path(settings.kernels, settings.root, root))
     narrow.kernels.mkdir(parents=True)
+    top, *history = bench.hidden[0] or (settings.root,)
+    homes = [settings.root.resolve()] if settings.root.is_relative_to(bench.folder) else [settings.root.resolve(), top]
     for path in map(Path, paths):
         target = move_path(path, settings.root, root)
         target.parent.mkdir(parents=True, exist_ok=True)
-        # What is no file, or cannot be read, counts by that.
-        with contextlib.suppress(OSError), open_regular(path.resolve()) as source, target.open("xb") as copy:
-            shutil.copyfileobj(source, copy)
+        # What is no file, or cannot be read, counts by that. As this process may read more than an op's, a link that
+        # leads out of the repository stays one.
+        with contextlib.suppress(OSError):
+            real = path.resolve()
+            if not any(real.is_relative_to(home) for home in homes) or any(map(real.is_relative_to, history)):
+                target.symlink_to(real)
+                continue
+            with open_regular(real) as source, target.open("xb") as copy:
+                shutil.copyfileobj(source, copy)
     bench.stamps[root] = stamp(root)
     return narrow

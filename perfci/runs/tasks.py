@@ -181,7 +181,9 @@ class Tasks:
         shutil.copytree(base.root, root, symlinks=True)
         folder, shared = (move_path(path, base.root, root) for path in (base.folder, base.shared_folder))
         for name in files:
-            write_atomically(folder / name, read_regular((task.folder / name).resolve()))
+            path = task.folder / name
+            inside = path.resolve().is_relative_to(task.place.root.resolve())
+            write_atomically(folder / name, read_regular(path.resolve() if inside else path))  # which reads no link
         if base.op != op:
             kernel = read_regular(folder / f"{base.op}_triton.py")
             write_atomically(folder / f"{op}_triton.py", kernel + f"\n{op} = {base.op}\n".encode())

@@ -61,5 +61,6 @@ def test_links_are_not_followed(sides, tmp_path):
     sides("secret", None, "password\n")
     sides("link", "a\n", None)
     (tmp_path / "after" / "link").symlink_to(tmp_path / "after" / "secret")
+    (tmp_path / "after" / "folder").symlink_to(tmp_path / "after")
 
-    assert differing(tmp_path, "link") == ("+++ link", "-a")
+    assert differing(tmp_path, "link", "folder/secret") == ("+++ link", "-a")

@@ -119,6 +119,23 @@ def test_an_op_that_may_need_any_file_has_the_whole_project_and_is_never_proven_
     assert Tree(project, project / "kernels").fingerprint("scale").opaque.kind == "imports_unknown"
 
 
+def test_no_link_leads_this_process_to_what_an_op_could_not_read(project, tmp_path):
+    """Its environment, which holds a job's tokens, what git keeps, or a file beside the project."""
+    (tmp_path / "outside").write_text("theirs")
+    (project / "shared.txt").write_text("ours")
+    folder, root = (project / "kernels" / "scale"), project
+    targets = {"environ": "/proc/self/environ", "git": root / ".git" / "config", "out": tmp_path / "outside"}
+    for name, target in {**targets, "inside": root / "shared.txt"}.items():
+        (folder / f"{name}.txt").symlink_to(target)
+
+    with open_bench(load(project), print) as bench:
+        copies = place_needed(bench, bench.settings, list_files(select(bench.settings, ("scale",)))).ops[0].folder
+        kinds = {name: (copies / f"{name}.txt").is_symlink() for name in (*targets, "inside")}
+        inside = (copies / "inside.txt").read_text()
+
+    assert (kinds, inside) == ({**dict.fromkeys(targets, True), "inside": False}, "ours")
+
+
 def test_a_folder_that_the_code_names_is_needed_whatever_file_of_it_is_meant(project):
     (project / "boards").mkdir()
     (project / "boards" / "fake.json").write_text("{}")

@@ -45,13 +45,22 @@ class Finder:
         """the folder of every op"""
 
     def listing(self, folder: str) -> Listing:
-        """Returns what is in a folder. Nothing for what is no folder or cannot be read."""
+        """Returns what is in a folder, with links out of the project as files. Nothing for what cannot be read."""
         if folder not in self._listings:
             try:
-                self._listings[folder] = list_folder(folder)
+                listing = list_folder(folder)
             except OSError:
-                self._listings[folder] = Listing()
+                listing = Listing()
+            out = {name for name in listing.folders if self.leads_out(f"{folder}/{name}")}
+            self._listings[folder] = Listing(listing.files | out, listing.folders - out)
         return self._listings[folder]
+
+    def leads_out(self, path: str) -> bool:
+        """Whether a path is a link to a folder outside of the project, which may be all of the machine."""
+        if not os.path.islink(path) or not os.path.isdir(path):  # noqa: PTH112, PTH114 - asked of each folder
+            return False
+        real, homes = os.path.realpath(path), (os.path.realpath(self._root), os.path.realpath(self._kernels))
+        return not any(f"{real}/".startswith(f"{home}/") for home in homes)
 
     def list_shared(self) -> list[str]:
         """Returns what is neither an op's nor Python nor a document in the kernels folder."""

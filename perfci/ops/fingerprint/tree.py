@@ -75,8 +75,10 @@ class Tree:
         # A page about the op, and the logbook of its rounds, count only if its code names them.
         own = {*self._finder.below(folder, hidden=True)} - {f"{folder}/{op}.md", f"{folder}/optimization.jsonl"}
         code = self._closure(folder, own)
-        data = {path for needs in code.values() for path in needs.data}
-        return frozenset(own | code.keys() | data | {*self._shared}), code
+        paths = own | code.keys() | {path for needs in code.values() for path in needs.data} | {*self._shared}
+        for path in filter(self._finder.leads_out, paths):
+            code[path] = _Needs(opaque=Reason("folder_elsewhere", {"file": self._name(path)}))
+        return frozenset(paths), code
 
     def list_code(self, op: str, file: Path) -> tuple[str, ...]:
         """Returns the Python files that one of an op's files needs, itself included, by name."""

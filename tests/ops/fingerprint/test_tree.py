@@ -402,6 +402,13 @@ def test_links_in_a_circle_and_into_nothing_end(write, take, tmp_path):
     assert "kernels/softmax/nowhere.json" in take().changed_files(before)
 
 
+def test_a_link_to_a_folder_outside_may_lead_to_any_file_and_is_not_followed(tmp_path, write, take):
+    write({})
+    (tmp_path / "kernels/softmax/all").symlink_to("/")
+
+    refused(take(), "folder_elsewhere", file="kernels/softmax/all")
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="nothing is closed to root")
 def test_a_file_that_cannot_be_read_is_opaque(write, take, tmp_path):
     (tmp_path / OP).chmod(0)
