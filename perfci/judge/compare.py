@@ -79,7 +79,8 @@ def _compare_op(run: Run, op: PlannedOp, baseline: Baseline | None, thresholds: 
         elif accepted is None:
             yield base
         else:
-            yield _screen_case(base, blocks, accepted.blocks, run.environment, baseline, limits)
+            intensity = (timed.flops or 0) / (timed.bytes_moved or math.inf)
+            yield _screen_case(base, blocks, accepted.blocks, run.environment, baseline, limits, intensity)
 
 
 def _describe(
@@ -248,13 +249,14 @@ def _screen_case(
     now: Environment,
     baseline: Baseline,
     limits: CaseThresholds,
+    intensity: float,
 ) -> Comparison:
     """The comparison with the tests of the kernel's time, of its span, and of the time with nothing corrected."""
     ids = {block.run for block in before}
     then = [run.environment.packages for run in baseline.runs if run.id in ids]
     same = all(packages.get(name) == now.packages.get(name) for packages in then for name in REFERENCE_PACKAGES)
     vouches = bool(then) and same
-    margin = max(limits.margin, _allow_for_boards(blocks, before, baseline, now))
+    margin = max(limits.margin, _allow_for_boards(blocks, before, baseline, now, intensity))
     stored = _Stored.of([block.kernel_us for block in before], before, vouches)
     looks = _looks(blocks, [block.arms[KERNEL].time.median_us for block in blocks])
     regimes = [_find_regime(look, stored, limits) for look in looks]
@@ -302,7 +304,7 @@ def _find_regime(look: _Look, stored: _Stored, limits: CaseThresholds) -> tuple[
 
 
 def _allow_for_boards(
-    blocks: Sequence[Block], before: Sequence[BaselineBlock], baseline: Baseline, now: Environment
+    blocks: Sequence[Block], before: Sequence[BaselineBlock], baseline: Baseline, now: Environment, intensity: float
 ) -> float:
     """The ratio by which boards of a model differ. 0 if the baseline has seen all boards, or a UUID is not known."""
     on = {run.id: run.environment.device.uuid for run in baseline.runs}
@@ -311,7 +313,7 @@ def _allow_for_boards(
         by_board.setdefault(board_key(on[block.run] or ""), []).append(math.log(block.kernel_us))
     measured = {board_key(block.board or now.device.uuid or "") for block in blocks}
     covered = "" in by_board or "" in measured or measured <= by_board.keys()
-    return 0.0 if covered else math.expm1(board_spread.find_room(by_board))
+    return 0.0 if covered else math.expm1(board_spread.find_room(by_board, intensity))
 
 
 def _looks(blocks: Sequence[Block], kernel_us: Sequence[float]) -> list[_Look]:

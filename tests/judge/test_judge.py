@@ -70,11 +70,11 @@ ELSEWHERE = {
 @pytest.mark.parametrize(
     ("measured", "span"),
     [
-        (blocks(1.05), None),
-        (again(1.05), None),
+        (blocks(1.08), None),
+        (again(1.08), None),
         (again(1.5), None),
-        (again(1.05, 1.0), None),
-        (again(0.95), None),
+        (again(1.08, 1.0), None),
+        (again(0.92), None),
         (again(1.0, span=1.5, activities=2), 1.1),
         (blocks(clock=1.05), None),
         (again(1.25, clock=1.05), None),
