@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfci.core.codec import decode
 from perfci.core.errors import ContractError, HandoverError
-from perfci.core.model import AccuracyCase, Block, Reason, StoredTensor, Suite, SuiteChange, as_fact, because
+from perfci.core.model import AccuracyCase, Block, Limits, Reason, StoredTensor, Suite, SuiteChange, as_fact, because
 from perfci.device.seam import Accelerator, not_interpreted
 from perfci.device.source import inputs_digest
 from perfci.device.targets import explain_unknown_triton
@@ -296,47 +296,9 @@ class Worker:
         self._send(Doing("prepare", op, "the timer"))
         self._device.start_timer()
         self._send(Timing(self._device.timer))
-        limits = task.ceilings
-        dtypes = {str(params["dtype"]).removeprefix("torch.") for params in chosen if "dtype" in params}
-        unknown = sorted(dtypes - limits.matmul_tflops.keys()) if suite.flops else []
-        if not task.process and task.opening.arm != BASE and (unknown or limits.copy_gbps is None):
-            # Ceilings of this device, which re-measurements do not need.
-            self._send(Doing("prepare", op, "the device's limits"))
-            measured = self._device.limits(unknown)
-            limits = replace(
-                limits,
-                copy_gbps=limits.copy_gbps or measured.copy_gbps,
-                matmul_tflops={**measured.matmul_tflops, **limits.matmul_tflops},
-            )
-        bench = self._make_bench(suite)
-        # A case that both suites have is the base's, by the name of now.
-        base_cases = {case_id(params): params for params in suite.cases}
-        subjects = []
-        for params in chosen:
-            if self._is_late():
-                break
-            case = now.get(case_id(params), case_id(params))
-            before = base_cases.get(task.renamed.get(case, case))
-            self._send(Doing("prepare", op, case))
-            if subject := self._prepare(bench, before or params, case, None if before else performance):
-                subjects.append(subject)
-                wanted = self._base_remote is None and may_show(bench, subject) and is_compared(bench, subject)
-                if self._remote and wanted and task.base_host and self._connect:
-                    self._base_remote = self._connect(task.base_host)
-                self._send(Prepared(subject.facts))
-        if self._remote and self._base_remote is None:  # nothing more is asked of it
-            self._remote.end()
-            for subject in subjects:
-                subject.hidden = True
-        elif self._remote and self._base_remote:
-            self._remote.stand_still()
-            bench.callers[BASE] = self._base_remote.hold
-            try:
-                self._base_remote.hear()  # it is ready
-                self._base_remote.stand_still()
-            except HandoverError as error:
-                for timed in filter(functools.partial(may_show, bench), subjects):
-                    timed.facts = replace(timed.facts, unhosted=because("unhosted", error.reason, case=timed.case))
+        limits, bench = self._find_limits(suite, chosen), self._make_bench(suite)
+        subjects = self._prepare_all(bench, performance, chosen, now)
+        self._separate(bench, subjects)
         if not task.remaining:  # which has compared them
             self._compare_references(
                 [subject.params for subject in subjects if subject.suite is None and not subject.broken]
@@ -349,15 +311,10 @@ class Worker:
             if suite.peers and not bench.late:
                 warm_up_peers(bench, subject, lambda case, peer: self._send(Doing("peers", op, f"{case}, {peer}")))
                 self._send(Prepared(subject.facts))
-
-        def ask_turn() -> tuple[int, Sequence[str], Sequence[str]]:
-            turn = decode(self._channel.ask(TurnAsked()), Turn)
-            return turn.index, turn.cases, turn.shared
-
         began = time.monotonic()
         if task.turns:
             baton = Baton(task.baton, self._channel.stay_alive, by_round=task.by_round)
-            measure_in_turns(bench, subjects, self._send_block, ask_turn, baton)
+            measure_in_turns(bench, subjects, self._send_block, self._ask_turn, baton)
         else:
             measure(bench, subjects, self._send_block)
         seconds = time.monotonic() - began
@@ -368,6 +325,66 @@ class Worker:
             suspicion = (*subject.suspicion, *suspicions(subject, self._device, limits))
             self._send(Finished(replace(subject.summarise(), blocks=(), suspicion=suspicion), short))
         return replace(done, measure_s=seconds, limits=limits)
+
+    def _find_limits(self, suite: Performance, chosen: Sequence[Params]) -> Limits:
+        """The device's ceilings: those that are known, and in a first process what these cases need beside them."""
+        task, limits = self._task, self._task.ceilings
+        dtypes = {str(params["dtype"]).removeprefix("torch.") for params in chosen if "dtype" in params}
+        unknown = sorted(dtypes - limits.matmul_tflops.keys()) if suite.flops else []
+        if task.process or task.opening.arm == BASE or not (unknown or limits.copy_gbps is None):
+            return limits
+        self._send(Doing("prepare", self._op, "the device's limits"))
+        measured = self._device.limits(unknown)
+        return replace(
+            limits,
+            copy_gbps=limits.copy_gbps or measured.copy_gbps,
+            matmul_tflops={**measured.matmul_tflops, **limits.matmul_tflops},
+        )
+
+    def _prepare_all(
+        self, bench: Rig, performance: Performance, chosen: Sequence[Params], now: Mapping[str, str]
+    ) -> list[Subject]:
+        """Prepare the cases as far as time allows, and have the base's host times come from a process if one needs it.
+
+        A case that both suites have is the base's, by the name of now.
+        """
+        task, subjects = self._task, list[Subject]()
+        base_cases = {case_id(params): params for params in bench.suite.cases}
+        for params in chosen:
+            if self._is_late():
+                break
+            case = now.get(case_id(params), case_id(params))
+            before = base_cases.get(task.renamed.get(case, case))
+            self._send(Doing("prepare", self._op, case))
+            if subject := self._prepare(bench, before or params, case, None if before else performance):
+                subjects.append(subject)
+                wanted = self._base_remote is None and may_show(bench, subject) and is_compared(bench, subject)
+                if self._remote and wanted and task.base_host and self._connect:
+                    self._base_remote = self._connect(task.base_host)
+                self._send(Prepared(subject.facts))
+        return subjects
+
+    def _separate(self, bench: Rig, subjects: Sequence[Subject]) -> None:
+        """Let the other processes do nothing but what they are asked: they end, or stand still."""
+        if self._remote is None:
+            return
+        if self._base_remote is None:  # nothing more is asked of it
+            self._remote.end()
+            for subject in subjects:
+                subject.hidden = True
+            return
+        self._remote.stand_still()
+        bench.callers[BASE] = self._base_remote.hold
+        try:
+            self._base_remote.hear()  # it is ready
+            self._base_remote.stand_still()
+        except HandoverError as error:
+            for timed in filter(functools.partial(may_show, bench), subjects):
+                timed.facts = replace(timed.facts, unhosted=because("unhosted", error.reason, case=timed.case))
+
+    def _ask_turn(self) -> tuple[int, Sequence[str], Sequence[str]]:
+        turn = decode(self._channel.ask(TurnAsked()), Turn)
+        return turn.index, turn.cases, turn.shared
 
     def _compare_references(self, cases: Sequence[Params]) -> None:
         """Note the first of these cases in which head's reference takes longer than the base's, which times it."""
