@@ -8,8 +8,9 @@ from dataclasses import replace
 from perfci.core import commands
 from perfci.core.environment import list_differences
 from perfci.core.model.basics import Fact, Reason, Suite, Verdict, as_fact, because
+from perfci.core.model.compiled import Coverage, Feature
 from perfci.core.model.decision import Comparison, Judgement
-from perfci.core.model.measured import Coverage, Feature, OpRun
+from perfci.core.model.measured import OpRun
 from perfci.core.model.place import UNTIMED, Difference
 from perfci.core.model.run import AgainCase, Base, Plan, Run
 from perfci.judge.accuracy import is_complete

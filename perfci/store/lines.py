@@ -10,8 +10,9 @@ from perfci.core.model import Baseline, HistoryAccuracy, HistoryCase, HistoryRun
 from perfci.core.model.basics import ErrorStats, Suite, Verdict, worst
 from perfci.core.model.decision import Judgement, Judgements
 from perfci.core.model.history import BoardCounts, Epoch, Spread
-from perfci.core.model.measured import AccuracyCase, ArmBlock, Block, HostBlock, OpRun, PerformanceCase, StoredTensor
+from perfci.core.model.measured import AccuracyCase, ArmBlock, Block, HostBlock, OpRun, PerformanceCase
 from perfci.core.model.run import Run
+from perfci.core.model.stored import StoredTensor
 from perfci.statistics import exact
 
 T = TypeVar("T")

@@ -5,7 +5,9 @@ A missing number is None, never 0 or infinity. Every record is stored as JSON by
 
     basics      reasons, verdicts, intervals, errors, bounds of numbers
     place       device, environment, ceilings
-    measured    cases as verified, captured, compiled and measured
+    compiled    what a call does, and what its kernels compile to
+    stored      tensors in low precision
+    measured    cases as verified and measured
     run         what there is to measure, the plan, its shards, the run
     baseline    what is stored
     history     what is kept of accepted runs
@@ -14,8 +16,10 @@ A missing number is None, never 0 or infinity. Every record is stored as JSON by
 
 from perfci.core.model.baseline import *
 from perfci.core.model.basics import *
+from perfci.core.model.compiled import *
 from perfci.core.model.decision import *
 from perfci.core.model.history import *
 from perfci.core.model.measured import *
 from perfci.core.model.place import *
 from perfci.core.model.run import *
+from perfci.core.model.stored import *

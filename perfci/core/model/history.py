@@ -5,9 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from perfci.core.model.basics import Amount, Count, ErrorStats, Shift, Time
-from perfci.core.model.measured import Cache, ErrorHistogram, Extent
+from perfci.core.model.measured import Cache
 from perfci.core.model.place import Environment
 from perfci.core.model.run import FORMAT
+from perfci.core.model.stored import ErrorHistogram, Extent
 
 
 @dataclass(frozen=True)

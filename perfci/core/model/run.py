@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from perfci.core.model.basics import BY_PERFCI, Amount, Count, Reason, Suite, Whole
-from perfci.core.model.measured import Cache, Coverage, OpRun, Static
+from perfci.core.model.compiled import Coverage, Static
+from perfci.core.model.measured import Cache, OpRun
 from perfci.core.model.place import Environment, Limits
 
 

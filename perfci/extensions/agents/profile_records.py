@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from perfci.core.model.basics import Amount, Count, Reason, Time
-from perfci.core.model.measured import KernelBinary
+from perfci.core.model.compiled import KernelBinary
 from perfci.core.model.place import Device
 from perfci.core.model.run import FORMAT
 from perfci.device.seam import Counters, CounterSource
