@@ -5,7 +5,7 @@ import shlex
 
 import typer.main
 
-from perfci.cli import options
+from perfci.cli import parsing
 from perfci.cli.app import app
 
 GROUP = typer.main.get_command(app)
@@ -43,4 +43,4 @@ def parse(command: str) -> None:
         assert found is not None, command
     context = found.make_context("perfci", words)
     if modes := getattr(found.callback, "modes", None):
-        options.refuse_together(context, modes)
+        parsing.refuse_together(context, modes)

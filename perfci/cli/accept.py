@@ -7,8 +7,8 @@ from typing import Annotated
 from perfci import store
 from perfci.cli import language, options
 from perfci.cli.exits import Exit
-from perfci.cli.options import argument, flag, option
 from perfci.cli.output import STYLES, Paragraph, print_found, tell_of
+from perfci.cli.parsing import argument, flag, option
 from perfci.core.errors import require
 from perfci.core.model import Gate
 from perfci.core.wording import say

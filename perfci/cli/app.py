@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 import typer.main
 
-from perfci.cli.options import CONTEXT, Command, Group
+from perfci.cli.parsing import CONTEXT, Command, Group
 from perfci.core import VERSION
 from perfci.core.extensions import CommandLine, read_extensions
 

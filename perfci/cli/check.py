@@ -14,7 +14,6 @@ from perfci import report, store
 from perfci.cli import language, options
 from perfci.cli.details import show_tables
 from perfci.cli.exits import Exit
-from perfci.cli.options import flag, option
 from perfci.cli.output import (
     Grid,
     conclude,
@@ -25,6 +24,7 @@ from perfci.cli.output import (
     relative,
     write_json,
 )
+from perfci.cli.parsing import flag, option
 from perfci.cli.progress import Progress
 from perfci.cli.watch import check_often
 from perfci.core import deadline as deadlines

@@ -7,8 +7,8 @@ from typing import Annotated
 from perfci import store
 from perfci.cli import language, options
 from perfci.cli.exits import Exit
-from perfci.cli.options import flag, option
 from perfci.cli.output import tell_of
+from perfci.cli.parsing import Command, flag, make_group, option
 from perfci.core import extensions
 from perfci.core.errors import UsageError
 from perfci.core.model import Reason
@@ -21,7 +21,7 @@ from perfci.report.text import BLOCK_LIMIT, plain
 from perfci.runs.decide import decide
 from perfci.store import signature
 
-ci = options.make_group(
+ci = make_group(
     "ci", "What pipelines call: a plan for several runners, their runs merged, and the note of a merge request."
 )
 
@@ -31,7 +31,7 @@ for add_commands in extensions.provided("ci"):
 COMMANDS = {"ci": ci}
 
 
-@ci.command("note", cls=options.Command)
+@ci.command("note", cls=Command)
 def note(
     run: options.RunFile = None,
     report: Annotated[

@@ -12,8 +12,8 @@ from typing import Annotated
 from perfci.cli.accept import accept
 from perfci.cli.check import check
 from perfci.cli.exits import Exit
-from perfci.cli.options import option
 from perfci.cli.output import print_parts
+from perfci.cli.parsing import option
 from perfci.core import commands
 from perfci.core.errors import UsageError
 from perfci.core.wording import say

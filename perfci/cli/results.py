@@ -9,8 +9,8 @@ from typing import Annotated, Protocol
 from perfci import report as reports
 from perfci.cli import details, language, options
 from perfci.cli.exits import Exit, exit_code
-from perfci.cli.options import argument, flag, option
 from perfci.cli.output import print_json, print_lines, print_parts, print_verdicts, tell_of, write_report
+from perfci.cli.parsing import argument, flag, list_typed, option
 from perfci.core import extensions
 from perfci.core.errors import UsageError
 from perfci.core.model import OpRun
@@ -55,7 +55,7 @@ def compare(
     record = read_run(run or where.reports)
     tell_of(record, run or where.reports)
     record, judgements = narrow(record, decide(record, where, _existing(against)), ops, case)
-    command = shlex.join(["perfci", "report", *options.list_typed("strict", "output")])
+    command = shlex.join(["perfci", "report", *list_typed("strict", "output")])
     reading = say("`{command}` writes down how it was tested.", command=command)
     print_verdicts(record, judgements, json=output == "json", strict=strict, reading=reading)
     return exit_code(judgements.gate, strict=strict)

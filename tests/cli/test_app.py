@@ -8,7 +8,8 @@ import typer.main
 
 from perfci.cli.app import GROUPS, app
 from perfci.cli.main import run
-from perfci.cli.options import CHOSEN, COMPARED, CONTEXT, MEASURED, OTHERWISE, SHOWN, DeviceKind, DuelKind
+from perfci.cli.options import DeviceKind, DuelKind
+from perfci.cli.parsing import CHOSEN, COMPARED, CONTEXT, MEASURED, OTHERWISE, SHOWN
 from perfci.core.model import DuelWhat
 from perfci.device import KINDS
 

@@ -8,8 +8,8 @@ from rich.text import Text
 
 from perfci.cli import language, options
 from perfci.cli.exits import Exit
-from perfci.cli.options import flag, option
 from perfci.cli.output import STYLES, Grid, Paragraph, print_json, print_lines, print_parts
+from perfci.cli.parsing import flag, option
 from perfci.core.errors import UsageError
 from perfci.core.model import Gate
 from perfci.core.wording import fill, say

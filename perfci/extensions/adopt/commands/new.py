@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 from perfci.cli import language, options
 from perfci.cli.exits import Exit
-from perfci.cli.options import argument, flag, option
 from perfci.cli.output import STYLES, Paragraph, print_json, print_lines, print_parts, relative
+from perfci.cli.parsing import argument, flag, option
 from perfci.core import commands
 from perfci.core.errors import PerfciError, UsageError
 from perfci.core.model import Gate, Reason

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 from perfci.cli import language, options
 from perfci.cli.exits import Exit
-from perfci.cli.options import flag, option
 from perfci.cli.output import get_command, print_json, print_lines, relative
+from perfci.cli.parsing import flag, option
 from perfci.cli.progress import Progress
 from perfci.core.errors import UsageError
 from perfci.core.model import Reason

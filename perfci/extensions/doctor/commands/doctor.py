@@ -7,8 +7,8 @@ from rich.text import Text
 
 from perfci.cli import language, options
 from perfci.cli.exits import Exit
-from perfci.cli.options import flag
 from perfci.cli.output import STYLES, print_found
+from perfci.cli.parsing import flag
 from perfci.cli.progress import Progress
 from perfci.core.errors import require
 from perfci.core.model import Gate

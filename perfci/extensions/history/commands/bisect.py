@@ -9,8 +9,8 @@ from rich.text import Text
 
 from perfci.cli import language, options
 from perfci.cli.exits import Exit
-from perfci.cli.options import flag, option
 from perfci.cli.output import STYLES, Paragraph, get_command, print_found, print_parts
+from perfci.cli.parsing import flag, option
 from perfci.cli.progress import Progress
 from perfci.core import commands, units
 from perfci.core.model import Fact, Gate, Interval

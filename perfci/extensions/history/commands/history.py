@@ -8,8 +8,8 @@ from rich.console import RenderableType
 
 from perfci.cli import language, options
 from perfci.cli.exits import Exit
-from perfci.cli.options import flag, option
 from perfci.cli.output import STYLES, Grid, Paragraph, print_found
+from perfci.cli.parsing import flag, option
 from perfci.core import units
 from perfci.core.errors import UsageError
 from perfci.core.model import Gate, HistoryStored

@@ -9,8 +9,8 @@ from rich.console import RenderableType
 
 from perfci.cli import language, options
 from perfci.cli.exits import Exit
-from perfci.cli.options import argument, flag, option
 from perfci.cli.output import STYLES, Grid, Paragraph, print_found
+from perfci.cli.parsing import Command, argument, flag, make_group, option
 from perfci.core import units
 from perfci.core.model import Gate, Reason
 from perfci.core.wording import say, sentence
@@ -27,12 +27,12 @@ from perfci.thresholds.write import show as show_number
 
 _RUN = 12  # characters of a run's id
 
-thresholds = options.make_group(
+thresholds = make_group(
     "thresholds", "What every case is judged by: show where it comes from, tighten what was earned, relax for a time."
 )
 
 
-@thresholds.command("show", cls=options.Command)
+@thresholds.command("show", cls=Command)
 def show(
     ops: options.Ops = [],  # noqa: B006
     case: options.Case = None,
@@ -47,7 +47,7 @@ def show(
     return Exit.OK
 
 
-@thresholds.command("tighten", cls=options.Command)
+@thresholds.command("tighten", cls=Command)
 def tighten(
     ops: options.Ops = [],  # noqa: B006
     case: options.Case = None,
@@ -65,7 +65,7 @@ def tighten(
     return Exit.PERFCI_FAILED if any(one.failure for one in tightened) else Exit.OK
 
 
-@thresholds.command("relax", cls=options.Command)
+@thresholds.command("relax", cls=Command)
 def relax(
     key: Annotated[str, argument("KEY", "The threshold, such as tau.")],
     why: Annotated[str, option("--why", "The reason, stored with it.", metavar="TEXT")],

@@ -8,8 +8,8 @@ from rich.console import RenderableType
 
 from perfci.cli import language, options
 from perfci.cli.exits import Exit
-from perfci.cli.options import argument
 from perfci.cli.output import Grid, Paragraph, print_found
+from perfci.cli.parsing import argument
 from perfci.cli.progress import Progress
 from perfci.core.model import Gate, Reason
 from perfci.core.wording import say, sentence

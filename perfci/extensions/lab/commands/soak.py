@@ -9,8 +9,8 @@ from rich.console import RenderableType
 
 from perfci.cli import language, options
 from perfci.cli.exits import exit_code
-from perfci.cli.options import option
 from perfci.cli.output import Paragraph, print_parts, relative, write_json
+from perfci.cli.parsing import option
 from perfci.cli.progress import Progress
 from perfci.core.model import Fact, Gate
 from perfci.core.wording import say, sentence

@@ -8,7 +8,7 @@ from typing import NoReturn
 from typer.main import get_current_context
 
 from perfci import git
-from perfci.cli import options
+from perfci.cli.parsing import list_typed
 from perfci.core import PACKAGE
 from perfci.core.errors import UsageError
 from perfci.core.settings import Settings
@@ -27,7 +27,7 @@ def check_in_toolchain(requirements: list[str], where: Settings) -> NoReturn:
 
     command = str(get_current_context().info_name)  # check or static
     python = prepare(requirements, where, tell)
-    words = [command, *options.list_typed("toolchain"), "--against", "HEAD", "--base-python", sys.executable]
+    words = [command, *list_typed("toolchain"), "--against", "HEAD", "--base-python", sys.executable]
     # -P: no package of the current folder, unless perfci itself is run from there.
     safe = [] if PACKAGE.parent == Path.cwd() else ["-P"]
     os.execv(python, [python, *safe, "-m", "perfci", *words, "--lang", spoken()])

@@ -11,8 +11,8 @@ from rich.text import Text
 
 from perfci.cli import language, options
 from perfci.cli.exits import Exit
-from perfci.cli.options import flag, option
 from perfci.cli.output import Grid, Paragraph, print_found, relative
+from perfci.cli.parsing import flag, option
 from perfci.cli.progress import Progress
 from perfci.core import units
 from perfci.core.wording import say, sentence

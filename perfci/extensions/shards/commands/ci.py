@@ -9,8 +9,8 @@ from perfci import store
 from perfci.cli import language, options
 from perfci.cli.check import make_request
 from perfci.cli.exits import Exit
-from perfci.cli.options import argument, flag, option
 from perfci.cli.output import conclude, get_command, print_lines, relative, write_json
+from perfci.cli.parsing import Command, argument, flag, option
 from perfci.cli.progress import Progress
 from perfci.core.errors import UsageError
 from perfci.core.model import Reason, ShardPlan
@@ -26,8 +26,8 @@ SHOWN = 8  # ops of a shard that are named
 
 def add_commands(ci: Any) -> None:
     """Add both to the commands of `perfci ci`."""
-    ci.command("plan", cls=options.Command)(plan)
-    ci.command("merge", cls=options.Command)(merge)
+    ci.command("plan", cls=Command)(plan)
+    ci.command("merge", cls=Command)(merge)
 
 
 def plan(

@@ -5,8 +5,8 @@ import functools
 from typing import Annotated
 
 from perfci.cli import check, language, options
-from perfci.cli.options import flag, option
 from perfci.cli.output import conclude, get_command
+from perfci.cli.parsing import flag, option
 from perfci.cli.progress import Progress
 from perfci.cli.watch import check_often
 from perfci.core.errors import require
