@@ -1,5 +1,6 @@
 """The published schemas, closed: what perfci itself writes has no field that they do not name."""
 
+import functools
 import json
 from importlib import resources
 from typing import Any
@@ -13,6 +14,7 @@ PUBLISHED = tuple(
 )
 
 
+@functools.cache
 def published(name: str) -> dict[str, Any]:
     """As it is on the site of the docs."""
     if name in SCHEMAS:
@@ -22,9 +24,12 @@ def published(name: str) -> dict[str, Any]:
 
 def faults(document: Any, name: str, *, closed: bool = True) -> list[str]:
     """What in a document does not fit, with its place."""
-    schema = _closed(published(name)) if closed else published(name)
-    problems = jsonschema.Draft202012Validator(schema).iter_errors(document)
-    return [f"{error.json_path}: {error.message[:200]}" for error in problems]
+    return [f"{error.json_path}: {error.message[:200]}" for error in _validator(name, closed).iter_errors(document)]
+
+
+@functools.cache
+def _validator(name: str, closed: bool) -> jsonschema.Draft202012Validator:
+    return jsonschema.Draft202012Validator(_closed(published(name)) if closed else published(name))
 
 
 def _closed(schema: Any) -> Any:

@@ -9,6 +9,7 @@ Those of what people write, for editors, are closed: the settings in pyproject.t
 """
 
 import ast
+import functools
 import inspect
 import itertools
 import json
@@ -259,6 +260,7 @@ def _class(name: str, top: type) -> type | None:
     return next((each for each in known if isinstance(each, type)), None)
 
 
+@functools.cache
 def read_words(kind: type) -> dict[str, str]:
     """Field -> the text beside or below it."""
     source = textwrap.dedent(inspect.getsource(kind))

@@ -627,7 +627,6 @@ def joined(shards, tmp_path_factory):
 def test_whatever_a_plan_and_its_shards_hold_is_shown_as_text(joined, tmp_path, name):
     """A job that imported ops could write all of it as it likes, one fitting the other."""
     given = copied(joined, tmp_path)
-    given.pictures = True
     plan, path = given.reports / "plan.json", given.reports / "run.json"
     base = {"commit": name, "how": name, "name": name, "rules": True, "changed_rules": [name], "changed_pins": [name]}
     run = renamed(json.loads(path.read_text()), "relu", name)
