@@ -18,3 +18,9 @@ def files() -> list[Path]:
 def trees() -> dict[Path, ast.Module]:
     """Every module by its file."""
     return {path: ast.parse(path.read_text(encoding="utf-8")) for path in files()}
+
+
+@functools.cache
+def walk(node: ast.AST) -> tuple[ast.AST, ...]:
+    """A node of these trees and all below it."""
+    return tuple(ast.walk(node))

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import perfci
 from perfci.core.wording import catalogue
-from tests.sources import trees
+from tests.sources import trees, walk
 
 ROOT = Path(perfci.__file__).parent
 
@@ -77,8 +77,8 @@ def _name(path: Path) -> str:
 
 def imports(tree: ast.Module) -> Iterator[str]:
     """Dotted names that a module imports when it runs, without those for the type checker only."""
-    nodes = list(ast.walk(tree))
-    skipped = {id(inner) for node in nodes if _for_types_only(node) for inner in ast.walk(node)}
+    nodes = list(walk(tree))
+    skipped = {id(inner) for node in nodes if _for_types_only(node) for inner in walk(node)}
     for node in nodes:
         if id(node) in skipped:
             continue
@@ -110,7 +110,7 @@ def test_each_package_is_imported_at_home_only():
 def test_only_the_command_line_prints_and_exits():
     spoken = []
     for module in (name for name in modules() if not within(name, SPEAKERS)):
-        nodes = list(ast.walk(modules()[module]))
+        nodes = list(walk(modules()[module]))
         names = {_dotted(node.func) for node in nodes if isinstance(node, ast.Call)}
         raised = {_dotted(node.exc) for node in nodes if isinstance(node, ast.Raise) and node.exc}
         spoken += [(module, name) for name in (names & TO_SPEAK) | ((names | raised) & {"SystemExit"})]
@@ -145,9 +145,9 @@ def _called(node: ast.Call) -> str:
 def forwarders(tree: ast.Module) -> dict[str, int]:
     """Functions that hand one of their own parameters on as a reason's kind, and which one: _problem(kind, **facts)."""
     lengths = {}
-    for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
+    for function in (node for node in walk(tree) if isinstance(node, ast.FunctionDef)):
         names = [argument.arg for argument in function.args.args if argument.arg not in {"self", "cls"}]
-        for call in (node for node in ast.walk(function) if isinstance(node, ast.Call) and node.args):
+        for call in (node for node in walk(function) if isinstance(node, ast.Call) and node.args):
             first = call.args[0]
             if _called(call) in makers() and isinstance(first, ast.Name) and first.id in names:
                 lengths[function.name] = names.index(first.id)
@@ -160,7 +160,7 @@ def reasons() -> list[tuple[str, str, ast.Call, bool]]:
     unused = []
     for module, tree in modules().items():
         positions = forwarders(tree) | dict.fromkeys(makers(), 0)
-        for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+        for call in (node for node in walk(tree) if isinstance(node, ast.Call)):
             position = positions.get(_called(call))
             if position is not None and position < len(call.args):
                 for kind in _texts(call.args[position]):
@@ -213,7 +213,7 @@ def test_every_sentence_is_given_its_facts():
 
 
 def test_no_sentence_is_left_over():
-    nodes = [node for tree in modules().values() for node in ast.walk(tree)]
+    nodes = [node for tree in modules().values() for node in walk(tree)]
     written = {node.value for node in nodes if isinstance(node, ast.Constant)}
     beginnings = tuple(_texts(node.values[0])[0] for node in nodes if isinstance(node, ast.JoinedStr) and _begins(node))
 

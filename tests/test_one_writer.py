@@ -10,7 +10,7 @@ from collections import Counter
 
 import pytest
 
-from tests.sources import PACKAGE, trees
+from tests.sources import PACKAGE, trees, walk
 
 PRIVATE = "in a folder that perfci made"
 PACKED = "of perfci's package"
@@ -66,7 +66,7 @@ HOMES = frozenset({"core/files.py", "store/files.py"})
 
 def list_calls(tree: ast.Module):
     """Yields "writes" or "reads" for each call that does it by itself."""
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if not isinstance(node, ast.Call):
             continue
         name = getattr(node.func, "attr", None) or getattr(node.func, "id", "")

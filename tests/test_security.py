@@ -32,7 +32,7 @@ from perfci.store import signature
 from perfci.worker.confine import landlock_version
 from tests.git_repositories import git
 from tests.program import COMMAND, no_pictures
-from tests.sources import trees
+from tests.sources import trees, walk
 
 TESTS = Path(__file__).parent
 CANARY = "c4n4ry-Secret_Value.9"
@@ -951,11 +951,9 @@ def test_results_are_read_by_no_module_that_could_run_them():
         "extensions/lab/tune/files.py",
     }
     for path, tree in trees().items():
-        names = {
-            name.name.split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names
-        }
-        names |= {(node.module or "").split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-        called = {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+        names = {name.name.split(".")[0] for node in walk(tree) if isinstance(node, ast.Import) for name in node.names}
+        names |= {(node.module or "").split(".")[0] for node in walk(tree) if isinstance(node, ast.ImportFrom)}
+        called = {ast.unparse(node.func) for node in walk(tree) if isinstance(node, ast.Call)}
         if path.relative_to(Path(perfci.__file__).parent).as_posix() in calls_sketches:
             called -= {"eval"}
         assert names.isdisjoint(forbidden), path

@@ -12,7 +12,7 @@ import yaml
 import perfci
 from perfci.core.model import Reason
 from perfci.core.wording import ENGLISH, LANGUAGES, catalogue, join, phrases, say, sentence, speaking
-from tests.sources import trees
+from tests.sources import trees, walk
 
 KINDS = sorted(catalogue())
 OTHERS = [language for language in LANGUAGES if language != ENGLISH]
@@ -41,17 +41,17 @@ def said() -> dict[str, str]:
     """Every text given to `say` or `as_fact` in the source -> its file."""
     templates: dict[str, str] = {}
     for path, tree in trees().items():
-        froms = [n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.module in SAYERS]
+        froms = [n for n in walk(tree) if isinstance(n, ast.ImportFrom) and n.module in SAYERS]
         sayers = {alias.name for node in froms for alias in node.names if alias.name in SAYERS[node.module]}
-        for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+        for call in (node for node in walk(tree) if isinstance(node, ast.Call)):
             if isinstance(call.func, ast.Name) and call.func.id in sayers:
                 text = call.args[0]
                 assert isinstance(text, ast.Constant), (
                     f"{path.name}, line {call.lineno}: a text to be said is a literal"
                 )
                 templates[text.value] = path.name
-        if any(isinstance(node, ast.Name) and node.id == "make_table" for node in ast.walk(tree)):
-            texts = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)]
+        if any(isinstance(node, ast.Name) and node.id == "make_table" for node in walk(tree)):
+            texts = [node.value for node in walk(tree) if isinstance(node, ast.Constant)]
             headings = [text for text in texts if isinstance(text, str) and " | " in text]  # columns of a table
             templates |= {name.rstrip(":"): path.name for text in headings for name in text.split(" | ") if name}
     for path in PACKAGE.rglob("*.j2"):

@@ -6,7 +6,7 @@ import pytest
 
 from perfci.core.model import Comparison, Interval, Judgement, Judgements, Look, Need, Reason, Suite, Verdict
 from perfci.runs.experiment import order_needs
-from tests.sources import trees
+from tests.sources import trees, walk
 
 TAU = 0.01
 
@@ -48,7 +48,7 @@ def test_a_step_that_every_kind_of_check_takes_is_called_at_one_place():
     calls = [
         (getattr(node.func, "id", None) or getattr(node.func, "attr", None), path.name)
         for path, tree in trees().items()
-        for node in ast.walk(tree)
+        for node in walk(tree)
         if isinstance(node, ast.Call)
     ]
 
