@@ -23,7 +23,7 @@ from perfci.runs.accept_runs import AcceptOptions, accept_runs
     {
         "slower": "runs ops case dirty why",
         "environment": "runs ops write why include dirty",
-        "propose": "artifacts target branch against dry_run",
+        "propose": "artifacts branch against dry_run",
     },
 )
 def accept(
@@ -53,9 +53,6 @@ def accept(
     artifacts: Annotated[
         Path, option("--artifacts", "With --propose: the project's folder as another job left it.", metavar="DIR")
     ] = options.HERE,
-    target: Annotated[
-        str | None, option("--target-branch", "Branch that is to get the files.", "$CI_DEFAULT_BRANCH", "BRANCH")
-    ] = None,
     branch: Annotated[str, option("--branch", "Branch of the merge request.", metavar="NAME")] = "perfci/nightly",
     against: Annotated[
         str | None,
@@ -69,7 +66,7 @@ def accept(
     json = output == "json"
     if propose:
         propose_files = require("propose", "history", "--propose")
-        return Exit(propose_files(artifacts, target, branch, against, project, dry_run=dry_run, json=json))
+        return Exit(propose_files(artifacts, branch, against, project, dry_run=dry_run, json=json))
     where = language.load(project)
     loaded = [store.read_run(path) for path in runs or [where.reports]]
     tell_of(loaded[0], *(runs or [where.reports]))

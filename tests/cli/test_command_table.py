@@ -39,7 +39,7 @@ TABLE = {
     "mcp": "--device --device-time --project",
     "accept": (
         "RUN... --op --case --dirty --slower --why --environment --write --include --propose --artifacts"
-        " --target-branch --branch --against --dry-run --format --project"
+        " --branch --against --dry-run --format --project"
     ),
     "history": ("OP... --op --case --device-key --last --drift --boards --strict --format --project"),
     "thresholds show": "OP... --op --case --device-key --key --format --project",

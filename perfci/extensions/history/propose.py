@@ -58,7 +58,6 @@ _RACED = re.compile(r"\[rejected\]|\[remote rejected\].*(?:cannot lock ref|faile
 class ProposalOptions:
     """The request of the user."""
 
-    target: str | None = None  # branch that gets the files in the end. None for $CI_DEFAULT_BRANCH
     branch: str = PROPOSALS  # of the merge request
     base: str | None = None  # commit that the other job began with. None for $CI_COMMIT_SHA
     dry_run: bool = False
@@ -109,7 +108,7 @@ def propose(
     Raises UsageError and StoredFileError for files that cannot be proposed, PerfciError if git or the server refuses.
     """
     base = options.base or environ.get("CI_COMMIT_SHA", "")
-    target = options.target or environ.get("CI_DEFAULT_BRANCH")
+    target = environ.get("CI_DEFAULT_BRANCH")
     if options.dry_run:
         commit = command.parse_commit(settings.root, base or "HEAD")
         repository = find_repository(settings.root)

@@ -19,18 +19,9 @@ from perfci.report.data import pick
 from perfci.report.text import plain
 
 
-def propose_files(
-    source: Path,
-    target: str | None,
-    branch: str,
-    base: str | None,
-    project: Path,
-    *,
-    dry_run: bool,
-    json: bool,
-) -> Exit:
+def propose_files(source: Path, branch: str, base: str | None, project: Path, *, dry_run: bool, json: bool) -> Exit:
     """A proposal that fails is a failed job: it would be seen nowhere else."""
-    wanted = ProposalOptions(target=target, branch=branch, base=base, dry_run=dry_run)
+    wanted = ProposalOptions(branch, base, dry_run)
     try:
         where = language.load(project)
     except UsageError as error:
