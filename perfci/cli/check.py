@@ -26,7 +26,6 @@ from perfci.cli.output import (
 )
 from perfci.cli.parsing import flag, option
 from perfci.cli.progress import Progress
-from perfci.cli.watch import check_often
 from perfci.core import deadline as deadlines
 from perfci.core.errors import UsageError, require
 from perfci.core.files import read_regular
@@ -168,7 +167,7 @@ def check(
     limit = deadlines.find(deadline, os.environ, time.time())
     where = language.load(project)
     if watch:
-        check_often(functools.partial(check, **{**asked, "watch": False}), project, ops)
+        require("watch", "lab", "--watch")(functools.partial(check, **{**asked, "watch": False}), project, ops)
     if last_failed:
         ops = list_failed(where, ops, strict=strict)
     if toolchain:

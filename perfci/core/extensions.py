@@ -57,6 +57,7 @@ POINTS = {
     "shards": "a class of functions for what several runners or devices share: see `Shards` of the extension shards",
     "losses": "a function of an op's accepted losses that returns a `Rescaled` of perfci.runs.accept_runs",
     "retry": "the function behind `perfci check --retry`",
+    "watch": "the function behind `--watch`",
     "toolchain": "the function behind `perfci check --toolchain`",
     "creep": "the function behind `perfci check --against-release`",
     "environment": "the function behind `perfci accept --environment`",

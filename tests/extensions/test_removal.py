@@ -123,6 +123,7 @@ def test_on_a_cluster_without_the_extension_for_it_the_missing_one_is_named(tmp_
         ("shards", ["check", "--devices=all"]),
         ("lab", ["check", "--toolchain=triton==3.7.0"]),
         ("lab", ["doctor", "--selftest"]),
+        ("lab", ["check", "relu", "--watch"]),
         ("offline", ["static", "--coverage"]),
     ],
 )

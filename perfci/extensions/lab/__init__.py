@@ -34,6 +34,7 @@ EXTENSION = Extension(
         ),
     },
     provides={
+        "watch": (f"{HERE}.commands.watch:check_often",),
         "toolchain": (f"{HERE}.commands.toolchain:check_in_toolchain",),
         "selftest": (f"{HERE}.commands.selftest:try_out",),
         "stages": (f"{HERE}.stages:describe_stages",),

@@ -8,7 +8,6 @@ from perfci.cli import check, language, options
 from perfci.cli.output import conclude, get_command
 from perfci.cli.parsing import flag, option
 from perfci.cli.progress import Progress
-from perfci.cli.watch import check_often
 from perfci.core.errors import require
 from perfci.extensions.static.commands.coverage import show_coverage
 from perfci.extensions.static.flow import compile_and_judge
@@ -52,7 +51,7 @@ def static(
     if coverage:
         return show_coverage(ops, where, json=output == "json")
     if watch:
-        check_often(functools.partial(static, **{**asked, "watch": False}), project, ops)
+        require("watch", "lab", "--watch")(functools.partial(static, **{**asked, "watch": False}), project, ops)
     where = dataclasses.replace(where, reports=where.reports / FOLDER)
     if last_failed:
         ops = check.list_failed(where, ops, strict=strict)
