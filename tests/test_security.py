@@ -30,7 +30,7 @@ from perfci.cli.main import run as command
 from perfci.ops.fingerprint.tree import Tree
 from perfci.store import signature
 from perfci.worker.confine import landlock_version
-from tests.git_repositories import git
+from tests.git_repositories import commit_all, git
 from tests.program import COMMAND, no_pictures
 from tests.sources import trees, walk
 
@@ -1044,3 +1044,57 @@ def test_the_page_names_the_jobs_with_a_token_and_no_others():
 
     assert set(told) == set(jobs)
     assert {name for name, token in told.items() if token != "none of yours"} == given
+
+
+ENVIRON, VICTIM = "/proc/self/environ", "victim"
+LINKS = {
+    **dict.fromkeys(("kernels/scale/data.txt", "kernels/scale/scale.md", "kernels/scale/optimization.jsonl"), ENVIRON),
+    **dict.fromkeys(("kernels/scale/scale_baseline.py", "thresholds/scale.yaml", "requirements.txt"), ENVIRON),
+    **dict.fromkeys(("baselines/fake-one/scale.json", "baselines/fake-one/scale.history.jsonl"), ENVIRON),
+    **dict.fromkeys(("pyproject.toml", "kernels/_shared.txt", "kernels/scale/tuned/fake-one.json"), ENVIRON),
+    **dict.fromkeys(("reports/report.md", "reports/run.json", "reports/.lock", "reports/logs/scale.log"), VICTIM),
+    **dict.fromkeys(("reports/launches.jsonl.gz", "reports/changes-scale.png", "reports/metrics.txt"), VICTIM),
+    **dict.fromkeys(("reports", "reports/logs", "thresholds", "baselines"), "."),
+}
+"""Where a merge request has a link -> where it leads: what perfci's process alone can read, a file or folder beside the
+project."""
+
+READS = """
+from pathlib import Path
+for path in Path(__file__).parents[1].rglob("*"):
+    try:
+        print(path, path.read_bytes())
+    except OSError:
+        pass
+"""
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(sys.platform != "linux", reason="there is no /proc")
+@pytest.mark.parametrize("place", LINKS)
+def test_a_link_leads_no_secret_into_an_artefact_and_no_writing_outside(place, tmp_path):
+    """The kernel is slower, and prints all that it can read."""
+    root, victim = tmp_path / "project", tmp_path / "beside" / VICTIM
+    victim.parent.mkdir()
+    victim.write_text("theirs")
+    write_project(root)
+    git(root, "init", "-q", "-b", "main")
+    commit_all(root)
+    git(root, "checkout", "-q", "-b", "topic")
+    kernel = root / "kernels" / "scale" / "scale_triton.py"
+    kernel.write_text(kernel.read_text().replace("= 320.0", "= 448.0") + READS)
+    link = root / place
+    shutil.rmtree(link, ignore_errors=True)
+    link.unlink(missing_ok=True)
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.symlink_to(LINKS[place] if LINKS[place] == ENVIRON else victim.parent / LINKS[place])
+    git(root, "add", "--force", place)
+    commit_all(root)
+
+    asked = [*COMMAND, "check", "scale", "--device", "fake", "--budget", "0.05", "--project", root]
+    done = subprocess.run(asked, env={**os.environ, "CI_JOB_TOKEN": CANARY}, capture_output=True, check=False)
+    reports = [path.read_bytes() for path in (root / "reports").rglob("*") if path.is_file()]
+
+    assert done.returncode in {1, 2} and b"Traceback" not in done.stderr
+    assert not any(CANARY.encode() in content for content in (*reports, done.stdout, done.stderr))
+    assert [(path.name, path.read_text()) for path in victim.parent.iterdir()] == [(VICTIM, "theirs")]

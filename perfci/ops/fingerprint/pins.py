@@ -34,7 +34,7 @@ def pins_changed(root: Path, base_root: Path) -> tuple[str, ...]:
     changes = []
     roots = [(folder, path) for folder in (root, base_root) for pattern in PATTERNS for path in folder.glob(pattern)]
     for file in sorted({path.relative_to(folder).as_posix() for folder, path in roots}):
-        before, after = _read(base_root / file), _read(root / file)
+        before, after = _read(base_root, file), _read(root, file)
         for name in sorted(before.keys() | after.keys()):
             gone, come = before[name] - after[name], after[name] - before[name]
             pairs = itertools.zip_longest(sorted(gone.elements()), sorted(come.elements()), fillvalue="nothing")
@@ -42,11 +42,13 @@ def pins_changed(root: Path, base_root: Path) -> tuple[str, ...]:
     return tuple(changes)
 
 
-def _read(path: Path) -> defaultdict[str, Counter[str]]:
-    """Counts the ways in which each package is pinned. Nothing for a file that is missing."""
+def _read(root: Path, file: str) -> defaultdict[str, Counter[str]]:
+    """Counts the ways in which each package is pinned. Nothing for a file that is missing, or lies elsewhere."""
     pins: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    text = read_regular(path.resolve()).decode(errors="replace") if path.is_file() else ""
-    for pin in _list_pins(path.name, text):
+    path = (root / file).resolve()
+    is_there = path.is_file() and path.is_relative_to(root.resolve())
+    text = read_regular(path).decode(errors="replace") if is_there else ""
+    for pin in _list_pins(Path(file).name, text):
         match = _PIN.fullmatch(pin)
         pins[re.sub(r"[-_.]+", "-", match["name"].lower()) if match else ""][" ".join(pin.split())] += 1
     return pins

@@ -122,3 +122,11 @@ npu:
         "ascendai/cann:1 -> ascendai/cann:2",
         "pytorch/pytorch:1 -> pytorch/pytorch:2",
     )
+
+
+def test_a_requirements_file_that_lies_elsewhere_is_told_nothing_of(changes, tmp_path):
+    (tmp_path / "theirs").write_text("--extra-index-url https://user:token@host/torch\n")
+    (tmp_path / "head").mkdir()
+    (tmp_path / "head" / "requirements.txt").symlink_to(tmp_path / "theirs")
+
+    assert changes("requirements.txt", None, None) == ()
