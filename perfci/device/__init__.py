@@ -3,6 +3,7 @@
 seam        what every device offers
 cuda cpu fake   the devices; the fake one ships, is deterministic and needs no torch. Extensions bring others
 torch_device tensors   what devices of torch share; inputs, guards and comparisons by torch
+numpy_arrays           the same of the fake device, by numpy
 timers      records of CUPTI first, event pairs as the fallback
 nvml        device state without torch
 launches capture source   what a call does: launches, torch operations, sources

@@ -5,7 +5,8 @@ import pytest
 
 from perfci.core.errors import RecordsLostError, UsageError
 from perfci.device import detect, fake, open_device
-from perfci.device.fake import FakeDevice, FakeSpec, NumpyArrays
+from perfci.device.fake import FakeDevice, FakeSpec
+from perfci.device.numpy_arrays import NumpyArrays
 
 QUIET = FakeSpec(launch_noise=0.0, block_noise=0.0, spike_share=0.0)
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from perfci.device.fake import NumpyArrays
+from perfci.device.numpy_arrays import NumpyArrays
 from perfci.measure.inputs import fill_inputs
 from perfci.ops.spec import VALUES
 

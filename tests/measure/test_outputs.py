@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from perfci.device.fake import NumpyArrays
+from perfci.device.numpy_arrays import NumpyArrays
 from perfci.measure.outputs import wrong_output
 from perfci.ops.spec import Performance
 

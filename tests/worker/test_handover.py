@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfci.device.fake import NumpyArrays
+from perfci.device.numpy_arrays import NumpyArrays
 from perfci.ops.recording import UnspelledError, spell, unspell
 from perfci.worker.handover import Arena, Lender, borrow
 

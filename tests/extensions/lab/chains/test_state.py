@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from perfci.device.fake import NumpyArrays
+from perfci.device.numpy_arrays import NumpyArrays
 from perfci.extensions.lab.chains.runs import StageError, describe_arguments, name_outputs, take_arguments
 from perfci.extensions.lab.chains.spec import Stage
 
