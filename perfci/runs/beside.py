@@ -1,12 +1,14 @@
 """Planned ops beside the base's: which files differ, and which cases both have."""
 
+import ast
 import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 
+from perfci.core.files import read_regular
 from perfci.core.model import PlannedBase, PlannedOp, Reason, because
 from perfci.core.settings import Settings
-from perfci.ops.discover import ops, select
+from perfci.ops.discover import OpFolder, ops, select
 from perfci.ops.fingerprint.tree import Fingerprint, Tree
 from perfci.ops.spec import name_parameters
 from perfci.runs.base import BaseTree
@@ -97,11 +99,32 @@ def fingerprint_both(
 
 
 def find_former_names(tree: BaseTree, settings: Settings, head: Sequence[PlannedOp]) -> Mapping[str, str]:
-    """The base's name of each op that says it had another: it is gone here, and the new one is not there."""
-    if not any(op.renamed_from for op in head):
-        return {}
-    here, there = ({op.op for op in ops(project)} for project in (settings, tree.settings))
-    return {op.op: op.renamed_from for op in head if op.renamed_from in there - here and op.op not in there}
+    """The base's name of each op that it has under another: of one that is gone, if it has the same reference.
+
+    Or if the change says so, and no other has it.
+    """
+    here, there = ({op.op: op for op in ops(project)} for project in (settings, tree.settings))
+    gone = {name: _read_reference(op) for name, op in there.items() if name not in here}
+    former = {}
+    for op in head if gone else ():
+        if op.op not in there and op.op in here:
+            reference = _read_reference(here[op.op])
+            alike = [name for name, other in gone.items() if other and other == reference]
+            said = [op.renamed_from] if op.renamed_from in (alike or gone) else alike
+            former[op.op] = next(iter(said), None)
+    return {op: name for op, name in former.items() if name}
+
+
+def _read_reference(op: OpFolder) -> str:
+    """What an op means, whatever its name: the code of its reference's file. Empty if that cannot be read."""
+    try:
+        code = ast.parse(read_regular(op.files[1]).decode().replace(op.op, "op"))
+    except (SyntaxError, OSError, ValueError, RecursionError, MemoryError):
+        return ""
+    for node in ast.walk(code):
+        if isinstance(node, ast.Module | ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node):
+            del node.body[0]
+    return ast.dump(code)
 
 
 def _planned_base(
