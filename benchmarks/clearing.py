@@ -31,7 +31,8 @@ from tails import NOTHING, Planted, verdict
 
 from perfci.core.model import Verdict
 from perfci.measure.prepare import rounds
-from perfci.statistics import duel_rule
+from perfci.statistics import duel_rule, exact
+from perfci.statistics.duel_rule import Ruling
 from perfci.thresholds.case import CaseThresholds
 
 Floats = NDArray[np.float64]
@@ -247,15 +248,94 @@ def run(checks: int, workers: int, only: str = "") -> str:
         return table(HEAD, [write_row(name, next(tallies), next(tallies)) for name in names])
 
 
+# --- the other questions ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Question:
+    """What else is duelled, in blocks that go with those of the device's time."""
+
+    tau: float
+    looks: Sequence[Sequence[int]]
+    """blocks of each process at each look"""
+    guard: float | None = None
+    early: Sequence[int] = ()
+    """blocks of the first process after which no more are taken if they clear it"""
+
+
+EARLY = tuple(duel_rule.EARLY)
+
+QUESTIONS: Mapping[str, Question] = {
+    "span": Question(LIMITS.span_margin, ([4], [4, 12], [4, 12, 12, 12])),
+    "host time": Question(LIMITS.host_margin, ([12], [12] * 2, [12] * 4), duel_rule.HOST_BIAS, EARLY),
+    "sustained time": Question(LIMITS.tau_at(100.0), ([12], [12, 6], [12, 6, 6, 6]), early=EARLY),
+}
+
+STRAYS = {"blocks that vary by half of what is allowed": (0.5, 0.0), "by all of it": (1.0, 0.0), "by twice": (2.0, 0.0),
+          "by three times": (3.0, 0.0), "and processes by half": (0.5, 0.5)}  # fmt: skip
+"""Standard deviations of blocks and of processes, in what is allowed."""
+
+
+def ask(question: Question, d: Floats) -> Verdict:
+    """How a duel about it ends. d: (processes, blocks), log scale."""
+    first = next((n for n in question.early if duel_rule.early(d[0, :n].tolist(), question.tau) is Ruling.CLEARED), 0)
+    for sizes in [[first]] if first else question.looks:
+        shifts = [process[:size].tolist() for process, size in zip(d, sizes, strict=False)]
+        seen = replace(duel_rule.look(shifts, question.tau), guard=question.guard)
+        answer = duel_rule.answer(seen, min(seen.p_slower * FAMILY, 1.0), 1.0, LIMITS.alpha)
+        if answer is Ruling.SLOWER:
+            return Verdict.REGRESSED
+        if answer is Ruling.CLEARED or not duel_rule.may_be_longer(seen):
+            return Verdict.PASS
+    return Verdict.INCONCLUSIVE
+
+
+def screen(y: Floats, before: Floats) -> Verdict:
+    """How the screen ends. y: (processes, blocks) of now, before: of the baseline, log scale."""
+    margin = math.log1p(LIMITS.margin)
+    looks = [exact.pairs(process, before) for process in y]
+    if looks[0].p_above(margin) * FAMILY <= LIMITS.alpha:
+        agreed = sum(look.p_above(margin) <= LIMITS.alpha for look in looks[1:])
+        return (Verdict.PASS, Verdict.INCONCLUSIVE, Verdict.REGRESSED)[agreed]
+    return Verdict.INCONCLUSIVE if looks[0].shift().value > margin else Verdict.PASS
+
+
+def ask_all(checks: int) -> str:
+    """A row a question and noise."""
+    rows = []
+    for place, name in enumerate((*QUESTIONS, "screen, ten blocks against thirty")):
+        tau = QUESTIONS[name].tau if name in QUESTIONS else LIMITS.margin
+        for number, (noise, (block, process)) in enumerate(STRAYS.items()):
+            rng, cells = np.random.default_rng((1, place, number)), []
+            for loss in (PROMISE, 0.0):
+                shape = (checks, 6, 12)
+                d = rng.normal(0, block * tau, shape) + rng.normal(0, process * tau, shape[:2])[..., None]
+                d[:, :3] += math.log1p(loss * tau)
+                if name in QUESTIONS:
+                    d[:, 3] += math.log1p(loss * tau)
+                    ended = Counter(ask(QUESTIONS[name], one[:4]) for one in d)
+                else:  # of three processes of now, and three of the baseline
+                    ended = Counter(screen(one[:3, :10], one[3:, :10].ravel()) for one in d)
+                cells += [percent(ended[verdict] / checks) for verdict in ENDS]
+            rows.append([name, noise, *cells])
+    return table(("question", "noise", "PASS", "REGRESSED", "INCONCLUSIVE", *(f"unchanged: {v}" for v in ENDS)), rows)
+
+
+ENDS = (Verdict.PASS, Verdict.REGRESSED, Verdict.INCONCLUSIVE)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="few checks: shows that it works, says little")
     parser.add_argument("--only", default="", metavar="TEXT", help="rows whose name holds it")
+    parser.add_argument("--others", action="store_true", help="the other questions alone")
     parser.add_argument("--checks", type=int, default=400, help="of a row")
     parser.add_argument("--out", type=Path, metavar="PAGE", help="page with the two marks")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes that play duels")
     options = parser.parse_args(arguments)
-    text = run(20 if options.quick else options.checks, options.workers, options.only)
+    checks = 20 if options.quick else options.checks
+    others = "The other questions, at twice of what they allow:\n\n" + ask_all(checks)
+    text = others if options.others else f"{run(checks, options.workers, options.only)}\n\n{others}"
     if options.out:
         MARKS.written(options.out, text)
     print(text)
