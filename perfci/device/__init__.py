@@ -1,6 +1,6 @@
 """The one seam between perfci and hardware: `open_device` returns an `Accelerator`.
 
-seam        what every device offers
+seam arrays   what every device and its arrays offer
 cuda cpu fake   the devices; the fake one ships, is deterministic and needs no torch. Extensions bring others
 torch_device tensors   what devices of torch share; inputs, guards and comparisons by torch
 numpy_arrays           the same of the fake device, by numpy

@@ -16,8 +16,9 @@ import triton.language as tl
 
 from perfci.core.errors import DeviceError
 from perfci.core.model import Device, DeviceState, Reason
+from perfci.device.arrays import Inputs
 from perfci.device.nvml import NvmlBoard
-from perfci.device.seam import Inputs, Session, Sustained
+from perfci.device.seam import Session, Sustained
 from perfci.device.targets import TARGETS, explain_unknown_triton
 from perfci.device.tensors import TorchArrays
 from perfci.device.timers import activity_session, event_session

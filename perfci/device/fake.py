@@ -23,6 +23,7 @@ from perfci.core.codec import convert
 from perfci.core.errors import DeviceError, RecordsLostError, UsageError
 from perfci.core.model import Device, DeviceState, Identity, Limits, Reason
 from perfci.device import seam
+from perfci.device.arrays import leaves
 from perfci.device.numpy_arrays import NumpyArrays
 
 Array = np.ndarray[Any, Any]
@@ -341,7 +342,7 @@ class FakeDevice(seam.Accelerator):
             call: Any = calls.make(case)
             _spent.clear()
             _counted.clear()
-            moved = sum(map(self.arrays.nbytes, (*seam.leaves(call()), *seam.leaves(call.inputs))))
+            moved = sum(map(self.arrays.nbytes, (*leaves(call()), *leaves(call.inputs))))
             busy = min(moved / max(sum(_spent), TICK_US) / 1e6 / self._spec.speed, 1.0)
             made_up = {"occupancy": 0.5, "l1_hit": 0.0, "l2_hit": 0.0, "dram": busy, "dram_bytes": moved}
             work[case] = made_up | _counted

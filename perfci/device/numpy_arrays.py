@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from perfci.device import seam
+from perfci.device.arrays import ArrayFacts, Arrays, Damage, DtypeFacts, Memory, other_number
 
 Array = np.ndarray[Any, Any]
 
@@ -26,24 +26,24 @@ def _root(array: Array) -> Array:
     return array
 
 
-class NumpyArrays(seam.Arrays):
+class NumpyArrays(Arrays):
     """Arrays on the host."""
 
     device = "fake"
     kind = np.ndarray
 
-    def facts(self, array: Array) -> seam.ArrayFacts:
-        return seam.ArrayFacts(tuple(array.shape), str(array.dtype), self.device, bool(array.flags.c_contiguous))
+    def facts(self, array: Array) -> ArrayFacts:
+        return ArrayFacts(tuple(array.shape), str(array.dtype), self.device, bool(array.flags.c_contiguous))
 
     def strides(self, array: Array) -> tuple[int, ...]:
         return tuple(stride_bytes // array.itemsize for stride_bytes in array.strides)
 
-    def dtype_facts(self, array: Array) -> seam.DtypeFacts | None:
+    def dtype_facts(self, array: Array) -> DtypeFacts | None:
         if not np.issubdtype(array.dtype, np.floating):
             return None
         info = np.finfo(array.dtype)
         figures = (info.max, info.smallest_normal, info.smallest_subnormal, info.eps)
-        return seam.DtypeFacts(str(array.dtype), *map(float, figures))
+        return DtypeFacts(str(array.dtype), *map(float, figures))
 
     def host(self, array: Array) -> Array:
         return array.astype(np.float64) if np.issubdtype(array.dtype, np.floating) else array.copy()
@@ -59,7 +59,7 @@ class NumpyArrays(seam.Arrays):
         if array.size:
             place = (-1,) * array.ndim
             with np.errstate(over="ignore"):
-                array[place] = seam.other_number(array[place].item())
+                array[place] = other_number(array[place].item())
 
     def stain(self, array: Array, first: int, step: int) -> None:
         if array.flags.c_contiguous and array.flags.writeable and array.dtype.kind in "fiub":
@@ -90,15 +90,15 @@ class NumpyArrays(seam.Arrays):
             return made
 
         with mock.patch.multiple(np, empty=fill(np.empty), empty_like=fill(np.empty_like)):
-            yield SimpleNamespace(find_damage=seam.Damage)
+            yield SimpleNamespace(find_damage=Damage)
 
     def is_filler(self, array: Array) -> Array:
         return np.asarray(array == FILLER)
 
-    def memory_of(self, array: Array) -> seam.Memory:
+    def memory_of(self, array: Array) -> Memory:
         root = _root(array)
         offset = array.__array_interface__["data"][0] - root.__array_interface__["data"][0]
-        return seam.Memory(
+        return Memory(
             root.__array_interface__["data"][0], root.nbytes, str(array.dtype), array.shape, array.strides, offset
         )
 
@@ -113,7 +113,7 @@ class NumpyArrays(seam.Arrays):
             raise TypeError(f"an array of dtype {dtype}")
         return kind.itemsize
 
-    def view(self, memory: Any, place: seam.Memory) -> Array:
+    def view(self, memory: Any, place: Memory) -> Array:
         given = self.bytes_of(memory) if isinstance(memory, np.ndarray) else memory
         return np.ndarray(place.shape, np.dtype(place.dtype), given, place.offset, place.strides)
 

@@ -16,9 +16,9 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from triton.compiler import CompiledKernel
 
 from perfci.core.model import Reason
+from perfci.device.arrays import Inputs, leaves
 from perfci.device.binaries import artefact
 from perfci.device.launches import Launched
-from perfci.device.seam import Inputs, leaves
 from perfci.device.source import digest, stable
 from perfci.device.targets import release
 from perfci.device.tensors import TorchArrays

@@ -13,14 +13,7 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from perfci.device.seam import (
-    ArrayFacts,
-    Arrays,
-    Damage,
-    DtypeFacts,
-    Memory,
-    other_number,
-)
+from perfci.device.arrays import ArrayFacts, Arrays, Damage, DtypeFacts, Memory, other_number
 
 Host = np.ndarray[Any, Any]
 

@@ -10,7 +10,8 @@ from typing import Any
 
 from perfci.core.model import Block, ErrorStats, Fact, HostBlock, PeerArm, PerformanceCase, Reason, SustainedTurn
 from perfci.core.model.basics import worst
-from perfci.device.seam import Accelerator, Inputs
+from perfci.device.arrays import Inputs
+from perfci.device.seam import Accelerator
 from perfci.measure.baton import Baton
 from perfci.measure.inputs import bound_inputs
 from perfci.ops.identity import DuelPlan

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from perfci.core.model import ErrorStats, Fact, Reason, as_fact
-from perfci.device.seam import DtypeFacts
+from perfci.device.arrays import DtypeFacts
 
 Numbers = Any  # an array of NumPy or of torch
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from perfci.device.seam import Arrays, DtypeFacts, Inputs
+from perfci.device.arrays import Arrays, DtypeFacts, Inputs
 from perfci.ops.spec import Accuracy, Params, Performance
 
 Host = np.ndarray[Any, Any]

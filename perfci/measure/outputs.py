@@ -7,7 +7,7 @@ from typing import Any
 
 from perfci.core.model import ErrorStats, Fact, Reason
 from perfci.core.model.basics import worst
-from perfci.device.seam import Arrays, Inputs
+from perfci.device.arrays import Arrays, Inputs
 from perfci.measure.closeness import (
     PEAK_RATIOS,
     RATIO,

@@ -10,7 +10,8 @@ import numpy as np
 
 from perfci.core.model import Fact, Reason, as_fact
 from perfci.core.units import name_some
-from perfci.device.seam import Accelerator, Arrays, Inputs
+from perfci.device.arrays import Arrays, Inputs
+from perfci.device.seam import Accelerator
 from perfci.device.source import stable
 from perfci.measure.bench import REFERENCE, Arm
 from perfci.measure.closeness import excess, finiteness, tolerance

@@ -15,7 +15,8 @@ import numpy as np
 
 from perfci.core.model import AccuracyCase, Fact, Reason, as_fact
 from perfci.core.model.basics import worst
-from perfci.device.seam import OUTSIDE, Accelerator, Arrays, Damage, Inputs, Race, not_interpreted
+from perfci.device.arrays import Arrays, Damage, Inputs
+from perfci.device.seam import OUTSIDE, Accelerator, Race, not_interpreted
 from perfci.measure import closeness
 from perfci.measure.bench import Describe
 from perfci.measure.closeness import Deviation, Standard, find_growth, relative_l2

@@ -13,7 +13,7 @@ from typing import Any
 from perfci.core.codec import convert
 from perfci.core.errors import HandoverError
 from perfci.core.model import Amount, CompiledKernel, Count, Fact, Reason, Whole
-from perfci.device.seam import Arrays, Damage, Memory
+from perfci.device.arrays import Arrays, Damage, Memory
 from perfci.ops.recording import Recording, UnspelledError, spell, unspell
 
 SIZE = 1 << 33  # bytes that one call may hand over. Pages that no one writes take no memory

@@ -15,7 +15,8 @@ from time import perf_counter
 from typing import Any
 
 from perfci.core.model import Fact, Reason, Suite, as_fact
-from perfci.device.seam import Accelerator, Inputs, NotInterpretedError
+from perfci.device.arrays import Inputs
+from perfci.device.seam import Accelerator, NotInterpretedError
 from perfci.measure.bench import MakeCalls
 from perfci.ops.recording import Recording, UnspelledError
 from perfci.worker.handover import (

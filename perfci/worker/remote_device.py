@@ -6,7 +6,8 @@ from contextlib import contextmanager
 from typing import cast
 
 from perfci.core.model import CompiledKernel
-from perfci.device.seam import Accelerator, AllocationWatch, Arrays, Damage, Layer, Race
+from perfci.device.arrays import AllocationWatch, Arrays, Damage
+from perfci.device.seam import Accelerator, Layer, Race
 from perfci.worker.handover import Called
 
 

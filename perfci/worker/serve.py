@@ -8,7 +8,8 @@ from typing import Any
 
 from perfci.core.codec import decode
 from perfci.core.model import Reason, Suite
-from perfci.device.seam import Accelerator, Arrays, Damage, Memory
+from perfci.device.arrays import Arrays, Damage, Memory
+from perfci.device.seam import Accelerator
 from perfci.worker.handover import (
     DONE,
     GO,

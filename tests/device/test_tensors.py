@@ -12,7 +12,7 @@ if "CI" not in os.environ:  # in CI a missing package is a failure
 import torch
 
 from perfci.device import tensors
-from perfci.device.seam import Damage
+from perfci.device.arrays import Damage
 from perfci.device.tensors import GUARD_BYTES, TorchArrays
 from perfci.measure.closeness import find_mismatch
 

@@ -4,7 +4,7 @@ import pytest
 
 from perfci.core.model import AccuracyCase, BaseArm, CompiledKernel, PerformanceCase, Reason, Suite, Verdict
 from perfci.core.wording import sentence
-from perfci.device.seam import Damage
+from perfci.device.arrays import Damage
 from perfci.judge.cause import find_causes, find_pattern
 from tests.decision_examples import duel_plan, duelled, judged, run
 

@@ -10,8 +10,9 @@ import pytest
 
 from perfci.core.model import CompiledKernel, Reason
 from perfci.core.wording import sentence
+from perfci.device.arrays import Damage
 from perfci.device.fake import FakeDevice, FakeSpec
-from perfci.device.seam import Damage, NotInterpretedError
+from perfci.device.seam import NotInterpretedError
 from perfci.measure.verify import (
     FIXED_SEEDS,
     LEAK_CALLS,

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from perfci.core.model import Reason, Suite
+from perfci.device.arrays import Damage
 from perfci.device.fake import FakeDevice, FakeSpec
 from perfci.device.numpy_arrays import NumpyArrays
-from perfci.device.seam import Damage
 from perfci.measure.bench import Rig
 from perfci.ops.recording import Recording
 from perfci.ops.spec import Performance

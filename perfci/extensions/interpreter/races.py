@@ -13,7 +13,8 @@ from unittest import mock
 import numpy as np
 import torch
 
-from perfci.device.seam import OUTSIDE, Race, leaves
+from perfci.device.arrays import leaves
+from perfci.device.seam import OUTSIDE, Race
 from perfci.device.tensors import GUARD_BYTES
 
 Array = np.ndarray[Any, Any]

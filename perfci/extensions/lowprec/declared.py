@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 
 from perfci.core.model import AccuracyCase, Fact, Reason, StoredTensor
-from perfci.device.seam import Accelerator, Arrays
+from perfci.device.arrays import Arrays
+from perfci.device.seam import Accelerator
 from perfci.extensions.lowprec.figures import FORMATS, HostTensor, measure_figures
 from perfci.measure.bench import Describe
 from perfci.ops.spec import STORED, Accuracy, Params, Quantised, Stored, case_id, matches, stored_id

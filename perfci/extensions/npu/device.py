@@ -19,7 +19,8 @@ from triton import JITFunction
 
 from perfci.core.errors import DeviceError
 from perfci.core.model import CompiledKernel, Device, DeviceState, Identity, Limits, Reason
-from perfci.device.seam import Capture, CountedCalls, Counters, Session, Uncaptured, leaves
+from perfci.device.arrays import leaves
+from perfci.device.seam import Capture, CountedCalls, Counters, Session, Uncaptured
 from perfci.device.tensors import TorchArrays
 from perfci.device.timers import event_session
 from perfci.device.torch_device import TorchDevice

@@ -6,8 +6,8 @@ from functools import partial
 from typing import Any
 
 from perfci.core.model import PerformanceCase, Suite
+from perfci.device.arrays import Inputs
 from perfci.device.nvml import NvmlBoard
-from perfci.device.seam import Inputs
 from perfci.device.targets import TARGETS, find_triton_versions, release
 from perfci.extensions.offline.process import import_path, install_target
 from perfci.extensions.offline.task import Precompile

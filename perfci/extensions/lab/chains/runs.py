@@ -10,7 +10,8 @@ import numpy as np
 
 from perfci.core.errors import PerfciError
 from perfci.core.model import ErrorStats, Fact, Reason
-from perfci.device.seam import Accelerator, Arrays, NotInterpretedError, not_interpreted
+from perfci.device.arrays import Arrays
+from perfci.device.seam import Accelerator, NotInterpretedError, not_interpreted
 from perfci.extensions.lab.chains.records import ChainMeasured, Error, Output, StageMeasured
 from perfci.extensions.lab.chains.spec import Chain, Stage
 from perfci.extensions.lab.chains.verdicts import judge_finiteness, worst

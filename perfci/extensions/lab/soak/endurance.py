@@ -8,8 +8,9 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
+from perfci.device.arrays import leaves
 from perfci.device.fake import held
-from perfci.device.seam import Accelerator, leaves
+from perfci.device.seam import Accelerator
 
 BUSY_CYCLES = 40_000_000  # about 20 ms at an H200's clock: longer than the host takes to queue what follows
 PRODUCTS, SIZE = 200, 2048  # matrix products that keep a stream at work if the device cannot simply wait

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from perfci.core.model import Fact, because
-from perfci.device.seam import Arrays, leaves
+from perfci.device.arrays import Arrays, leaves
 from perfci.extensions.lab.soak.findings import LARGE, SoakFinding, SoakMeasured, Status
 from perfci.extensions.lab.soak.subject import SoakSubject
 from perfci.measure.inputs import bound_inputs, flat

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from perfci.core.model import Fact, Reason
-from perfci.device.seam import Accelerator, Arrays
+from perfci.device.arrays import Arrays
+from perfci.device.seam import Accelerator
 from perfci.extensions.lab.soak.endurance import Endurance
 from perfci.extensions.lab.soak.findings import SoakFinding, SoakMeasured, Status
 from perfci.measure.closeness import find_mismatch, first_index, tolerance

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from perfci.core.model import Fact
-from perfci.device.seam import leaves
+from perfci.device.arrays import leaves
 from perfci.extensions.lab.soak.findings import STREAMS, THREADS, SoakFinding, SoakMeasured
 from perfci.extensions.lab.soak.subject import SoakSubject
 
