@@ -116,11 +116,9 @@ def _import(
         if ready is None:
             reason = failure or Reason("worker_silent")
             raise PerfciError(reason.kind, **reason.facts)
-        # What an op writes into the pipe itself may name anything. Each op that was asked for is described once.
-        asked = {op.op for op in waiting}
-        answers = {m.op: m for m in heard if isinstance(m, PlannedOp) and m.op in asked}
+        answers = {m.op: m for m in heard if isinstance(m, PlannedOp)}
         if failure is not None:
-            last = next((m.op for m in reversed(heard) if isinstance(m, Doing) and m.op in asked), waiting[0].op)
+            last = next((m.op for m in reversed(heard) if isinstance(m, Doing)), waiting[0].op)
             answers[last] = PlannedOp(last, failure=failure)
         planned += answers.values()
         waiting = [op for op in waiting if op.op not in answers]
