@@ -283,3 +283,20 @@ def test_what_scripts_import_of_perfci_exists():
                 parts = [name for name in names if not importlib.util.find_spec(f"{node.module}.{name}")]
                 missing += [f"{script.name}: {node.module}.{name}" for name in parts]
     assert not missing
+
+
+def test_losses_in_noise_are_planted_as_large_as_they_are_named(pytestconfig):
+    """In the mean of all launches of four processes, but for those that a coarse timer rounds."""
+    with imported(pytestconfig.rootpath / "benchmarks", *MODULES, "tails", "clearing") as modules:
+        clearing = modules.clearing
+        for name in ("launches in two modes 25 % apart", "0.9 tau, and 0.9 tau by 5 % of the launches",
+                     "4 tau from the 7th block of a process on", "8 tau in one of four processes"):  # fmt: skip
+            row, gains = clearing.ROWS[name], []
+            for number in range(40):
+                duels = [clearing.Noisy(row, loss, (1, number)) for loss in (0.0, row.loss)]
+                same, slower = ([duel.process(process) for process in range(4)] for duel in duels)
+                means = [np.mean([head.mean() / base.mean() for base, head in arms]) for arms in (same, slower)]
+                gains.append(means[1] / means[0] - 1)
+            assert np.mean(gains) == pytest.approx(0.01 * row.loss, rel=0.15), name
+        table = clearing.run(3, 1, "8 tau in one")
+    assert table.splitlines()[2].startswith("| 8 tau in one of four processes | ")
