@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from perfci.core.model import AccuracyCase, Fact, Judgement, OpRun, PlannedOp, Reason, Run, Suite, Verdict
-from perfci.judge.cause import find_pattern
 from perfci.judge.figures import errors_beyond
+from perfci.judge.pattern import find_pattern
 from perfci.measure.closeness import times_allowed
 from perfci.measure.stored import BEYOND, find_checks
 from perfci.store.lines import find_worst_errors

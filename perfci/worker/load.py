@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import importlib.util
 import inspect
-import itertools
 import os
 import re
 import sys
 import traceback
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -26,15 +23,14 @@ from perfci.core.errors import ContractError, PerfciError
 from perfci.core.model import Cache, Fact
 from perfci.device.source import plain_function, source_text, stable
 from perfci.ops.fingerprint.tree import IMPORT_ROOTS
-from perfci.ops.spec import CACHES, Accuracy, Params, Performance, case_id, is_maker, matches
+from perfci.ops.spec import CACHES, Accuracy, Params, Performance, case_id, matches
+from perfci.worker.contract import check_earlier_names, check_peers, check_quantised, check_suite, checking
 
 INSTALLED = frozenset({"site-packages", "dist-packages"})  # folders of what is installed
 
 _MESSAGE_LIMIT = 600
 
 _LONGEST_DEFAULT = 60  # characters of a parameter's default
-_LONGEST_PEER = 40  # characters of a peer's name
-_ARMS = frozenset({"kernel", "reference", "base"})  # what else is timed in a case
 
 
 @dataclass(frozen=True)
@@ -99,14 +95,14 @@ def load_op(op: str, folder: Path, shared: Path) -> LoadedOp:
     if os.environ.get("TRITON_INTERPRET") != "1" and accuracy.accelerator_cases:
         accuracy = dataclasses.replace(accuracy, cases=(*accuracy.cases, *accuracy.accelerator_cases))
     with checking(file := paths["accuracy"].name):
-        _check_suite(accuracy, file)
-        _check_quantised(accuracy, file)
+        check_suite(accuracy, file)
+        check_quantised(accuracy, file)
     with checking(file := paths["performance"].name):
-        _check_suite(performance, file)
+        check_suite(performance, file)
         if performance.cache not in CACHES:
             raise ContractError("cache_misfit", file=file, found=repr(performance.cache), known=" or ".join(CACHES))
-        _check_earlier_names(op, accuracy, performance, file)
-        _check_peers(performance, file)
+        check_earlier_names(op, accuracy, performance, file)
+        check_peers(performance, file)
     function = _find_function(op, folder)
     suites = {"accuracy": accuracy, "performance": performance}
     wrappers = {
@@ -232,11 +228,6 @@ def _name_own(file: Path, folder: Path) -> str:
     return "" if foreign else file.relative_to(here).as_posix()
 
 
-def parameters(function: Any) -> list[str]:
-    """Returns the names of a function's parameters, in order."""
-    return list(inspect.signature(function).parameters)
-
-
 def list_signature(function: Any) -> tuple[str, ...]:
     """Returns a function's parameters in order, as they are written, and what it returns.
 
@@ -295,95 +286,3 @@ def _import_suite(path: Path, name: str, kind: type[Any]) -> Any:
     if not isinstance(suite, kind):
         raise ContractError("suite_not_built", file=path.name, name=name, kind=kind.__name__)
     return suite
-
-
-@contextmanager
-def checking(file: str) -> Iterator[None]:
-    """Raises ContractError that names the file for fields that cannot be read at all."""
-    try:
-        yield
-    except (TypeError, ValueError, AttributeError) as error:
-        raise ContractError("suite_broken", file=file, error=type(error).__name__, message=str(error)) from error
-
-
-def check_cases(cases: Sequence[Params], file: str) -> None:
-    """Cases are a list of mappings, at least one, each with an id of its own."""
-    if not len(cases):
-        raise ContractError("no_cases", file=file)
-    ids = Counter(case_id(params) for params in cases)
-    if twice := next((case for case in ids if ids[case] > 1), None):
-        raise ContractError("case_twice", file=file, case=twice)
-
-
-def check_calls(
-    function: Callable[..., Any], cases: Sequence[Params], file: str, kind: str = "make_inputs_mismatch"
-) -> None:
-    """A function can be called with each case's parameters, device and seed."""
-    for params in cases:
-        try:
-            inspect.signature(function).bind(**{**params, "device": None, "seed": None})
-        except (TypeError, ValueError) as error:
-            facts = {"case": case_id(params), "takes": ", ".join(parameters(function)), "message": str(error)}
-            raise ContractError(kind, file=file, **facts) from error
-
-
-def _check_suite(suite: Accuracy | Performance, file: str) -> None:
-    """Kernel and reference take the same, and make_inputs takes every case."""
-    kernel, reference = (", ".join(parameters(function)) for function in (suite.kernel, suite.reference))
-    if kernel != reference:
-        raise ContractError("signatures_differ", file=file, kernel=kernel, reference=reference)
-    check_cases(suite.cases, file)
-    more = (suite.accelerator_cases, suite.large_cases) if isinstance(suite, Accuracy) else ()
-    for cases in filter(None, more):
-        check_cases(cases, file)
-    check_calls(suite.make_inputs, [*suite.cases, *itertools.chain(*more)], file)
-
-
-def _check_quantised(suite: Accuracy, file: str) -> None:
-    """Every case has the parameter that names how it is scaled, and `store` takes it."""
-    if suite.large_part is not None:
-        inspect.signature(suite.large_part)
-    quantised = suite.quantised
-    if quantised is None:
-        return
-    check_cases(quantised.cases, file)
-    for params in quantised.cases:
-        if quantised.mode not in params:
-            facts = {"mode": quantised.mode, "case": case_id(params), "known": ", ".join(params) or "-"}
-            raise ContractError("quantised_mode", file=file, **facts)
-    check_calls(quantised.store, quantised.cases, file, "quantised_mismatch")
-
-
-def _check_earlier_names(op: str, accuracy: Accuracy, performance: Performance, file: str) -> None:
-    """Each case had only one earlier name, which no case has now."""
-    renamed, before = performance.renamed, performance.renamed_from
-    counts = Counter(old for old in renamed.values() if isinstance(old, str))
-    cases = {case_id(params) for suite in (performance, accuracy) for params in suite.cases}
-    for case, old in renamed.items():
-        if case not in cases:
-            near = difflib.get_close_matches(case, sorted(cases), n=1, cutoff=0.0)
-            raise ContractError("renamed_unknown", file=file, case=case, near=near[0])
-        if not isinstance(old, str) or old in cases or counts[old] > 1:
-            raise ContractError("renamed_taken", file=file, case=case, old=old)
-    if before is not None and (not isinstance(before, str) or not before.isidentifier() or before == op):
-        raise ContractError("renamed_from", file=file, op=op, found=repr(before))
-
-
-def _check_peers(suite: Performance, file: str) -> None:
-    """Further implementations: names that differ, and functions that the reference's arguments fit."""
-    reference = parameters(suite.reference)
-    for name, function in suite.peers.items():
-        plain = name.isprintable() and name == name.strip() and name not in _ARMS
-        if not plain or not 0 < len(name) <= _LONGEST_PEER:
-            raise ContractError("peer_name", file=file, name=repr(name)[:_MESSAGE_LIMIT], most=_LONGEST_PEER)
-        if not callable(function):
-            raise TypeError(f"the peer {name} is no function")
-        if is_maker(function):
-            continue
-        try:
-            inspect.signature(function).bind(**dict.fromkeys(reference))
-        except ValueError:  # some builtins have no signature
-            continue
-        except TypeError as error:
-            facts = {"takes": ", ".join(parameters(function)), "reference": ", ".join(reference)}
-            raise ContractError("peer_signature", file=file, name=name, **facts) from error

@@ -5,7 +5,8 @@ import pytest
 from perfci.core.model import AccuracyCase, BaseArm, CompiledKernel, PerformanceCase, Reason, Suite, Verdict
 from perfci.core.wording import sentence
 from perfci.device.arrays import Damage
-from perfci.judge.cause import find_causes, find_pattern
+from perfci.judge.cause import find_causes
+from perfci.judge.pattern import find_pattern
 from tests.decision_examples import duel_plan, duelled, judged, run
 
 

@@ -7,7 +7,8 @@ import pytest
 
 from perfci.core.errors import ContractError
 from perfci.core.wording import sentence
-from perfci.worker.load import check_calls, check_cases, list_signature, load_op
+from perfci.worker.contract import check_calls, check_cases
+from perfci.worker.load import list_signature, load_op
 
 FILES = {
     "triton": "def {op}(x):\n    return x\n",

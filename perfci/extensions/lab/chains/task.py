@@ -15,15 +15,8 @@ from perfci.extensions.lab.chains.runs import Setting, check_case, list_paramete
 from perfci.extensions.lab.chains.spec import Chain, Stage
 from perfci.ops.spec import case_id
 from perfci.worker.answers import Answers, Rule
-from perfci.worker.load import (
-    check_calls,
-    check_cases,
-    checking,
-    choose_cases,
-    describe_exception,
-    import_named,
-    parameters,
-)
+from perfci.worker.contract import check_calls, check_cases, checking, parameters
+from perfci.worker.load import choose_cases, describe_exception, import_named
 from perfci.worker.opening import open_op
 from perfci.worker.protocol import Doing, Message, MessageChannel, OpDone
 from perfci.worker.tasks import DeviceTask
