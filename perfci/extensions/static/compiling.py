@@ -21,6 +21,7 @@ from perfci.ops.fingerprint.tree import Fingerprint, Tree
 from perfci.ops.spec import matches
 from perfci.runs.base import BaseTree
 from perfci.runs.bench import Bench, WorkerPlace, list_files, make_environment, warm_up
+from perfci.runs.beside import find_former_names
 from perfci.runs.describe import find_violation
 from perfci.runs.needed import place_needed
 from perfci.runs.plan import Request
@@ -53,7 +54,9 @@ def compile_ops(bench: Bench, request: Request, tree: BaseTree | None) -> tuple[
         target_named(target)
     head = select(bench.settings, request.ops)
     ours = _fingerprint(head, bench.settings)
-    base = [op for op in tree.ops if op.op in ours] if tree else []
+    former = find_former_names(tree, bench.settings, [PlannedOp(op.op) for op in head]) if tree else {}
+    now = {name: op for op, name in former.items()}
+    base = [op for op in tree.ops if op.op in {*ours, *now}] if tree else []
     theirs = _fingerprint(base, tree.settings) if tree else {}
     python = tree.base.python if tree else None
     # With another toolchain, what it makes of the same files is the question.
@@ -79,7 +82,11 @@ def compile_ops(bench: Bench, request: Request, tree: BaseTree | None) -> tuple[
                 write_atomically(path, encode(compiled))
     ours_compiled, others = (
         tuple(
-            dataclasses.replace(op, cases=tuple(case for case in op.cases if matches(case.case, request.pattern)))
+            dataclasses.replace(
+                op,
+                op=now.get(op.op, op.op),
+                cases=tuple(case for case in op.cases if matches(case.case, request.pattern)),
+            )
             for op in (compiled_ops[one] for one in wanted if one.of_base is of_base)
         )
         for of_base in (False, True)
@@ -88,7 +95,7 @@ def compile_ops(bench: Bench, request: Request, tree: BaseTree | None) -> tuple[
     cases = {op.op: tuple(case.case for case in op.cases) for op in ours_compiled}
     planned = []
     for op in head:
-        base_op = PlannedBase(same=op.op in same) if tree else None
+        base_op = PlannedBase(same=op.op in same, op=former.get(op.op)) if tree else None
         if tree and op.op not in have:
             base_op = PlannedBase(failure=Reason("base_lacks_op", {"op": op.op, "base": tree.base.name}))
         moved = find_moved(op, bench.settings.root)

@@ -59,6 +59,22 @@ def test_what_the_environment_decides_is_not_taken_from_another_environments_cac
 
 @pytest.mark.torch
 @pytest.mark.slow
+def test_an_op_under_another_name_is_held_against_the_op_that_it_was(project):
+    (project / "kernels" / "scale").rename(project / "kernels" / "double")
+    for file in (project / "kernels" / "double").glob("*.py"):
+        text = file.read_text().replace("scale", "double").replace("* 2.0 + 1.0", "* 2.0 + 3.0")
+        file.with_name(file.name.replace("scale", "double")).write_text(text)
+        file.unlink()
+
+    ours, others = compiled(project)
+    static = store.read_run(project / "reports" / "static").static
+
+    assert len(ours) == len(others) == 1 and ours != others
+    assert {op.op for op in static.base_ops} == {"double"}
+
+
+@pytest.mark.torch
+@pytest.mark.slow
 def test_an_interpreter_that_is_a_script_shows_what_a_variable_changes_and_leaves_nothing_behind(
     project, monkeypatch, tmp_path
 ):
