@@ -41,7 +41,11 @@ def run(place: Path, *arguments: str, where: Path) -> subprocess.CompletedProces
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("names", dict.fromkeys([*((name,) for name in NAMES), NAMES]), ids="+".join)
+@pytest.mark.parametrize(
+    "names",
+    [NAMES, *(pytest.param((name,), marks=pytest.mark.nightly) for name in NAMES)],  # `make lint` has who imports whom
+    ids="+".join,
+)
 def test_the_demo_is_judged_as_ever_without_an_extension(names, tmp_path):
     place = without(names, tmp_path / "place")
 

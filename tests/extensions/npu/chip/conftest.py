@@ -24,6 +24,16 @@ WRITTEN_FOR = {"torch": (2, 13), "triton": (3, 7)}
 """The first versions whose inner interfaces the test device and its backend for Triton are written to."""
 
 
+def pytest_collection_modifyitems(items):
+    """A compiler takes ten seconds for the test device: each night, and in a merge request that changes this extension.
+
+    What stands in for the libraries alone is tested each time, beside this folder.
+    """
+    for item in items:
+        if item.path.parent == Path(__file__).parent:
+            item.add_marker(pytest.mark.nightly)
+
+
 @pytest.fixture(scope="session")
 def npu(tmp_path_factory) -> dict[str, str]:
     """Variables under which a process has the test device, torch_npu's stand-in and npu-smi's."""
