@@ -64,7 +64,7 @@ FAULTS = (
         "every program writes the first rows",
         "_write(out_ptr, tile, start, rows",
         "_write(out_ptr, tile, start * 0, rows",
-        case="rows=13,cols=1023",
+        case="rows=(2;1;5),cols=100",
     ),
     Fault(
         "broadcast",
