@@ -54,12 +54,11 @@ from perfci.core.model import (
     PlannedOp,
     Run,
     Shard,
-    ShardedOp,
-    ShardPlan,
     Suite,
 )
 from perfci.extensions.history import site
 from perfci.extensions.history.histories import PastSections, read_histories
+from perfci.extensions.shards.files import ShardedOp, ShardPlan, read_plan, write_plan
 from perfci.extensions.shards.joined import merge_shards
 from perfci.judge import judge
 from perfci.runs.rules import hash_rules
@@ -243,12 +242,12 @@ def time_merging(shards: int = 100, cases: int = 100) -> None:
             plan=replace(whole.plan, skip_unchanged=True), family=shards * cases,
             ops=tuple(ShardedOp(op.op, number) for number, op in enumerate(whole.ops, start=1)),
         )  # fmt: skip
-        path = store.write_plan(plan, root / "plan.json")
+        path = write_plan(plan, root / "plan.json")
         folders = [_write_shard(whole, plan, path, number, project.reports) for number in range(1, shards + 1)]
         size = sum(file.stat().st_size for folder in folders for file in folder.iterdir())
 
         def merge() -> Judgements:
-            stored, signature = store.read_plan(path)
+            stored, signature = read_plan(path)
             found = [(store.read_run(folder), folder) for folder in folders]
             return merge_shards(project, stored, signature, found, "perfci ci merge")[1]
 
@@ -259,7 +258,7 @@ def time_merging(shards: int = 100, cases: int = 100) -> None:
 
 def _write_shard(whole: Run, plan: ShardPlan, path: Path, number: int, reports: Path) -> Path:
     """A shard's run and launches, as it would have stored them."""
-    folder, op, signature = reports / "shards" / str(number), whole.ops[number - 1], store.read_plan(path)[1]
+    folder, op, signature = reports / "shards" / str(number), whole.ops[number - 1], read_plan(path)[1]
     planned = replace(plan.plan, ops=(plan.plan.ops[number - 1],), shard_family=plan.family)
     shard = Shard(signature, number, plan.shards, done=True)
     run = replace(whole, id=f"run-{number}", plan=planned, ops=(op,), shard=shard)

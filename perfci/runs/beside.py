@@ -62,31 +62,12 @@ def plan_beside(
     before = find_former_names(tree, settings, head)
     prints = {**prints, **fingerprint_both(tree, settings, [*before], before)}
     for op in head:
-        base = _planned_base(op, prints.get(op.op), of_base.get(before.get(op.op, op.op)), tree)
+        base = planned_base(op, prints.get(op.op), of_base.get(before.get(op.op, op.op)), tree)
         lines = list_lines(base.changed, tree.settings.root, settings.root) if base else ()
         planned.append(
             dataclasses.replace(op, base=base and dataclasses.replace(base, lines=lines, op=before.get(op.op)))
         )
     return tuple(planned)
-
-
-def compare_files(tree: BaseTree | None, settings: Settings, planned: Sequence[PlannedOp]) -> tuple[PlannedOp, ...]:
-    """Planned ops with what files show of the base: whether it has the op, and which files differ. Imports nothing."""
-    if tree is None:
-        return tuple(dataclasses.replace(op, base=None) for op in planned)
-    before = find_former_names(tree, settings, planned)
-    prints = fingerprint_both(tree, settings, [op.op for op in planned if not op.failure], before)
-
-    def compare(op: PlannedOp) -> PlannedBase | None:
-        pair = prints.get(op.op)
-        if pair is None or pair[0].same_as(pair[1]):
-            return _planned_base(op, pair, None, tree)
-        changed = pair[0].changed_files(pair[1])
-        lines = list_lines(changed, tree.settings.root, settings.root)
-        base = op.base or PlannedBase()
-        return dataclasses.replace(base, same=False, changed=changed, lines=lines, op=before.get(op.op))
-
-    return tuple(dataclasses.replace(op, base=compare(op)) for op in planned)
 
 
 def fingerprint_both(
@@ -127,9 +108,10 @@ def _read_reference(op: OpFolder) -> str:
     return ast.dump(code)
 
 
-def _planned_base(
+def planned_base(
     head: PlannedOp, prints: tuple[Fingerprint, Fingerprint] | None, base: PlannedOp | None, tree: BaseTree
 ) -> PlannedBase | None:
+    """What the base has of an op. prints: of its files here and there. base: as it was imported, None for the same."""
     if head.failure:
         return None
     if prints is None:

@@ -3,7 +3,6 @@
 A damaged, foreign or newer file is a StoredFileError that names the file and the place. Nothing ever writes over one.
 """
 
-import hashlib
 import os
 import re
 from collections.abc import Iterator
@@ -12,11 +11,9 @@ from pathlib import Path
 
 from perfci.core import locks
 from perfci.core.errors import StoredFileError
-from perfci.core.files import read_regular
-from perfci.core.model import Baseline, Run, ShardPlan
+from perfci.core.model import Baseline, Run
 from perfci.store import signature
-from perfci.store.files import copy_files, decode, encode, refuse_to_overwrite_unreadable, write_atomically
-from perfci.store.launches import LAUNCHES_FILE
+from perfci.store.files import decode, encode, refuse_to_overwrite_unreadable, write_atomically
 
 NAME = re.compile(r"\w[\w.+-]{0,99}")  # an op's name or a device's key that names a file: no path, no hidden file
 RUN_FILE = "run.json"  # the artefact of a run, in the reports folder
@@ -60,25 +57,6 @@ def write_run(run: Run, folder: Path) -> Path:
     return write_atomically(path, data)
 
 
-def copy_run(source: Path, target: Path) -> None:
-    """Copies the files of a run, and no others. Raises StoredFileError for a link or a pipe among them."""
-    logs = sorted(path.relative_to(source).as_posix() for path in (source / "logs").glob("*.log"))
-    copy_files((RUN_FILE, f"{RUN_FILE}.sig", LAUNCHES_FILE, *logs), source, target)
-
-
-def read_plan(path: Path) -> tuple[ShardPlan, str]:
-    """A plan.json, and the SHA-256 of the file by which its shards know it. Raises StoredFileError."""
-    if not path.exists():
-        raise StoredFileError("plan_missing", path=str(path))
-    return decode(path, ShardPlan), hashlib.sha256(read_regular(path)).hexdigest()
-
-
-def write_plan(plan: ShardPlan, path: Path) -> Path:
-    """Write a plan.json and give its path. Raises StoredFileError as `write_run` does."""
-    refuse_to_overwrite_unreadable(path)
-    return write_atomically(path, encode(plan, path))
-
-
 def baseline_path(root: Path, device_key: str, op: str) -> Path:
     """Path of an op's baseline on a device model. Raises StoredFileError for a name that no file there may have."""
     for name in (device_key, op):
@@ -106,10 +84,3 @@ def encode_baseline(baseline: Baseline, root: Path) -> tuple[Path, bytes]:
     path = baseline_path(root, baseline.device, baseline.op)
     refuse_to_overwrite_unreadable(path)
     return path, encode(baseline, path)
-
-
-def list_runs(path: Path) -> list[Path]:
-    """A run.json, the one in a folder, or those in the folders of a folder, or in their folders."""
-    if not path.is_dir() or (path / RUN_FILE).is_file():
-        return [path / RUN_FILE if path.is_dir() else path]
-    return sorted([*path.glob(f"*/{RUN_FILE}"), *path.glob(f"*/*/{RUN_FILE}")])

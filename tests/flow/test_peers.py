@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from perfci import store
 from perfci.extensions.history import results
+from perfci.extensions.shards.files import read_plan
 from perfci.store.launches import read_launches
 from tests.closed_schemas import faults
 from tests.git_repositories import alone, commit_all, git
@@ -218,7 +218,7 @@ def test_shards_take_peers_from_the_plan_and_are_merged_with_them(project):
     asked = ("--op", "scale", "--op", "relu", "--suite", "performance", "--seed", "7")
     made = project.perfci("ci", "plan", "--device", "fake", "--out", plan, "--shards", "2", "--peers", *asked)
     assert made.code == 0, made.err
-    assert {op.shard for op in store.read_plan(project.root / "reports" / "plan.json")[0].ops} == {1, 2}
+    assert {op.shard for op in read_plan(project.root / "reports" / "plan.json")[0].ops} == {1, 2}
 
     refused = project.perfci("check", "--plan", plan, "--shard", "1/2", "--peers")
     codes = [project.perfci("check", "--plan", plan, "--shard", f"{index}/2").code for index in (1, 2)]

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from perfci import store
+from perfci.extensions.shards.files import read_plan
 from tests.git_repositories import alone, begin_topic, commit_all, git
 
 NOTHING = "0.001"
@@ -107,7 +107,7 @@ def test_a_shard_that_ran_out_of_time_is_inconclusive_in_the_merged_run(project)
 
     assert codes == [0, 0]
     assert answer.code == 3, answer.err
-    given = {op.op: op.shard for op in store.read_plan(plan)[0].ops}
+    given = {op.op: op.shard for op in read_plan(plan)[0].ops}
     for op, shard in given.items():
         assert answer.verdicts(op) == ({"INCONCLUSIVE"} if shard == 1 else {"PASS", "NEW"})
     assert project.run_record().plan.deadline.limit_s == 0.001

@@ -20,12 +20,11 @@ from perfci.core.model import (
     PlannedOp,
     Run,
     Shard,
-    ShardedOp,
-    ShardPlan,
     Suite,
     Verdict,
 )
 from perfci.core.wording import sentence
+from perfci.extensions.shards.files import ShardedOp, ShardPlan
 from perfci.extensions.shards.merge import merge
 from perfci.judge import judge
 from perfci.judge.figures import CEILING, judge_bandwidth

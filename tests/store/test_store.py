@@ -305,33 +305,6 @@ def test_launches_of_few_bytes_do_not_fill_the_memory(tmp_path, monkeypatch):
     assert [len(row.us) for row in launches.rows] == [100_000] * 2
 
 
-def test_a_copy_of_a_run_takes_no_other_files(tmp_path):
-    (tmp_path / "shard" / "logs").mkdir(parents=True)
-    for name in ("run.json", "run.json.sig", "launches.jsonl.gz", "logs/relu.log", "notes"):
-        (tmp_path / "shard" / name).write_text(name)
-    (tmp_path / "shard" / "extra").symlink_to("/proc/self/environ")
-
-    store.copy_run(tmp_path / "shard", tmp_path / "copy")
-
-    copied = {
-        path.relative_to(tmp_path / "copy").as_posix() for path in (tmp_path / "copy").rglob("*") if path.is_file()
-    }
-    assert copied == {"run.json", "run.json.sig", "launches.jsonl.gz", "logs/relu.log"}
-
-
-@pytest.mark.parametrize("name", ["run.json", "run.json.sig", "launches.jsonl.gz", "logs/relu.log"])
-def test_a_copy_of_a_run_follows_no_link(tmp_path, name):
-    place = tmp_path / "shard" / name
-    place.parent.mkdir(parents=True)
-    place.symlink_to("/proc/self/environ")
-
-    with pytest.raises(StoredFileError) as caught:
-        store.copy_run(tmp_path / "shard", tmp_path / "copy")
-
-    assert reason(caught).kind == "file_unreadable"
-    assert not (tmp_path / "copy").exists()
-
-
 def test_launches_are_never_appended_through_a_link(tmp_path):
     (tmp_path / "elsewhere").write_bytes(b"")
     (tmp_path / "launches.jsonl.gz").symlink_to(tmp_path / "elsewhere")

@@ -15,10 +15,11 @@ import pytest
 
 from perfci import store
 from perfci.core.codec import encode
-from perfci.core.model import FORMAT, Baseline, HistoryRun, Run, ShardPlan
+from perfci.core.model import FORMAT, Baseline, HistoryRun, Run
 from perfci.extensions.agents.logbook import FILE, append_round
 from perfci.extensions.agents.profile_records import Profile
 from perfci.extensions.agents.round_records import Round
+from perfci.extensions.shards.files import ShardPlan, write_plan
 from perfci.report import data
 from perfci.store import files
 from perfci.store.history import history_path
@@ -74,7 +75,7 @@ def documents(record: typing.Any, tmp_path: Path) -> typing.Any:
     if isinstance(record, Profile):
         return json.loads(files.encode(record, tmp_path / "op.json"))
     if isinstance(record, ShardPlan):
-        return json.loads(store.write_plan(record, tmp_path / "plan.json").read_text(encoding="utf-8"))
+        return json.loads(write_plan(record, tmp_path / "plan.json").read_text(encoding="utf-8"))
     path = store.write_run(record, tmp_path) if isinstance(record, Run) else write_baseline(record, tmp_path)
     return json.loads(path.read_text(encoding="utf-8"))
 

@@ -261,33 +261,3 @@ class Run:
         # What is precompiled for a GPU counts with the workers.
         around = [took for step, took in self.spent_s.items() if step != "compile" or self.plan.device != "cuda"]
         return None if self.wall_s is None and not around else (self.wall_s or 0.0) + sum(around)
-
-
-@dataclass(frozen=True)
-class ShardedOp:
-    """Who measures an op."""
-
-    op: str
-    shard: Count  # from 1. 0 if nothing of it is measured
-    seconds: Amount = 0.0  # seconds that it may take, by the last run or by its number of cases
-    files: str = ""  # digest of all files that it needs, SHA-256 in hexadecimal: a shard measures no others
-
-
-@dataclass(frozen=True)
-class ShardPlan:
-    """Fixed before anything is measured, for all shards: plan.json."""
-
-    perfci: str  # version
-    created: str  # ISO 8601, UTC
-    commit: str | None  # HEAD of the project under test. Null outside a repository
-    rules: str  # digest of the thresholds and baselines that judge, SHA-256 in hexadecimal
-    alpha: Amount  # share of false alarms allowed in each family
-    shards: Count  # how many
-    timer: str  # asked for: auto, activity or event
-    plan: Plan  # of all shards together
-    ops: tuple[ShardedOp, ...] = ()  # in the plan's order
-    family: Count = 0
-    """performance cases that are tested together, of all shards. How many may be duelled stands in the plan"""
-    seconds: Amount = 0.0  # device time of all shards together, estimated
-    last: str | None = None  # id of the run with the times that balance the shards
-    format: int = FORMAT

@@ -9,13 +9,14 @@ import tarfile
 from collections.abc import Mapping, Sequence
 from math import inf
 from pathlib import Path
+from typing import Any
 
 from perfci import store
 from perfci.core import deadline
 from perfci.core.environment import in_ci
 from perfci.core.errors import UsageError, require
 from perfci.core.files import read_regular
-from perfci.core.model import Deadline, Judgements, Reason, Run, ShardPlan
+from perfci.core.model import Deadline, Judgements, Reason, Run
 from perfci.core.settings import ONE, Settings
 from perfci.core.stopping import Stopped
 from perfci.core.temporary import temporary_folder
@@ -52,7 +53,7 @@ def check_on_cluster(
 
 def measure_shards(
     cluster: Cluster, notes: list[Reason], settings: Settings, limit: Deadline | None, listener: Listener,
-    sharded: ShardPlan, path: Path, options: Sequence[str], variables: Mapping[str, str],
+    sharded: Any, path: Path, options: Sequence[str], variables: Mapping[str, str],
 ) -> BaseException | None:  # fmt: skip
     """Write the folders of all shards that come back, and note what nodes did wrong. Returns what ended it early."""
     base, given = sharded.plan.base, git.require(find_repository(settings.root)).top / "plan.json"

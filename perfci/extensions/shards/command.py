@@ -13,6 +13,7 @@ from perfci.core.errors import UsageError
 from perfci.core.model import Reason
 from perfci.core.settings import Settings
 from perfci.core.wording import say, sentence
+from perfci.extensions.shards.files import list_runs, read_plan
 from perfci.extensions.shards.part import FOLDER, ShardPart, check_shard, confirm_shards
 from perfci.store import signature
 
@@ -25,13 +26,13 @@ def check_planned(
 
     `perfci ci merge` judges it, so this ends with 0 unless perfci itself fails.
     """
-    sharded, digest = store.read_plan(plan)
+    sharded, digest = read_plan(plan)
     numbers = re.fullmatch(r"(\d{1,6})/(\d{1,6})", f"1/{sharded.shards}" if shard is None else shard, re.ASCII)
     if not numbers:
         raise UsageError("shard_malformed", shard=shard)
     part = ShardPart(sharded, digest, int(numbers[1]), int(numbers[2]), device, limit)
     if runs:
-        paths = store.list_runs(runs)
+        paths = list_runs(runs)
         for path in paths:
             signature.check(path)
         parts = [(store.read_run(path), path.parent) for path in paths]

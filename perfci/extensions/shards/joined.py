@@ -15,11 +15,11 @@ from perfci.core.errors import PerfciError
 from perfci.core.model import (
     Judgements,
     Run,
-    ShardPlan,
 )
 from perfci.core.settings import Settings
 from perfci.core.stopping import Stopped
 from perfci.core.wording import spoken
+from perfci.extensions.shards.files import ShardPlan, read_plan, write_plan
 from perfci.extensions.shards.merge import DIGITS, merge
 from perfci.extensions.shards.part import FOLDER, RULES
 from perfci.extensions.shards.plans import UNKNOWN, plan_shards, refuse_difference
@@ -107,8 +107,8 @@ def run_shards(
         options = [deadline.OPTION, str(limit.limit_s)] if limit.by == deadline.OPTION else []
     with store.claim_reports(settings.reports):
         shutil.rmtree(settings.reports / FOLDER, ignore_errors=True)
-        path = store.write_plan(sharded, settings.reports / "plan.json")
-        sharded, digest = store.read_plan(path)
+        path = write_plan(sharded, settings.reports / "plan.json")
+        sharded, digest = read_plan(path)
         error = measure(sharded, path, options, variables)
         folders = [settings.reports / FOLDER / str(number) for number in range(1, sharded.shards + 1)]
         whole = [(store.read_run(folder), folder) for folder in folders if (folder / store.RUN_FILE).is_file()]

@@ -4,7 +4,8 @@ import dataclasses
 from collections.abc import Sequence
 
 from perfci.core.errors import UsageError
-from perfci.core.model import Environment, Fact, OpRun, Reason, Run, Shard, ShardPlan, as_fact
+from perfci.core.model import Environment, Fact, OpRun, Reason, Run, Shard, as_fact
+from perfci.extensions.shards.files import ShardPlan
 from perfci.runs.merge import add_findings, join_limits, refuse_mixed
 
 DIGITS = 12  # digits of a digest in a sentence

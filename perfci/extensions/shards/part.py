@@ -21,13 +21,13 @@ from perfci.core.model import (
     Reason,
     Run,
     Shard,
-    ShardPlan,
     Suite,
     as_fact,
     board_key,
 )
 from perfci.core.settings import Settings
 from perfci.core.temporary import temporary_folder
+from perfci.extensions.shards.files import ShardPlan, copy_run
 from perfci.extensions.shards.merge import DIGITS, merge
 from perfci.extensions.shards.plans import AUTO, CPU, FAKE, UNKNOWN, fingerprint_ops, refuse_difference
 from perfci.git.command import parse_commit
@@ -120,7 +120,7 @@ def confirm_shards(
             facts: dict[str, Fact] = {"shard": f"{run.shard.index}/{count}", "count": len(cases)}
             facts["board"] = alone[min(cases)]
             with temporary_folder("confirm") as beside:
-                store.copy_run(folder, beside)
+                copy_run(folder, beside)
                 first = _forget_later_looks(run, beside, cases)
                 there = dataclasses.replace(part, index=run.shard.index)
                 _refuse_other_checkout(settings, there)
@@ -131,7 +131,7 @@ def confirm_shards(
                 whole_looks = all(len(boards_of(case, again)) > 1 and not case.late for case in looked)
                 kind = "confirm_same" if again is first else "confirmed" if whole_looks else "confirm_undone"
                 if kind == "confirmed":
-                    store.copy_run(beside, settings.reports / CONFIRMED / str(run.shard.index))
+                    copy_run(beside, settings.reports / CONFIRMED / str(run.shard.index))
             yield Reason(kind, facts)
 
 

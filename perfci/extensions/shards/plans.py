@@ -13,20 +13,22 @@ from perfci.core.model import (
     UNTIMED,
     Device,
     Plan,
+    PlannedBase,
     PlannedOp,
     Run,
-    ShardedOp,
-    ShardPlan,
     as_fact,
     board_key,
 )
 from perfci.core.model import UsedBoard as Board
 from perfci.core.settings import ALL, ONE, Settings
+from perfci.extensions.shards.files import ShardedOp, ShardPlan
 from perfci.git.command import parse_commit
 from perfci.ops.discover import select
 from perfci.ops.fingerprint.tree import Tree
+from perfci.runs.base import BaseTree
 from perfci.runs.bench import Listener, name_devices, open_bench
-from perfci.runs.beside import compare_files
+from perfci.runs.beside import find_former_names, fingerprint_both, planned_base
+from perfci.runs.changed_lines import list_lines
 from perfci.runs.describe import Described, find_violation
 from perfci.runs.effective_thresholds import alpha_of
 from perfci.runs.experiment import Experiment
@@ -56,7 +58,7 @@ def plan_shards(
         chosen, described = select(settings, request.ops), None
         if skips and not any(map(find_violation, chosen)):
             unlisted = [PlannedOp(op.op, unlisted=True) for op in chosen]
-            planned = compare_files(base.tree, settings, unlisted)
+            planned = _compare_files(base.tree, settings, unlisted)
             described = Described(UNKNOWN, planned) if all(op.base and op.base.same for op in planned) else None
         kind = last.plan.device if last and request.device == AUTO else request.device
         if described is None:
@@ -124,7 +126,7 @@ def refuse_foreign_plan(settings: Settings, sharded: ShardPlan, request: Request
     with open_bench(settings, lambda _: None) as bench:
         experiment = Experiment.find(bench, request, "")
         rules, tree = experiment.base.rules, experiment.tree
-        digest, planned = hash_rules(rules), compare_files(tree, settings, plan.ops)
+        digest, planned = hash_rules(rules), _compare_files(tree, settings, plan.ops)
         kind = plan.device if request.device == AUTO else request.device
         whole = experiment.plan(Described(dataclasses.replace(UNKNOWN, kind=kind), planned))
     alpha = alpha_of(rules, request.thresholds)
@@ -179,3 +181,22 @@ def share_out(plan: Plan, shards: int, last: Run | None = None) -> tuple[Sharded
         given[op] = min(loads, key=lambda shard: (loads[shard], shard))
         loads[given[op]] += seconds[op]
     return tuple(ShardedOp(op.op, given.get(op.op, 0), round(seconds.get(op.op, 0.0), 3)) for op in plan.ops)
+
+
+def _compare_files(tree: BaseTree | None, settings: Settings, planned: Sequence[PlannedOp]) -> tuple[PlannedOp, ...]:
+    """Planned ops with what files show of the base: whether it has the op, and which files differ. Imports nothing."""
+    if tree is None:
+        return tuple(dataclasses.replace(op, base=None) for op in planned)
+    before = find_former_names(tree, settings, planned)
+    prints = fingerprint_both(tree, settings, [op.op for op in planned if not op.failure], before)
+
+    def compare(op: PlannedOp) -> PlannedBase | None:
+        pair = prints.get(op.op)
+        if pair is None or pair[0].same_as(pair[1]):
+            return planned_base(op, pair, None, tree)
+        changed = pair[0].changed_files(pair[1])
+        lines = list_lines(changed, tree.settings.root, settings.root)
+        base = op.base or PlannedBase()
+        return dataclasses.replace(base, same=False, changed=changed, lines=lines, op=before.get(op.op))
+
+    return tuple(dataclasses.replace(op, base=compare(op)) for op in planned)

@@ -18,6 +18,7 @@ from perfci.core.model import OpRun, Reason, Run
 from perfci.core.wording import sentence
 from perfci.extensions.ray.check import check_on_cluster, measure_shards
 from perfci.extensions.ray.cluster import TRIES, Cluster, Node, refuse_unequal, share_out
+from perfci.extensions.shards.files import read_plan
 from perfci.extensions.shards.joined import run_shards
 from perfci.extensions.shards.part import ShardPart, check_shard
 from perfci.extensions.shards.plans import plan_shards
@@ -185,7 +186,7 @@ def test_if_the_cluster_is_lost_what_came_back_is_judged_and_saved(settings, wor
     def get(task):
         number = int(task.arguments[0][-1].partition("/")[0])
         folder = settings.root.parent / "node" / str(number)
-        part = ShardPart(*store.read_plan(settings.reports / "plan.json"), number, 2)
+        part = ShardPart(*read_plan(settings.reports / "plan.json"), number, 2)
         check_shard(replace(settings, reports=folder), part, "perfci check", heard.append)
         packed = io.BytesIO()
         with tarfile.open(fileobj=packed, mode="w:gz") as archive:

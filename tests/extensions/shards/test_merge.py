@@ -15,11 +15,10 @@ from perfci.core.model import (
     Reason,
     Run,
     Shard,
-    ShardedOp,
-    ShardPlan,
     Suite,
     Verdict,
 )
+from perfci.extensions.shards.files import ShardedOp, ShardPlan
 from perfci.extensions.shards.merge import merge
 from perfci.judge import judge
 from perfci.thresholds.limits import Thresholds

@@ -7,6 +7,7 @@ import time
 import pytest
 
 from perfci import store
+from perfci.extensions.shards.files import read_plan
 from perfci.store.launches import read_launches
 from tests.closed_schemas import faults
 from tests.git_repositories import alone, begin_topic, commit_all, git
@@ -42,7 +43,7 @@ class Sharded:
 
     @property
     def stored(self):
-        return store.read_plan(self.file)[0]
+        return read_plan(self.file)[0]
 
     def shard_run(self, index):
         return store.read_run(self.root / "reports" / "shards" / str(index))

@@ -13,8 +13,9 @@ from perfci.cli.output import conclude, get_command, print_lines, relative, writ
 from perfci.cli.parsing import Command, argument, flag, option
 from perfci.cli.progress import Progress
 from perfci.core.errors import UsageError
-from perfci.core.model import Reason, ShardPlan
+from perfci.core.model import Reason
 from perfci.core.wording import say, sentence
+from perfci.extensions.shards.files import ShardPlan, list_runs, read_plan, write_plan
 from perfci.extensions.shards.joined import merge_shards
 from perfci.extensions.shards.plans import plan_shards, refuse_foreign_plan
 from perfci.report.text import BLOCK_LIMIT, plain
@@ -61,7 +62,7 @@ def plan(
     )
     with Progress() as progress:
         plan = plan_shards(where, request, progress, shards, store.read_run(balance) if balance else None, every=every)
-    path = store.write_plan(plan, out)
+    path = write_plan(plan, out)
     if output == "json":
         write_json(encode(plan, path).decode())
     else:
@@ -95,8 +96,8 @@ def merge(
     """
     where = language.load(project)
     where = dataclasses.replace(where, reports=out.resolve()) if out else where
-    sharded, digest = store.read_plan(plan)
-    paths = [run for given in runs for run in store.list_runs(given)]
+    sharded, digest = read_plan(plan)
+    paths = [run for given in runs for run in list_runs(given)]
     target = (where.reports / store.RUN_FILE).resolve()
     if target in {path.resolve() for path in paths}:
         raise UsageError("merge_over_shard", path=str(target))
