@@ -102,25 +102,6 @@ def spell(text: str, quote: str = "`") -> str:
     return "".join(f"{quote}{part}{quote}" if kind == "code" else part for kind, part in split_marks(text))
 
 
-def glyphs(text: str, limit: int, drawn: re.Pattern[str] | None = None) -> str:
-    r"""Returns a name for a picture in `limit` letters. A letter that not every font has becomes its code point.
-
-    drawn: letters beyond ASCII that the font in use has.
-
-    >>> print(glyphs("caf\u00e9 n=1", 40))
-    caf\xe9 n=1
-    """
-    name, at, parts = plain(text, 4 * limit), 0, list[str]()
-    for match in drawn.finditer(name) if drawn else ():
-        parts += [_escape(name[at : match.start()]), match[0]]
-        at = match.end()
-    return shorten("".join((*parts, _escape(name[at:]))), limit)
-
-
-def _escape(text: str) -> str:
-    return text.encode("ascii", "backslashreplace").decode()
-
-
 def columns(text: str) -> int:
     """Returns the width of a text in a monospaced font, in Latin letters.
 

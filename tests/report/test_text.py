@@ -120,10 +120,6 @@ def test_names_with_pipes_or_backticks_are_no_code_spans():
     assert shown(write_code("a`b|c")) == "a`b|c"
 
 
-def test_picture_text_has_code_points_in_the_place_of_letters_that_no_font_has():
-    assert text.glyphs("cost $x$ \u4e2d\u6587 \x1b[31mred", 40) == r"cost $x$ \u4e2d\u6587 red"
-
-
 def test_file_names_are_safe_everywhere():
     assert text.file_name("../../etc/passwd|x y") == "etc-passwd-x-y"
     assert text.file_name("\u4e2d") == "op"

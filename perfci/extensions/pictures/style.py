@@ -17,7 +17,7 @@ import numpy as np
 from perfci.core.model import Fact, Gate
 from perfci.core.units import significant
 from perfci.core.wording import ENGLISH, fill, speaking, spoken, translate
-from perfci.report.text import columns, glyphs
+from perfci.report.text import columns, plain, shorten
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -127,6 +127,25 @@ def fit(name: str, limit: int) -> str:
     """A foreign name in one line of at most `limit` letters. A letter that no font here has becomes its code point."""
     drawn = _CHINESE if _find_language() != ENGLISH else None
     return glyphs(name, limit, drawn)
+
+
+def glyphs(text: str, limit: int, drawn: re.Pattern[str] | None = None) -> str:
+    r"""Returns a name for a picture in `limit` letters. A letter that not every font has becomes its code point.
+
+    drawn: letters beyond ASCII that the font in use has.
+
+    >>> print(glyphs("caf\u00e9 n=1", 40))
+    caf\xe9 n=1
+    """
+    name, at, parts = plain(text, 4 * limit), 0, list[str]()
+    for match in drawn.finditer(name) if drawn else ():
+        parts += [_spell_out(name[at : match.start()]), match[0]]
+        at = match.end()
+    return shorten("".join((*parts, _spell_out(name[at:]))), limit)
+
+
+def _spell_out(text: str) -> str:
+    return text.encode("ascii", "backslashreplace").decode()
 
 
 def fit_inches(name: str, inches: float, points: float = 8) -> str:

@@ -260,3 +260,7 @@ def test_a_name_is_drawn_as_it_is_written(chart):
 
     assert "n=$\\frac{a$" in [axes.get_title("left") for axes in figure.axes]
     assert style.save_png(figure).startswith(b"\x89PNG")
+
+
+def test_picture_text_has_code_points_in_the_place_of_letters_that_no_font_has():
+    assert style.glyphs("cost $x$ \u4e2d\u6587 \x1b[31mred", 40) == r"cost $x$ \u4e2d\u6587 red"
