@@ -11,12 +11,15 @@ merge      joining duelled shards as `perfci ci merge` does, and judging. Shards
 report     Markdown and pictures: screened, duelled, with 100 accepted runs an op. Ops, cases (10 50). Aim: 10 s
 page       the same as one page of HTML. Ops, cases (10 50). Aim: 2 s and 5 MB
 site       the site of made-up histories on three devices. Ops, runs (40 200), FOLDER to keep it. Aim: 0.2 s a page
+store      copying to Parquet, and to PostgreSQL if there is one here, and a trend. Ops, runs, cases (50 1000 20).
+           Aims: copied in 120 s, any trend in a second
 
-Without a step, all. On a machine that others use the CPU time is the figure to look at.
+Without a step, all but store, which takes minutes. On a machine that others use the CPU time is the figure to look at.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import math
@@ -75,7 +78,7 @@ def main() -> None:
     if {"-h", "--help"} & {*sys.argv[1:]}:
         print(__doc__)
         return
-    chosen, sizes = sys.argv[1:2] or [*STEPS], sys.argv[2:]
+    chosen, sizes = sys.argv[1:2] or [name for name in STEPS if name != "store"], sys.argv[2:]
     if unknown := set(chosen) - STEPS.keys():
         sys.exit(f"There is no step {', '.join(unknown)}: name one of {', '.join(STEPS)}.")
     print(machine())
@@ -381,6 +384,34 @@ def _slow_down(run: Any, change: float, places: Sequence[int]) -> Any:
     return replace(run, cases=tuple(cases))
 
 
+def time_store(ops: int = 50, runs: int = 1000, cases: int = 20) -> None:
+    """`again`: a copy when nothing is new. A trend: all cases of an op over all runs."""
+    from perfci.extensions.history.archive import import_project
+    from perfci.extensions.history.database import open_store  # which needs the extra `store`
+    from tests import postgres
+
+    with tempfile.TemporaryDirectory() as place, contextlib.ExitStack() as closing:
+        root = Path(place).resolve()
+        for op, history in site_histories.many(ops, runs, cases):
+            site_histories.project(root, {(DEVICES[2], op): history})
+        project = settings.load(root)
+        print(f"{runs} runs of {ops * cases} cases in {ops} ops", flush=True)
+        if server := postgres.start():
+            closing.callback(postgres.end, server)
+        for url in (f"parquet:{root}/store", *([server.url()] if server else [])):
+            with open_store(url) as store:
+                build = functools.partial(site.build, project.baselines, root, root / url[:7], store)
+                for what, step in {
+                    "copied": lambda store=store: import_project(store, project, (), 0),
+                    "again": lambda store=store: import_project(store, project, (), 0),
+                    "a trend": lambda store=store: store.read_history(DEVICES[2], op),
+                    "site": build,
+                }.items():
+                    print(f"{url.partition(':')[0]}: {what} in {timed(step)[2]}", flush=True)
+        files = sum(path.stat().st_size for path in (root / "store").rglob("*.parquet"))
+    print(f"{files / 1e6:.0f} MB of Parquet; {_most_memory()}")
+
+
 def _most_memory() -> str:
     return f"most memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB"
 
@@ -388,6 +419,7 @@ def _most_memory() -> str:
 STEPS: dict[str, Callable[..., None]] = {
     "start": time_start, "compare": time_comparing, "plan": time_planning, "merge": time_merging,
     "report": time_report, "page": functools.partial(time_report, formats=("html",)), "site": time_site,
+    "store": time_store,
 }  # fmt: skip
 
 

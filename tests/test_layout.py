@@ -21,6 +21,8 @@ HOMES = {
     "click": ("cli",),
     "rich": ("cli",),
     "typer": ("cli",),
+    "duckdb": ("extensions.history.database",),
+    "psycopg": ("extensions.history.database",),
     "jinja2": ("report.markdown",),
     "markupsafe": ("report.markdown", "extensions.pictures.page"),
     "matplotlib": ("extensions.pictures", "extensions.history.charts"),
@@ -61,7 +63,7 @@ HOMES = {
 SPEAKERS = ("cli", "core.stopping", "worker.child", "worker.confine", "worker.forks")
 """The command line, how a signal ends it, and programs of their own, which may end and print nothing."""
 TO_SPEAK = {"print", "input", "exit", "quit", "sys.exit", "os._exit", "sys.stdout.write", "sys.stderr.write"}
-HEAVY = ("torch", "triton", "scipy", "pandas", "matplotlib", "jinja2", "ray")
+HEAVY = ("torch", "triton", "scipy", "pandas", "matplotlib", "jinja2", "ray", "duckdb", "psycopg")
 
 
 @functools.cache

@@ -20,6 +20,7 @@ WORKER = "in a process that is confined"
 WRITES = {
     "cli/demo.py": (2, "a new project, in a folder that is empty"),
     "device/replay.py": (2, PRIVATE),
+    "extensions/history/database.py": (1, PRIVATE),
     "extensions/history/propose.py": (3, PRIVATE),
     "extensions/agents/profile_task.py": (1, WORKER),
     "extensions/lab/selftest.py": (1, PRIVATE),

@@ -179,6 +179,10 @@ Threshold = Annotated[
 DeviceKey = Annotated[
     str | None, option("--device-key", "Device whose stored numbers count, such as nvidia-h200.", "all", "KEY")
 ]
+Store = Annotated[
+    str | None,
+    option("--store", "Store of the history: postgresql://... or parquet:FOLDER.", "git", "URL"),
+]
 Project = Annotated[Path, option("--project", "A folder of the project.", metavar="DIR")]
 RunFile = Annotated[Path | None, argument("RUN", "A run.json, or the folder that holds one.", "the project's reports/")]
 AgainstStored = Annotated[str | None, compare_with("RUN_OR_DIR", "the project's baselines/")]

@@ -26,6 +26,7 @@ class ReportAsked:
 
     runs: Sequence[Path]
     out: Path | None
+    store: str | None  # URL of the history's
     ops: Sequence[str]
     case: str | None
     verdicts: bool
@@ -97,7 +98,7 @@ def show(
     "runs to against ops case out",
     {
         **{f"to={name}": "runs verdicts ops case out" for name in ("csv", "parquet")},
-        "to=site": "out",
+        "to=site": "store out",
     },
 )
 def report(
@@ -120,6 +121,7 @@ def report(
             "PATH",
         ),
     ] = None,
+    store: options.Store = None,
     verdicts: Annotated[
         bool, flag("--verdicts", "csv, parquet: judge the runs too: verdict, reason and change of each case.")
     ] = False,
@@ -131,7 +133,7 @@ def report(
     """Write runs as Markdown and pictures, a page, JUnit, metrics or a table, or the kept history as a site."""
     builders: dict[str, ReportFormat] = {builder.name: builder for builder in extensions.provided("report")}
     if to in builders:
-        return builders[to].build(ReportAsked(runs, out, ops, case, verdicts, project))
+        return builders[to].build(ReportAsked(runs, out, store, ops, case, verdicts, project))
     formats = tuple(name.strip() for name in to.split(","))
     for name in formats:
         if name not in reports.list_formats():

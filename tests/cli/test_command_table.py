@@ -24,7 +24,7 @@ TABLE = {
     ),
     "compare": "RUN --against --op --case --strict --format --project",
     "show": "RUN --op --case --format --project",
-    "report": "RUN... --to --against --op --case --out --verdicts --project",
+    "report": "RUN... --to --against --op --case --out --store --verdicts --project",
     "bisect": "OP --op --against --bad --case --device --budget --seed --timer --first-parent --format --project",
     "static": (
         "OP... --op --case --lf --changed --watch --target --coverage --against --base-python --toolchain --threshold"
@@ -41,7 +41,9 @@ TABLE = {
         "RUN... --op --case --dirty --slower --why --environment --write --include --propose --artifacts"
         " --branch --against --dry-run --format --project"
     ),
-    "history": ("OP... --op --case --device-key --last --drift --boards --strict --format --project"),
+    "history": (
+        "OP... --op --case --device-key --last --drift --boards --store --run --blocks --strict --format --project"
+    ),
     "thresholds show": "OP... --op --case --device-key --key --format --project",
     "thresholds tighten": "OP... --op --case --device-key --write --format --project",
     "thresholds relax": "KEY --op --why --until --case --device-key --value --format --project",

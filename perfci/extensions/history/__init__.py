@@ -5,7 +5,8 @@ commits                         of a repository's history, by git
 changepoints                    steps in the history of a case
 past histories charts           the History section of a report
 boards sick                     boards that stand out from others of their model
-site site_op      pages over all kept runs
+site site_op                    pages over all kept runs
+archive database                copies in a store
 tables results                  runs as flat tables, and what `perfci.load` gives
 ratchet tightening              thresholds that tighten by what accepted runs have earned
 origins relaxing                where thresholds come from, and entries that loosen them for a time

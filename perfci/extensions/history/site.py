@@ -1,14 +1,17 @@
-"""A static site over the kept history: an index of ops and devices, and a page an op and device with its trends.
+"""A static site over the kept history, in git or in a store: an index, and a page an op and device with its trends.
 
 Links are relative, so that the site works from a disk and below any address. Histories are read one at a time, since
 all of them would not fit into memory.
 """
+
+from __future__ import annotations
 
 import contextlib
 import tomllib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from perfci.core.errors import UsageError
 from perfci.core.files import open_regular, read_regular
@@ -28,6 +31,9 @@ from perfci.report.text import NAME_LIMIT, plain
 from perfci.store.files import write_atomically
 from perfci.store.history import history_devices, history_ops
 
+if TYPE_CHECKING:
+    from perfci.extensions.history.database import HistoryStore
+
 MARKED = 1000  # bytes at the beginning of a page that have the mark of perfci's own
 
 
@@ -41,13 +47,14 @@ class Built:
     notes: tuple[Reason, ...]  # warnings: histories that could not be read as a whole, or that there is none
 
 
-def build(baselines: Path, root: Path, folder: Path) -> Built:
+def build(baselines: Path, root: Path, folder: Path, store: HistoryStore | None = None) -> Built:
     """Write the site over the histories in the baselines folder of the project at `root`, damaged ones marked as such.
 
-    Raises UsageError if `folder` holds anything that perfci did not make, StoredFileError if it cannot be written.
+    store: read in place of the baselines. Raises UsageError if `folder` holds anything that perfci did not make,
+    StoredFileError if it cannot be written.
     """
-    devices = history_devices(baselines)
-    places = sorted(OpOnDevice(device, op) for device in devices for op in history_ops(baselines, device))
+    ops = store.list_ops() if store else {key: history_ops(baselines, key) for key in history_devices(baselines)}
+    places = sorted(OpOnDevice(device, op) for device in ops for op in ops[device])
     project = root.name  # unless it has a name of its own
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
         project = str(tomllib.loads(read_regular(root / "pyproject.toml", MOST).decode())["project"]["name"])
@@ -57,7 +64,7 @@ def build(baselines: Path, root: Path, folder: Path) -> Built:
     names = [place.page for place in places]
     claim_folder(folder)
     for place in places:
-        record = read_kept(baselines, place, root)
+        record = read_kept(baselines, place, root, store)
         page, entry = render_op(record, [other for other in places if other.op == place.op and other != place], project)
         write_atomically(folder / place.page, page.encode("utf-8", "replace"))
         entries.append(entry)

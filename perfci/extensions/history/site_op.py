@@ -1,5 +1,7 @@
 """The page of an op on a device in the site: every case over the accepted runs, and the op's row of the index."""
 
+from __future__ import annotations
+
 import hashlib
 import math
 import re
@@ -8,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from perfci.core import units
 from perfci.core.errors import StoredFileError, require
@@ -18,6 +21,9 @@ from perfci.extensions.history.past import Past, Trail, index_runs, list_events,
 from perfci.report import words
 from perfci.report.text import NAME_LIMIT, file_name, plain
 from perfci.store.history import KEPT, History, read_history
+
+if TYPE_CHECKING:
+    from perfci.extensions.history.database import HistoryStore
 
 INDEX = "index.html"
 
@@ -116,10 +122,14 @@ class Entry:
 # --- what is kept -----------------------------------------------------------------------------------------------------
 
 
-def read_kept(baselines: Path, place: OpOnDevice, root: Path) -> Kept:
-    """Returns all about one place. What cannot be read is a problem of the place."""
+def read_kept(baselines: Path, place: OpOnDevice, root: Path, store: HistoryStore | None = None) -> Kept:
+    """Returns all about one place. What cannot be read is a problem of the place, but for a store that fails."""
     try:
-        history = read_history(baselines, place.device, place.op)
+        history = (
+            store.read_history(place.device, place.op, KEPT)
+            if store
+            else read_history(baselines, place.device, place.op)
+        )
     except StoredFileError as error:
         history = History(place.op, place.device, (), (error.reason,))
     runs = history.runs[-KEPT:]

@@ -7,7 +7,7 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import RenderableType
 
@@ -33,13 +33,21 @@ from perfci.report.view import make_table
 from perfci.store import RUN_FILE
 from perfci.store.history import History, history_devices, history_ops, read_history
 
+if TYPE_CHECKING:
+    from perfci.extensions.history.database import HistoryStore
+
 CREEP = "creep"  # in the reports folder: the run of `perfci check --against-release`
 
 
-def read_histories(where: Settings, ops: Sequence[str], device: str | None) -> list[History]:
-    """The histories of these ops and this device. Raises UsageError for a device or an op that none has."""
+def read_histories(
+    where: Settings, ops: Sequence[str], device: str | None, store: HistoryStore | None = None
+) -> list[History]:
+    """The histories of these ops and this device, from git or a store.
+
+    Raises UsageError for a device or an op that none has.
+    """
     folder = where.baselines
-    there = {key: history_ops(folder, key) for key in history_devices(folder)}
+    there = store.list_ops() if store else {key: history_ops(folder, key) for key in history_devices(folder)}
     devices = list(there)
     if device is not None:
         if device not in devices:
@@ -49,7 +57,7 @@ def read_histories(where: Settings, ops: Sequence[str], device: str | None) -> l
     known = sorted({op for names in there.values() for op in names})
     wanted = pick_ops(known, ops if devices else (), "history_no_op")
     chosen = [(name, op) for name in devices for op in there[name] if op in wanted]
-    return [read_history(folder, *pair) for pair in chosen]
+    return [store.read_history(*pair) if store else read_history(folder, *pair) for pair in chosen]
 
 
 def separate(blocks: Sequence[Iterable[RenderableType]]) -> Iterator[RenderableType]:

@@ -1,25 +1,29 @@
 """`perfci history`: accepted runs over time; where they drifted and how boards differ is in `drift`."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Annotated, Any
 
 from rich.console import RenderableType
 
 from perfci.cli import language, options
 from perfci.cli.exits import Exit
-from perfci.cli.output import STYLES, Grid, Paragraph, print_found
+from perfci.cli.output import STYLES, Grid, Paragraph, print_found, print_lines
 from perfci.cli.parsing import flag, option
 from perfci.core import units
-from perfci.core.errors import UsageError
+from perfci.core.errors import MissingPackageError, UsageError
 from perfci.core.model import Gate, HistoryStored
+from perfci.core.settings import Settings
 from perfci.core.wording import say
+from perfci.extensions.history import results
 from perfci.extensions.history.commands import drift as drifts
 from perfci.extensions.history.series import HistoryPoint, list_points
 from perfci.ops.spec import STORED, matches
 from perfci.report.data import pick
 from perfci.report.view import make_table
-from perfci.store.history import History
+from perfci.store import RUN_FILE
+from perfci.store.history import KEPT, History
 
 SHOWN = 20  # runs of a case that are shown unless more are asked for
 EACH = 4  # most cases that are shown run by run; of more there is one line each
@@ -38,7 +42,10 @@ class OpHistory:
     stored: Mapping[str, Sequence[HistoryPoint]]  # what the op stores in low precision
 
 
-@options.takes("ops case device last", {"drift": "ops case device strict", "boards": "device"})
+@options.takes(
+    "ops case device last store run blocks",
+    {"drift": "ops case device strict store run blocks", "boards": "device store run blocks"},
+)
 def history(
     ops: options.Ops = [],  # noqa: B006
     case: options.Case = None,
@@ -46,13 +53,23 @@ def history(
     last: Annotated[int | None, option("--last", "Newest runs of each case that are shown.", "20", "N", min=1)] = None,
     drift: Annotated[bool, flag("--drift", "Steps of cases, between which commits, and why.")] = False,
     boards: Annotated[bool, flag("--boards", "Compare the boards of a device with each other.")] = False,
+    store: options.Store = None,
+    run: Annotated[
+        list[Path], option("--run", "--store: runs copied too; repeat for several.", "the project's reports/", "RUN")
+    ] = [],  # noqa: B006
+    blocks: Annotated[
+        int, option("--blocks", "--store: newest runs of an op with blocks that stay there.", metavar="N", min=0)
+    ] = KEPT,
     strict: options.Strict = False,
     output: options.Output = "text",
     project: options.Project = options.HERE,
 ) -> int:
     """Show accepted runs: each case over time, with epochs and changes of the environment."""
     where, json = language.load(project), output == "json"
-    histories = drifts.read_histories(where, ops, device)
+    if store:
+        histories = _copy(where, store, run, blocks, ops, device, quiet=json)
+    else:
+        histories = drifts.read_histories(where, ops, device)
     if drift:
         return drifts.show_drift(histories, case, where, strict=strict, json=json)
     if boards:
@@ -74,6 +91,35 @@ def history(
 
 
 COMMANDS = {"history": history}
+
+
+def load_stores() -> Any:
+    """Returns `database.open_store`. Raises MissingPackageError without the packages that it needs."""
+    try:
+        from perfci.extensions.history.database import open_store
+    except ImportError as error:
+        raise MissingPackageError("store_needs_packages") from error
+    return open_store
+
+
+def _copy(
+    where: Settings, url: str, runs: Sequence[Path], kept: int, ops: Sequence[str], device: str | None, *, quiet: bool
+) -> list[History]:
+    """Copies the project's runs to a store. Returns the histories there, with what was wrong with the copied ones."""
+    open_store = load_stores()
+    from perfci.extensions.history import archive
+
+    paths = runs or [where.reports] * (where.reports / RUN_FILE).exists()
+    with open_store(url) as store:
+        done = archive.import_project(store, where, [results.read(path, where.root) for path in paths], kept)
+        histories = drifts.read_histories(where, ops, device, store)
+    if not quiet:
+        print_lines(say("Copied: {new}; there before: {there}. Verdicts: {verdicts}; blocks: {blocks}.", **vars(done)))
+    by_place = {(one.device, one.op): one for one in histories}
+    for (device_key, name), problems in done.problems.items():
+        one = by_place.get((device_key, name), History(name, device_key))
+        by_place[device_key, name] = replace(one, problems=(*problems, *one.problems))
+    return list(by_place.values())
 
 
 def _to_json(one: OpHistory, last: int | None) -> Mapping[str, Any]:
