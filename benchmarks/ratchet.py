@@ -33,9 +33,9 @@ from screen_on_traces import upper_bound
 from tables import Marks, lower_bound, percent, sections_text, table
 
 from perfci.core.model import Device, Environment, HistoryCase, HistoryRun, Spread
-from perfci.extensions.history import boards, changepoints
+from perfci.extensions.history import changepoints
 from perfci.extensions.history.ratchet import figures, noise, steps
-from perfci.statistics import duel_rule, exact, many_duels
+from perfci.statistics import board_spread, duel_rule, exact, many_duels
 from perfci.thresholds.layers import STORED_KEYS
 
 Floats = NDArray[np.float64]
@@ -431,11 +431,12 @@ def _duelled(world: World, state: State, drawn: many_duels.Duels, merge: int, li
 
 def _one(drawn: many_duels.Duels, number: int) -> many_duels.Duels:
     own = slice(number, number + 1)
+    early = {count: many_duels.Cleared(each.centre[own], each.reach[own]) for count, each in drawn.early.items()}
     tested = {
-        count: many_duels.Tested(each.centre[own], each.above[own], each.below[own])
+        count: many_duels.Tested(each.centre[own], each.reach[own], each.above[own], each.below[own])
         for count, each in drawn.tested.items()
     }
-    return many_duels.Duels(drawn.first[own], drawn.second[own], drawn.medians[own], tested)
+    return many_duels.Duels(early, drawn.medians[own], tested)
 
 
 def life(world: World, rng: np.random.Generator, lives: Lives) -> None:
@@ -586,7 +587,7 @@ def troubled(work: tuple[str, int]) -> Troubled:
     for sd, number in itertools.product(QUIET, range(lives)):
         rng = np.random.default_rng((15, round(1e4 * sd), number))
         on = trouble.on(rng, MERGES).astype(int)
-        level = rng.normal(0, boards.usual_spread(TROUBLED_US), on.max() + 1)
+        level = rng.normal(0, board_spread.usual_spread(TROUBLED_US), on.max() + 1)
         noise_ = _correlated(rng, 1, trouble.r)[0] if trouble.r else rng.standard_t(8, MERGES) / math.sqrt(8 / 6)
         values = math.log(TROUBLED_US) + sd * noise_ + level[on]
         made, crept = kept_runs(values, None, on), kept_runs(values + sums, None, on)
@@ -906,7 +907,7 @@ def tails_text() -> str:
     pairs = [
         (one / units[f"{duel.op} {duel.case}"], two / units[f"{duel.op} {duel.case}"])
         for duel in resampling.live()
-        if duel.factor == 1
+        if duel.factor == 1 and duel.run <= LAST_LIVE
         for one, two in itertools.combinations([statistics.median(process) for process in duel.found], 2)
     ]
     squares = statistics.fmean((one * one + two * two) / 2 for one, two in pairs)
