@@ -6,6 +6,7 @@ Ops may lie in folders of folders, which may hold modules that the ops below sha
 import ast
 import difflib
 import fnmatch
+import functools
 import hashlib
 import itertools
 import os
@@ -18,7 +19,7 @@ from perfci.core.errors import ContractError, UsageError
 from perfci.core.files import read_regular
 from perfci.core.model import Fact, Reason
 from perfci.core.settings import Settings
-from perfci.ops.fingerprint.finder import COPIED, PARTS, list_folder, op_folders
+from perfci.ops.fingerprint.finder import COPIED, PARTS, list_inside, op_folders
 
 ALLOWED_IMPORT = "perfci.device.fake"
 """The only part of perfci that a kernel or a reference may import. Ops for the fake device have no other arrays."""
@@ -51,7 +52,8 @@ def ops(settings: Settings) -> tuple[OpFolder, ...]:
     """
     if not settings.kernels.is_dir():
         raise UsageError("no_kernels_folder", folder=str(settings.kernels))
-    folders = sorted(map(Path, op_folders(str(settings.kernels), list_folder)), key=lambda folder: folder.name)
+    listing = functools.partial(list_inside, (str(settings.root), str(settings.kernels)))
+    folders = sorted(map(Path, op_folders(str(settings.kernels), listing)), key=lambda folder: folder.name)
     listed = [OpFolder(folder.name, folder, folder.relative_to(settings.kernels).as_posix()) for folder in folders]
     for first, second in itertools.pairwise(listed):
         if first.op == second.op:

@@ -168,3 +168,11 @@ def test_a_folder_whose_name_is_no_identifier_is_named(settings):
     write_op(settings.kernels, "soft-max", triton="", baseline="")
 
     assert check_files(ops(settings)[0]).kind == "op_name"
+
+
+def test_a_link_out_of_the_project_is_not_looked_into(settings):
+    folder = write_op(settings.kernels, "softmax")
+    for name, target in (("machine", "/"), ("processes", "/proc/self"), ("beside", settings.kernels)):
+        (folder / name).symlink_to(target)
+
+    assert [op.op for op in ops(settings)] == ["softmax"]

@@ -48,19 +48,14 @@ class Finder:
         """Returns what is in a folder, with links out of the project as files. Nothing for what cannot be read."""
         if folder not in self._listings:
             try:
-                listing = list_folder(folder)
+                self._listings[folder] = list_inside((self._root, self._kernels), folder)
             except OSError:
-                listing = Listing()
-            out = {name for name in listing.folders if self.leads_out(f"{folder}/{name}")}
-            self._listings[folder] = Listing(listing.files | out, listing.folders - out)
+                self._listings[folder] = Listing()
         return self._listings[folder]
 
     def leads_out(self, path: str) -> bool:
         """Whether a path is a link to a folder outside of the project, which may be all of the machine."""
-        if not os.path.islink(path) or not os.path.isdir(path):  # noqa: PTH112, PTH114 - asked of each folder
-            return False
-        real, homes = os.path.realpath(path), (os.path.realpath(self._root), os.path.realpath(self._kernels))
-        return not any(f"{real}/".startswith(f"{home}/") for home in homes)
+        return _leads_out((self._root, self._kernels), path)
 
     def list_shared(self) -> list[str]:
         """Returns what is neither an op's nor Python nor a document in the kernels folder."""
@@ -188,12 +183,21 @@ def is_compiled(path: str) -> bool:
     return path.endswith((".so", ".pyd", ".pyc"))
 
 
-def list_folder(folder: str) -> Listing:
-    """Returns a folder's entries. Raises OSError if it cannot be read."""
+def list_inside(homes: Sequence[str], folder: str) -> Listing:
+    """Returns a folder's entries, links out of all of these folders as files. Raises OSError if it cannot be read."""
     with os.scandir(folder) as entries:
         kinds = {entry.name: entry.is_dir() for entry in entries}
-    files = frozenset(name for name, is_folder in kinds.items() if not is_folder)
+    files = frozenset(
+        name for name, is_folder in kinds.items() if not is_folder or _leads_out(homes, f"{folder}/{name}")
+    )
     return Listing(files, frozenset(kinds) - files)
+
+
+def _leads_out(homes: Sequence[str], path: str) -> bool:
+    if not os.path.islink(path) or not os.path.isdir(path):  # noqa: PTH112, PTH114 - asked of each folder
+        return False
+    real = os.path.realpath(path)
+    return not any(f"{real}/".startswith(f"{os.path.realpath(home)}/") for home in homes)
 
 
 def _is_plain(name: str) -> bool:
