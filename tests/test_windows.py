@@ -15,10 +15,12 @@ HERE = Path(__file__).parent
 
 IMPORT_ALL = """
 import importlib, pkgutil, perfci
-TORCH = "perfci.device.", "perfci.extensions.npu.", "perfci.extensions.adopt.rehearsal."
+TAKERS = ("npu", "adopt.rehearsal", "interpreter", "offline", "static.dry_launch")
+TAKERS += ("history.database", "history.archive")  # psycopg seeks a library of Windows
+TORCH = tuple(f"perfci.{name}." for name in ("device", *(f"extensions.{name}" for name in TAKERS)))
 pure = ("perfci.device.fake", "perfci.core.locks", "perfci.device.seam", "perfci.device.nvml")
 for module in pkgutil.walk_packages(perfci.__path__, "perfci."):
-    left_out = module.name.startswith(TORCH) and module.name not in pure
+    left_out = f"{module.name}.".startswith(TORCH) and module.name not in pure
     if not (left_out or module.name == "perfci.__main__"):
         importlib.import_module(module.name)
         print(module.name)

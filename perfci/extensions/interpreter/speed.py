@@ -37,11 +37,11 @@ _BLOCKS: dict[Any, Any] = {}
 
 
 def hasten() -> None:
-    """Replace what takes most of the interpreter's time in this process."""
+    """Replace what takes most of the interpreter's time here. Raises AttributeError for one that is built otherwise."""
+    options = interpreter.interpreter_builder.options
     interpreter._patch_builtin = _patch_builtin
     gc.set_threshold(100_000)  # each step makes objects, few of which lie in circles: looking for those takes 6 %
     # A third of the time: whether integers overflow, which nothing looks at, and a table of dtypes made for each look.
-    options = interpreter.interpreter_builder.options
     if hasattr(options, "sanitize_overflow"):
         interpreter.interpreter_builder.options = dataclasses.replace(options, sanitize_overflow=False)
     interpreter._get_np_dtype = _find_dtype
