@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 INSIDE = ("CompiledKernel", "GridExecutor", "interpreter_builder", "_interpreter")
 """Names of Triton's own that perfci uses."""
 
-pytestmark = [pytest.mark.torch, pytest.mark.slow, pytest.mark.nightly]
+pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +67,7 @@ def test_a_check_goes_on_and_says_in_one_line_what_is_left_out(perfci):
     assert done.stdout.count("3.99.0") == 1, "said once, of all ops"
 
 
+@pytest.mark.nightly
 def test_what_only_compiles_cannot_tell_and_fails_nothing(perfci):
     done = perfci("static", "--format", "json")
 
@@ -74,6 +75,7 @@ def test_what_only_compiles_cannot_tell_and_fails_nothing(perfci):
     assert {row["verdict"] for row in json.loads(done.stdout)["verdicts"]} == {"INCONCLUSIVE"}
 
 
+@pytest.mark.nightly
 def test_what_is_seen_on_an_accelerator_is_nothing_and_says_why(later):
     code = """
 from perfci.device.cuda import CudaDevice
