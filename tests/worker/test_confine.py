@@ -273,11 +273,14 @@ def test_an_isolated_program_sees_itself_and_what_it_starts_and_ends_as_it_would
 @pytest.mark.parametrize("by", WAYS[:2])
 def test_the_shared_memory_of_an_isolated_program_is_its_own(own, by):
     place = Path(f"/dev/shm/perfci-test-{os.getpid()}")
-    place.write_text("theirs")
+    with place.open("w+") as held:  # what is open there no other worker's end removes
+        held.write("theirs")
+        held.flush()
 
-    said = attempt([own, Path("/dev/shm")], f"print(os.listdir('/dev/shm')); open('{place}', 'w').write('mine')", by=by)
-    kept = place.read_text()
-    place.unlink()
+        code = f"print(os.listdir('/dev/shm')); open('{place}', 'w').write('mine')"
+        said = attempt([own, Path("/dev/shm")], code, by=by)
+        kept = place.read_text()
+        place.unlink()
 
     assert (said, kept) == ("[]", "theirs")
 
