@@ -53,7 +53,11 @@ def stated(answer):
 @needs_ray
 @pytest.mark.slow
 @pytest.mark.nightly
-def test_if_a_node_is_killed_in_the_middle_the_verdicts_are_those_of_one_machine(topic: Project, cluster):
+def test_if_a_node_is_killed_in_the_middle_the_verdicts_are_those_of_one_machine(
+    topic: Project, cluster, monkeypatch: pytest.MonkeyPatch
+):
+    for name in ("CI", "GITLAB_CI"):  # in a pipeline a change grants itself no variable
+        monkeypatch.delenv(name, raising=False)
     pipe = cluster.shared / "pipe"
     waiting = (
         f"import os\n    if os.environ.get('WHICH') == 'node' and os.path.exists({str(pipe)!r}):\n"
