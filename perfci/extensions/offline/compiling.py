@@ -43,6 +43,7 @@ class _Process:
     failed: Any = None  # the jitted function that raised last when it was compiled
     trying: bool = False  # launches bind their arguments and work out their grids, but compile nothing
     message: str | None = None  # what the compiler wrote about it, if its exception has no reason
+    leaves_claimed: bool = False  # kernels that another process has begun to compile are left to it
 
 
 _process = _Process()
@@ -99,24 +100,25 @@ def compile_call(call: Callable[[], Any]) -> CallOutcome:
             return CallOutcome(capture, failure=_compile_failure(error))
 
 
-def claim_kernels() -> Callable[[], None]:
-    """Mark in the cache each kernel that this process begins to compile, for processes that share the cache.
-
-    Returns what ends the compiling of kernels that another process has marked: a launch of one then gives nothing.
-    """
-    folder, compile_kernel, shares = Path(os.environ["TRITON_CACHE_DIR"], "claims"), triton.compiler.compile, [False]
+def claim_kernels() -> None:
+    """Mark in the cache each kernel that this process begins to compile, for processes that share the cache."""
+    folder, compile_kernel = Path(os.environ["TRITON_CACHE_DIR"], "claims"), triton.compiler.compile
     folder.mkdir(parents=True, exist_ok=True)
 
     def claim(src: Any, *args: Any, **kwargs: Any) -> Any:
         try:
             (folder / digest(f"{src.hash()} {kwargs}")).touch(exist_ok=False)
         except FileExistsError:
-            if shares[0]:
+            if _process.leaves_claimed:
                 return None
         return compile_kernel(src, *args, **kwargs)
 
     triton.compiler.compile = claim
-    return lambda: shares.__setitem__(0, True)
+
+
+def leave_claimed() -> None:
+    """From now on compile no kernel that another process has marked: a launch of one gives nothing."""
+    _process.leaves_claimed = True
 
 
 def build_launchers(kernels: Iterable[Any]) -> None:

@@ -34,24 +34,23 @@ def run(task: Precompile, channel: MessageChannel) -> None:
     if board is None or target is None or any(release(version) < (3, 5) for version in find_triton_versions()):
         send(OpDone())
         return
-    install_target(
-        replace(
-            target,
-            board=board.name,
-            processors=board.processors or target.processors,
-            l2_bytes=board.l2_bytes or target.l2_bytes,
-            memory_bytes=board.memory_bytes or target.memory_bytes,
-        )
+    target = replace(
+        target,
+        board=board.name,
+        processors=board.processors or target.processors,
+        l2_bytes=board.l2_bytes or target.l2_bytes,
+        memory_bytes=board.memory_bytes or target.memory_bytes,
     )
+    install_target(target)
     from perfci.device.cuda import Flush
     from perfci.device.tensors import TorchArrays
     from perfci.extensions.offline import compiling
 
-    share = compiling.claim_kernels()
+    compiling.claim_kernels()
     with import_path(task, task.place.ops[0]):
         op = load_op(task.place.ops[0].name, task.folder, task.shared_folder)
         if Suite.PERFORMANCE in task.suites and task.part[0] == 0:  # what launches are timed between
-            flushed = compiling.compile_call(Flush(board.l2_bytes or target.l2_bytes, compiling.DEVICE))
+            flushed = compiling.compile_call(Flush(target.l2_bytes, compiling.DEVICE))
             compiling.build_launchers([launched.kernel for launched in flushed.capture.launched])
         arrays = TorchArrays(compiling.DEVICE)
         timed, checked = _list_timed(task, op), _list_checked(task, op)
@@ -60,7 +59,7 @@ def run(task: Precompile, channel: MessageChannel) -> None:
             case = case_id(params)
             send(Doing("static", task.op, case))
             if suite is op.accuracy:
-                share()  # each timed case says how long its kernels take, those of checks are compiled once
+                compiling.leave_claimed()  # each timed case says how long its kernels take; others compile once
 
             def make(suite: Any = suite, params: Params = params, layout: str = layout) -> Inputs:
                 return arrays.place(bound_inputs(suite, params, compiling.DEVICE, 0), layout)
