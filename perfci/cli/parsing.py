@@ -136,9 +136,22 @@ def _explain_unknown(ctx: Any, option: str) -> UsageError:
     options = [
         name for param in ctx.command.get_params(ctx) if param.param_type_name == "option" for name in param.opts
     ]
+    if name := _find_elsewhere(ctx, option):
+        return UsageError("option_elsewhere", option=option, command=ctx.command_path, name=name)
     if close := difflib.get_close_matches(option, options, n=1):
         return UsageError("option_misspelt", option=option, guess=close[0])
     return UsageError("option_unknown", option=option, command=ctx.command_path)
+
+
+def _find_elsewhere(ctx: Any, option: str) -> str | None:
+    """The command that has an option's name, or the only one that has such an option."""
+    top = ctx.find_root()
+    names = top.command.list_commands(top)
+    if (name := option.lstrip("-")) in names:
+        return str(name)
+    commands = {name: top.command.get_command(top, name) for name in names}
+    having = [name for name, command in commands.items() if any(option in param.opts for param in command.params)]
+    return str(having[0]) if len(having) == 1 else None
 
 
 class _Parses:

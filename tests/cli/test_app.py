@@ -111,6 +111,10 @@ def test_what_people_try_first_works(arguments, same, capsys):
         ("--versoin", "There is no option --versoin: did you mean --version?"),
         ("show --zzz", "There is no option --zzz: `perfci show --help` lists those that there are."),
         ("ci plan --zzz", "There is no option --zzz: `perfci ci plan --help` lists"),
+        ("check --static", "There is no option --static of perfci check: see `perfci static --help`."),
+        ("check --target sm_80", "There is no option --target of perfci check: see `perfci static --help`."),
+        ("list --coverage", "There is no option --coverage of perfci list: see `perfci static --help`."),
+        ("check --calls 5", "There is no option --calls of perfci check: see `perfci soak --help`."),
     ],
 )
 def test_a_misspelt_word_is_refused_and_the_nearest_one_is_named(arguments, said, capsys):
