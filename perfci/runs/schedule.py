@@ -53,7 +53,7 @@ class Recorder:
         self._times = dataclasses.replace(times or Timetable({}), took=took, lanes=lanes)
         self._pace, self._later_s = Pace({}), dict[str, float]()  # seconds that each later look may take
         self._precompiled_s = dict[tuple[str, str], float]()  # (op, case) -> seconds that it took to compile beforehand
-        self._timing = False  # whether an op's process has come to what is timed
+        self._compiling = True  # whether it still helps to compile beforehand: nothing is timed, and no look has ended
         self.idle = True  # whether no worker was begun: asking again brings nothing
         warm_up(bench, run.plan.device)
 
@@ -87,7 +87,7 @@ class Recorder:
         return self._record.run
 
     def _precompile(self, first: Sequence[Measure]) -> list[Iterator[Sequence[Running]]]:
-        """Workers on all cores that compile what cases launch into these cases' caches, until anything is timed."""
+        """Workers on all cores that compile what cases launch into these cases' caches, as long as it helps."""
         tasks = [(task, False) for task in first]
         if self._tree and not self._tree.base.python:
             tasks += [(self._tasks.on_base(task), True) for task in first if task.base]
@@ -103,7 +103,7 @@ class Recorder:
         ends = None if (left_s := self._left_s()) is None else time.time() + left_s / 2
 
         def compile_parts() -> Iterator[Sequence[Running]]:
-            while waiting and not self._timing and (ends is None or time.time() < ends):
+            while waiting and self._compiling and (ends is None or time.time() < ends):
                 task, of_base, part = waiting.pop(0)
                 # What it prints is not kept, and why it fails is found out by the op's process.
                 log = self._bench.folder / "precompile.log"
@@ -119,7 +119,7 @@ class Recorder:
 
                 with contextlib.closing(working(ahead, around, hear)) as compiling:
                     for running in compiling:
-                        if self._timing:
+                        if not self._compiling:
                             return
                         yield running
 
@@ -205,7 +205,7 @@ class Recorder:
                 message = dataclasses.replace(message, case=dataclasses.replace(message.case, compile_s=compile_s))
             gathered.hear(message)
             watch.hear(message)
-            self._timing |= isinstance(message, Doing) and message.stage == "prepare"
+            self._compiling &= not (isinstance(message, Doing) and message.stage == "prepare")
             if self._pace.hear(name, message):
                 self._show_position()
             # Later looks may be on another board of the host. The run's environment is the first one's.
@@ -222,6 +222,7 @@ class Recorder:
         try:
             failure = yield from self._looks.look(task, gathered, hear)
         finally:
+            self._compiling = False
             self._end = failure if failure and ends_run(failure) else self._end
             op = self._sum_up(gathered, failure, task)
             accepted = find_checks().add_history(op, record.run, self._rules) if op.stored else op
