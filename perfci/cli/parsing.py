@@ -137,7 +137,7 @@ def _explain_unknown(ctx: Any, option: str) -> UsageError:
         name for param in ctx.command.get_params(ctx) if param.param_type_name == "option" for name in param.opts
     ]
     if name := _find_elsewhere(ctx, option):
-        return UsageError("option_elsewhere", option=option, command=ctx.command_path, name=name)
+        return UsageError("option_elsewhere", option=option, where=ctx.command_path, command=f"perfci {name}")
     if close := difflib.get_close_matches(option, options, n=1):
         return UsageError("option_misspelt", option=option, guess=close[0])
     return UsageError("option_unknown", option=option, command=ctx.command_path)
