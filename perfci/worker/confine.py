@@ -3,7 +3,7 @@
 As far as possible here. `python -I -S confine.py WRITABLE HIDDEN SHOWN PROGRAM ARGUMENT...`, with folders separated as
 in PATH: those that it may write, those that it may not read, and what in these it may read all the same. It needs the
 standard library alone, and ends before Python looks for any file of the project. Whatever the program starts is
-confined as it is.
+confined as it is. `--judge` in place of the folders gives a judge's program nothing but a /dev/shm.
 """
 
 import contextlib
@@ -55,6 +55,11 @@ CAPABILITY_VERSION = 0x20080522  # of linux/capability.h
 NEW_MOUNTS, NEW_USER, NEW_PIDS = 1 << 17, 1 << 28, 1 << 29
 PRIVATE, PLAIN = 1 << 18 | 1 << 14, 0b1110  # all mounts from here on. No set-user-id, devices or programs
 DIE_WITH_PARENT = 1
+DUMPABLE = 4  # without it the process of a new user cannot look at itself
+
+JUDGE = "--judge"
+MEMORY = "perfci"
+"""Name of the file system that is mounted at /dev/shm."""
 
 
 def landlock_version() -> int:
@@ -150,7 +155,7 @@ def can_isolate() -> bool:
         return os.waitpid(trial, 0)[1] == 0
     status = 1
     with contextlib.suppress(OSError):
-        _leave_processes()
+        _unshare(NEW_PIDS)
         if inner := os.fork():
             status = os.waitstatus_to_exitcode(os.waitpid(inner, 0)[1])
         else:
@@ -167,7 +172,7 @@ def isolate() -> None:
     if not can_isolate():
         return
     reading, writing = os.pipe()
-    _leave_processes()
+    _unshare(NEW_PIDS)
     if os.fork():
         close_all_but(reading)
         status = int(os.read(reading, 16) or -signal.SIGKILL)
@@ -193,12 +198,24 @@ def isolate() -> None:
     os._exit(0)
 
 
-def _leave_processes() -> None:
-    """Have this process's next child be the first of a namespace of processes. Raises OSError."""
+def take_memory() -> None:
+    """Give this process, a judge's, and those that it starts a /dev/shm that others do not see, if they are isolated.
+
+    CUDA and torch hand a GPU's memory from one to the other by files there.
+    """
+    if not can_isolate():
+        return
+    _unshare(NEW_MOUNTS)
+    _mount_memory()
+    ctypes.CDLL(None).prctl(DUMPABLE, 1, 0, 0, 0)
+
+
+def _unshare(kind: int) -> None:
+    """Leave a namespace, or have this process's next child be the first of one of processes. Raises OSError."""
     uid, gid = os.getuid(), os.getgid()
     libc = ctypes.CDLL(None, use_errno=True)
-    if libc.unshare(NEW_PIDS):  # which root may do
-        _checked(libc.unshare(NEW_PIDS | NEW_USER))
+    if libc.unshare(kind):  # which root may do
+        _checked(libc.unshare(kind | NEW_USER))
         for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
             handle = os.open(f"/proc/self/{name}", os.O_WRONLY)
             os.write(handle, text.encode())
@@ -209,11 +226,20 @@ def _mount() -> None:
     """Give this process and those below a /proc of their namespace, and a /dev/shm of their own. Raises OSError."""
     libc = ctypes.CDLL(None, use_errno=True)
     _checked(libc.unshare(NEW_MOUNTS))
-    _checked(libc.mount(b"none", b"/", None, ctypes.c_ulong(PRIVATE), None))
+    _mount_memory()
     _checked(libc.mount(b"proc", b"/proc", b"proc", ctypes.c_ulong(PLAIN), None))
-    # Nobody has tried whether CUDA can hand memory to the judge's process without what it shares with it there.
-    if os.path.isdir("/dev/shm") and not any(entry.name.startswith("nvidia") for entry in os.scandir("/dev")):  # noqa: PTH112
-        libc.mount(b"tmpfs", b"/dev/shm", b"tmpfs", ctypes.c_ulong(PLAIN), b"mode=1777")  # else it stays the user's
+
+
+def _mount_memory() -> None:
+    """Mount another /dev/shm in a new namespace of mounts, unless a judge's process has one already. Raises OSError."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    _checked(libc.mount(b"none", b"/", None, ctypes.c_ulong(PRIVATE), None))
+    with open("/proc/self/mountinfo") as file:  # noqa: PTH123
+        is_mounted = any(" /dev/shm " in line and f" - tmpfs {MEMORY} " in line for line in file)
+    if os.path.isdir("/dev/shm") and not is_mounted:  # noqa: PTH112
+        libc.mount(
+            MEMORY.encode(), b"/dev/shm", b"tmpfs", ctypes.c_ulong(PLAIN), b"mode=1777"
+        )  # else it stays the user's
 
 
 def close_all_but(*kept: int) -> None:
@@ -256,7 +282,7 @@ def confine(folders: Sequence[str], hidden: Sequence[str] = (), shown: Sequence[
     restrict_files(folders, hidden, shown)
     fence()
     _drop_capabilities()
-    libc.prctl(4, 1, 0, 0, 0)  # PR_SET_DUMPABLE: else the process of a new user could not look at itself
+    libc.prctl(DUMPABLE, 1, 0, 0, 0)
 
 
 def _drop_capabilities() -> None:
@@ -273,10 +299,12 @@ def _drop_capabilities() -> None:
 
 def main() -> None:
     """Confine this process, and become the program."""
-    *places, program = *sys.argv[1:4], sys.argv[4:]
-    if sys.platform == "linux":
+    program = sys.argv[2:] if sys.argv[1] == JUDGE else sys.argv[4:]
+    if sys.argv[1] == JUDGE:
+        take_memory()
+    elif sys.platform == "linux":
         isolate()
-        confine(*([folder for folder in folders.split(os.pathsep) if folder] for folders in places))
+        confine(*([folder for folder in folders.split(os.pathsep) if folder] for folders in sys.argv[1:4]))
     try:
         os.execvp(program[0], program)
     except OSError as error:

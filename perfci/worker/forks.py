@@ -300,6 +300,7 @@ def _become(
         confine.isolate()
         confine.confine(*places)
         return
+    confine.take_memory()
     # A judge starts the process of the op's code: from a copy of this one, which has not begun its work.
     server, orders = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     if not os.fork():

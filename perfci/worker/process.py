@@ -36,6 +36,7 @@ from perfci.worker.warm import PROGRAM
 
 TAKEN = "device_taken"  # kind of the failure of a worker that another process kept waiting for the device
 
+_CONFINE = [sys.executable, "-I", "-S", confine.__file__]
 _CHUNK = 1 << 14
 _CLOSE_S, _EXIT_S = 5.0, 10.0
 _GLANCE_S = 1.0  # how often a silent worker is looked at: a child of a dead one may hold the pipe open
@@ -44,7 +45,7 @@ _GLANCE_S = 1.0  # how often a silent worker is looked at: a child of a dead one
 def confined(command: Sequence[str], *places: Iterable[Path | str]) -> list[str]:
     """Returns the command that runs a program which is confined to these places, as `confine.confine` has them."""
     folders = [os.pathsep.join(map(str, paths)) for paths in (*places, (), (), ())[:3]]
-    return [sys.executable, "-I", "-S", confine.__file__, *folders, *command]
+    return [*_CONFINE, *folders, *command]
 
 
 @contextmanager
@@ -70,7 +71,7 @@ def start_worker(task: Task, around: WorkerEnvironment, descriptors: tuple[int, 
         process = forked or subprocess.Popen(
             # Fault handler: the log then holds the stack of a segmentation fault. -P: a perfci in the folder, as in a
             # base of perfci's own repository, must not be taken for this one.
-            command if places is None else confined(command, *places),
+            [*_CONFINE, confine.JUDGE, *command] if places is None else confined(command, *places),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from perfci.worker import confine
+from perfci.worker import confine, forks
 from perfci.worker.process import confined
 from tests.worker import forked
 
@@ -269,7 +269,6 @@ def test_an_isolated_program_sees_itself_and_what_it_starts_and_ends_as_it_would
 
 
 @isolating
-@pytest.mark.skipif(any(Path("/dev").glob("nvidia*")), reason="CUDA may need what it shares there")
 @pytest.mark.parametrize("by", WAYS[:2])
 def test_the_shared_memory_of_an_isolated_program_is_its_own(own, by):
     place = Path(f"/dev/shm/perfci-test-{os.getpid()}")
@@ -283,6 +282,37 @@ def test_the_shared_memory_of_an_isolated_program_is_its_own(own, by):
         place.unlink()
 
     assert (said, kept) == ("[]", "theirs")
+
+
+@isolating
+@pytest.mark.parametrize("is_forked", [True, False], ids=["forked", "started"])
+def test_a_judge_shares_memory_with_the_processes_that_it_starts_and_with_no_other(own, is_forked):
+    """CUDA and torch hand a GPU's memory to another process by files there."""
+    place, look = Path(f"/dev/shm/perfci-test-{os.getpid()}"), "import os; print(os.listdir('/dev/shm'))"
+    started = confined([sys.executable, "-c", look], [str(own)])
+    if is_forked:
+        # The judge's own server forks what it starts, as it forks the process of an op's code.
+        asked = f"""
+            import os, pathlib
+            from perfci.worker import forks
+            from tests.worker import forked
+            pathlib.Path({str(place)!r}).write_text("a handle")
+            print(forked.run(dict(os.environ), {look!r}, pathlib.Path.cwd())[0].strip(), os.listdir("/dev/shm"))
+        """
+        environment = forked.begin(own / "package", added=[Path(forked.__file__).parents[2]])
+        said = forked.run(environment, textwrap.dedent(asked), Path.cwd(), None)[0]
+        forks.end()
+    else:
+        asked = f"""
+            import os, pathlib, subprocess
+            pathlib.Path({str(place)!r}).write_text("a handle")
+            print(subprocess.run({started}, capture_output=True, text=True).stdout.strip(), os.listdir("/dev/shm"))
+        """
+        command = [sys.executable, confine.__file__, confine.JUDGE, sys.executable, "-c", textwrap.dedent(asked)]
+        said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    assert said.strip() == f"['{place.name}'] ['{place.name}']"
+    assert not place.exists()
 
 
 @isolating
