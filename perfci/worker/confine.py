@@ -37,7 +37,17 @@ MODES = {
 }
 """The same: chmod, chown, and what sets attributes such as access lists. Landlock forbids none of them."""
 
-IO_URING_SETUP, NO_SUCH_CALL = 425, 38  # which would make such calls another way
+LASTING = {
+    "x86_64": (29, 64, 68, 240, 248, 249, 250, 425),
+    "aarch64": (194, 190, 186, 180, 217, 218, 219, 425),
+}
+"""Calls that there are not: memory, semaphores and messages of System V, queues, keys, which outlive a process, and
+rings, which make other calls."""
+
+LIMIT = {"x86_64": 302, "aarch64": 261}
+"""prlimit64, which is allowed a process for itself alone: it can end others."""
+
+NO_SUCH_CALL, NOT_PERMITTED = 38, 1
 SPEC_ALLOW = 1 << 2  # no slower for being filtered
 
 DEVICES = (
@@ -46,8 +56,8 @@ DEVICES = (
 )
 """Patterns of the devices that stay open, from /dev: no terminal, disk or memory."""
 
-CAPABILITIES = (16, 17, 19, 21, 22, 27, 38, 39)
-"""Of root, which lead past it too: modules, raw I/O, ptrace, administration, reboot, device nodes, perfmon, bpf."""
+CAPABILITIES = (1, 2)
+"""All that root keeps: it reads and writes files of others. Others would lead past it, or change the clock."""
 
 CAPABILITY_VERSION = 0x20080522  # of linux/capability.h
 
@@ -120,24 +130,28 @@ def _list_visible(folder: str, hidden: set[str]) -> Iterator[str]:
 def fence() -> None:
     """Have some calls do nothing, so that modes stay, and killing a group kills whatever one of its processes started.
 
-    These are SESSIONS and MODES.
+    These are SESSIONS and MODES. Those of LASTING fail, and LIMIT does for another process.
     """
     if not can_fence():
         return
     machine = os.uname().machine
     architecture, seccomp = NUMBERS[machine]
-    fenced = (*SESSIONS[machine], *MODES[machine])
+    idle, missing = (*SESSIONS[machine], *MODES[machine]), LASTING[machine]
     program = [
         (0x20, 0, 0, 4),  # load the architecture
         (0x15, 1, 0, architecture),
         (0x06, 0, 0, DENY | NO_SUCH_CALL),  # another one, such as 32 bits
         (0x20, 0, 0, 0),  # load the number
         (0x35, 1, 0, 0x40000000),  # x32
-        (0x15, 0, 1, IO_URING_SETUP),
-        (0x06, 0, 0, DENY | NO_SUCH_CALL),
-        *((0x15, len(fenced) - at, 0, number) for at, number in enumerate(fenced)),
+        (0x15, 0, 3, LIMIT[machine]),
+        (0x20, 0, 0, 16),  # load the first argument, a process
+        (0x15, len(idle) + len(missing) + 1, 0, 0),  # allow it for this one
+        (0x06, 0, 0, DENY | NOT_PERMITTED),
+        *((0x15, len(idle) + len(missing) - at, 0, number) for at, number in enumerate(idle)),
+        *((0x15, len(missing) - at + 1, 0, number) for at, number in enumerate(missing)),
         (0x06, 0, 0, ALLOW),
         (0x06, 0, 0, DENY),  # with the error 0, which is none
+        (0x06, 0, 0, DENY | NO_SUCH_CALL),
     ]
     code = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *step) for step in program))
     _checked(_call(seccomp, 1, SPEC_ALLOW, struct.pack("@HP", len(program), ctypes.addressof(code))))
@@ -276,7 +290,7 @@ def _checked(result: int) -> int:
 def confine(folders: Sequence[str], hidden: Sequence[str] = (), shown: Sequence[str] = ()) -> None:
     """Confine this process and whatever it starts, as `restrict_files` says."""
     libc = ctypes.CDLL(None)
-    for capability in CAPABILITIES:
+    for capability in set(range(64)).difference(CAPABILITIES):
         libc.prctl(24, capability, 0, 0, 0)  # PR_CAPBSET_DROP, which has an effect for root alone
     libc.prctl(38, 1, 0, 0, 0)  # PR_SET_NO_NEW_PRIVS: what follows needs no privileges then
     restrict_files(folders, hidden, shown)

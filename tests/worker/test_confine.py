@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import signal
 import struct
 import subprocess
@@ -189,6 +190,34 @@ def test_modes_cannot_be_changed_and_asking_for_it_fails_nothing(own, theirs, by
     assert (kept.stat().st_mode, kept.stat().st_ctime_ns) == (before.st_mode, before.st_ctime_ns)
 
 
+@fenced
+@pytest.mark.parametrize("by", WAYS)
+def test_limits_of_a_process_outside_cannot_be_changed_and_its_own_can(own, by):
+    """A limit of its time ends a process as a signal does."""
+    with subprocess.Popen(["sleep", "60"]) as victim:
+        outside = f"import resource; resource.prlimit({victim.pid}, resource.RLIMIT_CPU, (1, 1))"
+        before = resource.prlimit(victim.pid, resource.RLIMIT_CPU)
+        said = attempt(own, f"code = {outside!r}", tries="exec(code)", by=by)
+        after = resource.prlimit(victim.pid, resource.RLIMIT_CPU)
+        victim.kill()
+    own_limits = "import resource; resource.setrlimit(resource.RLIMIT_CORE, (0, 0))"
+
+    assert (said, after) == ("PermissionError", before)
+    assert attempt(own, f"code = {own_limits!r}", tries="exec(code)", by=by) == "done"
+
+
+@fenced
+@pytest.mark.parametrize("by", WAYS)
+def test_nothing_in_the_kernel_outlives_it(own, by):
+    """Neither memory, messages and semaphores of System V nor a queue or a key, by which a later process could know."""
+    queue, key = {"x86_64": (240, 248), "aarch64": (180, 217)}[os.uname().machine]
+    calls = ["shmget(0, 4096, 0o1600)", "msgget(0, 0o1600)", "semget(0, 1, 0o1600)"]
+    calls += [f"syscall({queue}, b'x', 0o102, 0o600, None)", f"syscall({key}, b'user', b'x', b'y', 1, -4)"]
+    made = ", ".join(f"libc.{call}" for call in calls)
+
+    assert attempt(own, "import ctypes; libc = ctypes.CDLL(None)", f"print({made})", by=by) == "-1 -1 -1 -1 -1"
+
+
 @landlocked
 def test_no_terminal_disk_or_memory_is_open_to_it_but_the_usual_devices_are(own):
     """A terminal obeys what is written to it, whatever perfci does to the text that it shows."""
@@ -217,19 +246,23 @@ def test_memory_of_a_process_outside_cannot_be_read(own, by):
 
 
 @landlocked
-@pytest.mark.parametrize("by", WAYS)
+@pytest.mark.parametrize("how", [pytest.param("isolate(); ", id="isolated", marks=isolating), ""])
 @pytest.mark.parametrize("user", ["root", "ordinary"])
-def test_variables_of_a_process_outside_cannot_be_read(own, user, by):
+def test_variables_of_a_process_outside_cannot_be_read(own, user, how):
     """As whoever runs the tests, and as somebody with no privileges: the kernel asks more of one than of the other."""
     if user == "ordinary" and os.getuid():
         pytest.skip("only root can become another user")
     other = 65534 if user == "ordinary" else os.getuid()
     victim = subprocess.Popen(["sleep", "60"], env=os.environ | {"SECRET": "hush"}, user=other)
     try:
-        code = f"import os; os.setuid({other}); print(open('/proc/{victim.pid}/environ').read())"
+        become = (
+            f"os.setuid({other}); ctypes.CDLL(None).prctl(4, 1)"  # readable by itself, as a program's start makes it
+        )
+        start = f"import ctypes, os; from perfci.worker.confine import confine, isolate; {become}"
+        look = f"print(open('/proc/{victim.pid}/environ').read())"
         plain, hidden = (
-            subprocess.run(command, capture_output=True, text=True, check=False)
-            for command in ([sys.executable, "-c", code], by([sys.executable, "-c", code], [own]))
+            subprocess.run([sys.executable, "-c", f"{start}; {code}"], capture_output=True, text=True, check=False)
+            for code in (look, f"{how}confine([{str(own)!r}]); {look}")
         )
     finally:
         victim.kill()
@@ -335,7 +368,7 @@ def test_a_program_has_only_the_rights_that_are_left_to_it_and_can_get_no_more(o
     said = attempt(own, read, "print(*(found['Cap' + name].strip() for name in ('Eff', 'Prm', 'Bnd')))", by=by)
 
     effective, permitted, bounds = (int(part, 16) for part in said.split())
-    assert not any((effective | permitted) >> each & 1 for each in confine.CAPABILITIES)
+    assert not bounds & ~sum(1 << kept for kept in confine.CAPABILITIES)
     assert (effective, permitted) == ((bounds, bounds) if os.getuid() == 0 else (0, 0))
 
 
