@@ -50,7 +50,7 @@ POINTS = {
     "task": "a class of perfci.worker.tasks: what a worker can be asked to do",
     "compile": "a function of an experiment and its run on a CPU that returns the run with what kernels compile to",
     "compiled": "a class of functions that judge, report and show what kernels compile to: `Compiled` of static",
-    "precompile": "a task of a worker that compiles what an op launches before that is measured",
+    "precompile": "a `Precompiler` of perfci.runs.precompile: it compiles what ops launch before they are looked at",
     "preload": "anything of a module that workers on a GPU import before they are forked",
     "static": "the function that compiles kernels without a device, and judges them",
     "shards": "a class of functions for what several runners or devices share: see `Shards` of the extension shards",

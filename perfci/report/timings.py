@@ -17,7 +17,7 @@ def tabulate_seconds(run: Run, report_s: float = 0.0) -> Table:
     before = {
         "base": say("finding the base"),
         "describe": say("describing the ops"),
-        "compile": say("compiling without a device"),
+        "compile": say("compiling, nothing beside it"),
     }
     after = {"judge": say("judging"), "report": say("report")}
     spent = {**run.spent_s, "report": report_s}

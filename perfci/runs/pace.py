@@ -18,15 +18,15 @@ class Stopwatch:
     """Where the seconds of one op's workers go, by the stages that they report."""
 
     def __init__(self) -> None:
-        self._step, self._since, self._spent_s = START, time.monotonic(), Counter[str]()
+        self.step, self._since, self._spent_s = START, time.monotonic(), Counter[str]()
 
     def hear(self, message: Message) -> None:
         """Take one message: it ends the step before, if it begins another one."""
         if isinstance(message, Doing | OpDone):
             stage = message.stage.removesuffix(OF_BASE) if isinstance(message, Doing) else START
             now = time.monotonic()
-            self._spent_s[self._step] += now - self._since  # type: ignore[assignment]
-            self._step, self._since = STEPS.get(stage, START), now
+            self._spent_s[self.step] += now - self._since  # type: ignore[assignment]
+            self.step, self._since = STEPS.get(stage, START), now
 
     def stop(self) -> Mapping[str, float]:
         """Returns the seconds of each step so far."""

@@ -1,6 +1,5 @@
 """Runs a run's workers: in which order, how many at once, and as far as time goes."""
 
-import contextlib
 import dataclasses
 import math
 import shutil
@@ -11,19 +10,19 @@ from perfci.core import deadline, extensions
 from perfci.core.cores import count_cores
 from perfci.core.deadline import Timetable
 from perfci.core.model import Need, OpRun, PlannedOp, Reason, Run, Suite
-from perfci.core.wording import say
 from perfci.measure.stored import find_checks
 from perfci.runs.base import BaseTree
 from perfci.runs.bench import Bench, warm_up
 from perfci.runs.looks import Looks
 from perfci.runs.pace import LATER, Pace, Stopwatch
 from perfci.runs.plan import Request, cases_to_run
+from perfci.runs.precompile import Precompiler
 from perfci.runs.record import ENDS_RUN, Record, ends_run
 from perfci.runs.rules import choose_rules
 from perfci.runs.tasks import Tasks
 from perfci.worker.gather import Gathered
 from perfci.worker.inbox import LATE
-from perfci.worker.process import Running, side_by_side, working
+from perfci.worker.process import Running, side_by_side
 from perfci.worker.protocol import DONE, Doing, Finished, LockAsked, Measured, Message, Prepared, Ready, Timing
 from perfci.worker.tasks import NOTHING_PLANTED, Measure, Plant
 
@@ -52,8 +51,8 @@ class Recorder:
         lanes = count_cores() if run.plan.device == "cpu" else 1
         self._times = dataclasses.replace(times or Timetable({}), took=took, lanes=lanes)
         self._pace, self._later_s = Pace({}), dict[str, float]()  # seconds that each later look may take
-        self._precompiled_s = dict[tuple[str, str], float]()  # (op, case) -> seconds that it took to compile beforehand
-        self._compiling = True  # whether it still helps to compile beforehand: nothing is timed, and no look has ended
+        precompiler = next(extensions.provided("precompile"), Precompiler)
+        self._precompiler = precompiler(bench, self._tasks, run.environment.device)
         self.idle = True  # whether no worker was begun: asking again brings nothing
         warm_up(bench, run.plan.device)
 
@@ -71,67 +70,32 @@ class Recorder:
             queue = self._times.order([*waiting], self._left_s())
             counts = {name: cases_to_run(plan, waiting[name]) for name in queue}
             self._pace = Pace(counts, {name: op.accuracy for name, op in waiting.items()})
-            compiling = []
-            if queue and not self._end and plan.device == "cuda" and any(extensions.list_places("precompile")):
-                first = [self._tasks.measure_first(waiting[name], cases) for name in queue]
-                compiling = self._precompile(first)
-                checked = [task.op for task in first if Suite.ACCURACY in task.suites]
-                if len(checked) == 1:  # while its accuracy is checked, cores are free
-                    queue.sort(key=lambda name: name not in checked)
-                else:
-                    with self._bench.timing("compile"):
-                        side_by_side(compiling)
-                    compiling = []
+            lanes = self._precompile(queue, waiting, cases) if plan.device == "cuda" and not self._end else []
             looking = [self._look_in_turn(queue, waiting, cases) for _ in range(self._times.lanes)]
-            side_by_side([*looking, *compiling])
+            side_by_side([*looking, *lanes])
         return self._record.run
 
-    def _precompile(self, first: Sequence[Measure]) -> list[Iterator[Sequence[Running]]]:
-        """Workers on all cores that compile what cases launch into these cases' caches, as long as it helps."""
-        tasks = [(task, False) for task in first]
-        if self._tree and not self._tree.base.python:
-            tasks += [(self._tasks.on_base(task), True) for task in first if task.base]
-        board, checked = self._record.run.environment.device, [Suite.ACCURACY in task.suites for task, _ in tasks]
-        # In two parts at least, so that the op that takes longest does not keep all others waiting.
-        parts = [max(count_cores() // (sum(checked) if is_checked else len(tasks)), 2) for is_checked in checked]
-        waiting = [
-            (task, of_base, (index, count))
-            for index in range(max(parts))
-            for (task, of_base), count in zip(tasks, parts, strict=True)
-            if index < count
-        ]
+    def _precompile(
+        self, queue: list[str], waiting: Mapping[str, PlannedOp], cases: tuple[str, ...] | None
+    ) -> list[Iterator[Sequence[Running]]]:
+        """Lanes that compile what ops of the queue launch. The op that is looked at first comes to its head."""
+        tasks = {name: self._tasks.measure_first(waiting[name], cases) for name in queue}
+        checked = [name for name, task in tasks.items() if Suite.ACCURACY in task.suites]
+        at_once = checked if len(checked) == 1 else []  # while its accuracy is checked, cores are free
+        # Then the shortest, so that the device waits little.
+        queue.sort(key=lambda name: (name not in at_once, self._times.expected(name)))
         ends = None if (left_s := self._left_s()) is None else time.time() + left_s / 2
-
-        def compile_parts() -> Iterator[Sequence[Running]]:
-            while waiting and self._compiling and (ends is None or time.time() < ends):
-                task, of_base, part = waiting.pop(0)
-                # What it prints is not kept, and why it fails is found out by the op's process.
-                log = self._bench.folder / "precompile.log"
-                around = dataclasses.replace(self._tasks.around(task, of_base=of_base), until_s=ends, log=log)
-                ahead = next(extensions.provided("precompile"))(
-                    place=task.place, board=board, part=part,
-                    suites=task.suites, pattern=task.pattern, cases=task.cases,
-                )  # fmt: skip
-
-                def hear(message: Message, op: str = task.op, of_base: bool = of_base) -> None:
-                    if isinstance(message, Prepared) and not of_base and message.case.compile_s:
-                        self._precompiled_s[op, message.case.case] = message.case.compile_s
-
-                with contextlib.closing(working(ahead, around, hear)) as compiling:
-                    for running in compiling:
-                        if not self._compiling:
-                            return
-                        yield running
-
-        op = say("{count:op|ops}", count=len(first)) if first[1:] else first[0].op
-        self._bench.listener(Doing("static", op))
-        return [compile_parts() for _ in range(min(count_cores(), len(waiting)))]
+        with_base = self._tree is not None and not self._tree.base.python
+        return self._precompiler.begin([tasks[name] for name in queue], ends, at_once, with_base=with_base)
 
     def _look_in_turn(
         self, queue: list[str], waiting: Mapping[str, PlannedOp], cases: tuple[str, ...] | None
     ) -> Iterator[Sequence[Running]]:
         while queue:
-            yield from self._look_first(waiting[queue.pop(0)], queue, cases)
+            op = yield from self._precompiler.wait(queue)
+            queue.remove(op)
+            yield from self._look_first(waiting[op], queue, cases)
+            self._precompiler.drop(op, *(queue if self._end else ()))
 
     def record_again(self, needs: Sequence[Need]) -> Run:
         """The needed cases in fresh processes, op by op. Those for which there is no time are marked so."""
@@ -201,11 +165,13 @@ class Recorder:
 
         def hear(message: Message) -> None:
             if isinstance(message, Prepared | Finished) and not task.process and message.case.compile_s is not None:
-                compile_s = message.case.compile_s + self._precompiled_s.get((start.op, message.case.case), 0.0)
+                compile_s = message.case.compile_s + self._precompiler.seconds.get((start.op, message.case.case), 0.0)
                 message = dataclasses.replace(message, case=dataclasses.replace(message.case, compile_s=compile_s))
             gathered.hear(message)
             watch.hear(message)
-            self._compiling &= not (isinstance(message, Doing) and message.stage == "prepare")
+            self._precompiler.stand_still(still=watch.step == "measure")
+            if isinstance(message, Doing) and message.stage == "prepare":
+                self._precompiler.drop(start.op)
             if self._pace.hear(name, message):
                 self._show_position()
             # Later looks may be on another board of the host. The run's environment is the first one's.
@@ -222,7 +188,7 @@ class Recorder:
         try:
             failure = yield from self._looks.look(task, gathered, hear)
         finally:
-            self._compiling = False
+            self._precompiler.stand_still(still=False)
             self._end = failure if failure and ends_run(failure) else self._end
             op = self._sum_up(gathered, failure, task)
             accepted = find_checks().add_history(op, record.run, self._rules) if op.stored else op

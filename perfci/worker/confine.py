@@ -99,7 +99,8 @@ def restrict_files(folders: Sequence[str], hidden: Sequence[str] = (), shown: Se
     threads = "/proc" if os.getuid() else "/proc/self"
     device = handled & (WRITE_FILE | TRUNCATE)
     allowed = [(path, READ) for path in (*_list_visible("/", {*hidden, "/dev"}), *shown)]
-    allowed += [(path, device | READ_FILE) for path in _devices()] + [("/dev", READ_FOLDER)]
+    devices = (path for path in _devices() if not path.startswith((*hidden,)))
+    allowed += [(path, device | READ_FILE) for path in devices] + [("/dev", READ_FOLDER)]
     for path, rights in [*allowed, *((folder, handled) for folder in folders), (threads, device)]:
         try:
             handle = os.open(path, os.O_PATH)

@@ -158,7 +158,7 @@ class Running:
         self._inbox = Inbox(task)
         self._log = threading.Thread(target=copy_output, args=(process.stdout, around.log), daemon=True)
         self._log.start()
-        self._spoke = time.monotonic()
+        self._spoke, self._is_still = time.monotonic(), False
         self._lock: int | None = None  # the open file of the device's lock, once it was asked for
         self._socket = end
         self._ended, self._shared = False, shared_memory.list_files()
@@ -217,6 +217,7 @@ class Running:
 
     def stand_still(self, *, still: bool) -> None:
         """Stop it and whatever it started until it may go on, so that it does nothing while something else is timed."""
+        self._is_still, self._spoke = still, time.monotonic()
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGSTOP if still else signal.SIGCONT)
 
@@ -236,9 +237,9 @@ class Running:
             os.close(self._lock)
 
     def _silence_left(self) -> float:
-        """Seconds until its silence counts as a hang. One that waits for an answer is not silent."""
+        """Seconds until its silence counts as a hang. One that waits for an answer, or stands still, is not silent."""
         limit = self._around.limit_s
-        return limit if self._inbox.asking else self._spoke + limit - time.monotonic()
+        return limit if self._inbox.asking or self._is_still else self._spoke + limit - time.monotonic()
 
     def _time_left(self) -> float:
         until_s = self._around.until_s

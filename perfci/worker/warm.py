@@ -86,7 +86,12 @@ def list_path(variables: Mapping[str, str]) -> list[str]:
 
 def has_nodes() -> bool:
     """Whether this machine has device files of an accelerator, or would have none of any."""
-    return sys.platform != "linux" or any(True for name in NODES for _ in Path("/dev").glob(name))
+    return sys.platform != "linux" or bool(list_nodes())
+
+
+def list_nodes() -> list[Path]:
+    """Returns the device files of this machine's accelerators."""
+    return [path for name in NODES for path in Path("/dev").glob(name)]
 
 
 @functools.cache

@@ -20,7 +20,7 @@ def _own_git(monkeypatch, tmp_path):
 @pytest.fixture
 def workers(monkeypatch):
     stand_in = Workers()
-    for name in ("describe", "looks", "schedule"):
+    for name in ("describe", "looks"):
         monkeypatch.setattr(importlib.import_module(f"perfci.runs.{name}"), "working", stand_in.working)
     monkeypatch.setattr(importlib.import_module("perfci.runs.looks"), "run_pair", stand_in.run_pair)
     return stand_in

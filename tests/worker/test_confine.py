@@ -167,6 +167,16 @@ def test_what_is_hidden_cannot_be_read_or_listed_but_for_what_is_shown(own, thei
     assert said == ["PermissionError"] * 3 + ["CalledProcessError"] + ["done"] * 2
 
 
+@landlocked
+def test_a_device_that_is_hidden_cannot_be_opened(own):
+    tries = "open('/dev/zero', 'rb')"
+
+    assert [attempt([own], [Path(path)], tries=tries) for path in ("/dev/full", "/dev/zero")] == [
+        "done",
+        "PermissionError",
+    ]
+
+
 @fenced
 @pytest.mark.parametrize("by", WAYS)
 def test_modes_cannot_be_changed_and_asking_for_it_fails_nothing(own, theirs, by):

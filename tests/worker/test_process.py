@@ -319,6 +319,23 @@ class Lanes:
         ]
 
 
+def test_a_worker_that_stands_still_is_not_silent_by_itself(worker):
+    around = worker.around("say(OpDone())", limit_s=1.0)
+    with start_worker(TASK, around) as still:
+        still.stand_still(still=True)
+        ends = time.monotonic() + 1.5
+        while time.monotonic() < ends:
+            wait([still])
+            still.hear()
+        assert not still.over
+        still.stand_still(still=False)
+        while not still.over:
+            wait([still])
+            still.hear()
+
+    assert still.failure is None
+
+
 def test_lanes_go_on_side_by_side_until_all_have_ended(worker):
     lanes = Lanes(worker, "say(OpDone(tuned=task.op))")
 

@@ -5,6 +5,7 @@ compiling    calls on it: kernels are compiled and not launched
 process      a process that does so
 precompile   what an op launches, compiled for the device at hand before it is measured
 task         what its workers are asked
+lanes        such workers, beside what is measured
 """
 
 from perfci.core.extensions import Extension
@@ -14,7 +15,7 @@ HERE = "perfci.extensions.offline"
 EXTENSION = Extension(
     provides={
         "task": (f"{HERE}.task:Precompile",),
-        "precompile": (f"{HERE}.task:Precompile",),
+        "precompile": (f"{HERE}.lanes:Lanes",),
         "preload": (f"{HERE}.compiling:install",),
     }
 )

@@ -1,13 +1,12 @@
 """Compiles what an op's cases launch for the device at hand, without it. Its workers share the cache."""
 
-import time
+import os
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from perfci.core.model import PerformanceCase, Suite
 from perfci.device.arrays import Inputs
-from perfci.device.nvml import NvmlBoard
 from perfci.device.targets import TARGETS, find_triton_versions, release
 from perfci.extensions.offline.process import import_path, install_target
 from perfci.extensions.offline.task import Precompile
@@ -25,13 +24,14 @@ Call = tuple[Performance | Accuracy, Params, str]
 def run(task: Precompile, channel: MessageChannel) -> None:
     """Compile this worker's part of the cases, those to be timed first, and report how long these took.
 
-    Nothing is reported of what fails, as the op's process will meet it. Does nothing for an unknown board, and for
-    a Triton with a cache that cannot be trusted.
+    Nothing is reported of what fails, as the op's process will meet it. Does nothing for a Triton with a cache that
+    cannot be trusted. The device is not touched, and other processes go first: something may be timed meanwhile.
     """
-    send, board = channel.send, task.board
-    capability = NvmlBoard(board.uuid).capability() if board else None
-    target = TARGETS.get("sm_{}{}".format(*capability)) if capability else None
-    if board is None or target is None or any(release(version) < (3, 5) for version in find_triton_versions()):
+    os.nice(19)
+    if task.cores:
+        os.sched_setaffinity(0, task.cores)
+    send, board, target = channel.send, task.board, TARGETS[task.target]
+    if any(release(version) < (3, 5) for version in find_triton_versions()):
         send(OpDone())
         return
     target = replace(
@@ -67,12 +67,17 @@ def run(task: Precompile, channel: MessageChannel) -> None:
             made = compiling.compile_call(make)
             if made.value is None:
                 continue
-            began = time.perf_counter()
+            began_s = _count_cpu_s()
             called = compiling.compile_call(partial(suite.kernel, **made.value))
             compiling.build_launchers([launched.kernel for launched in called.capture.launched])
             if suite is op.performance and called.value is not None:
-                send(Prepared(PerformanceCase(case, compile_s=time.perf_counter() - began)))
+                send(Prepared(PerformanceCase(case, compile_s=_count_cpu_s() - began_s)))
     send(OpDone())
+
+
+def _count_cpu_s() -> float:
+    """Seconds that this process and compilers that it ran were at work: it may have to wait for a core."""
+    return sum(os.times()[:4])
 
 
 def _list_timed(task: Precompile, op: LoadedOp) -> list[Call]:

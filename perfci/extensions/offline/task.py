@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from perfci.core.model import Device, Suite
+from perfci.device.nvml import NvmlBoard
+from perfci.device.targets import TARGETS
 from perfci.worker.answers import Answers, Rule, of_case
 from perfci.worker.protocol import OpDone, Prepared
 from perfci.worker.tasks import Task
@@ -17,8 +19,17 @@ class Precompile(Task):
     answers: ClassVar[Answers] = {**Task.answers, Prepared: Rule(of_case), OpDone: Rule()}
     last = (OpDone,)
 
-    board: Device | None  # to compile for
+    board: Device  # to compile for
+    target: str  # that it is
+    cores: tuple[int, ...] = ()  # to compile on. Empty: all
     part: tuple[int, int] = (0, 1)  # of the cases: every how many, from which on
     suites: tuple[Suite, ...] = (Suite.ACCURACY, Suite.PERFORMANCE)
     pattern: str | None = None
     cases: tuple[str, ...] | None = None
+
+    @staticmethod
+    def find_target(board: Device) -> str | None:
+        """Returns the target that a board is, as its driver says. None if perfci does not know it."""
+        capability = NvmlBoard(board.uuid).capability()
+        name = "sm_{}{}".format(*capability) if capability else ""
+        return name if name in TARGETS else None

@@ -9,6 +9,9 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
+from perfci.core.model import Device
+from perfci.extensions.offline.task import Precompile
+
 TEXTS = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -16,9 +19,9 @@ ROOT = Path(__file__).resolve().parents[3]
 COMPILE = TEXTS["compile"]
 
 
-def precompile(cache: Path, *capabilities: tuple[int, int] | None, part: tuple[int, int] = (0, 1)) -> set[str]:
-    """The performance cases that were compiled for a board, or for several by one process."""
-    given = [str(ROOT), repr(capabilities), *map(str, part)]
+def precompile(cache: Path, part: tuple[int, int] = (0, 1)) -> set[str]:
+    """The performance cases that were compiled for a board, last of all and on one core."""
+    given = [str(ROOT), *map(str, part)]
     variables = {**os.environ, "TRITON_CACHE_DIR": str(cache)}
     done = subprocess.run(
         [sys.executable, "-c", COMPILE, *given], env=variables, capture_output=True, text=True, check=False
@@ -33,15 +36,15 @@ def binaries(cache: Path) -> set[str]:
 
 def test_every_layout_of_every_case_is_compiled(tmp_path: Path) -> None:
     pytest.importorskip("triton")
-    assert precompile(tmp_path, (9, 0))
+    assert precompile(tmp_path)
     assert binaries(tmp_path)
 
 
 @pytest.mark.nightly
 def test_a_part_compiles_its_share_and_the_parts_together_all(tmp_path: Path) -> None:
     pytest.importorskip("triton")
-    first, second = (precompile(tmp_path / "parts", (9, 0), part=(index, 2)) for index in (0, 1))
-    whole = precompile(tmp_path / "whole", (9, 0))
+    first, second = (precompile(tmp_path / "parts", (index, 2)) for index in (0, 1))
+    whole = precompile(tmp_path / "whole")
     assert first
     assert second
     assert first.isdisjoint(second)
@@ -68,8 +71,12 @@ def raising() -> None:
     raise RuntimeError("Failed to find C compiler")
 
 
-@pytest.mark.nightly
-def test_a_board_that_perfci_does_not_know_has_nothing_compiled(tmp_path: Path) -> None:
-    pytest.importorskip("triton")
-    assert precompile(tmp_path, (3, 5), None) == set()
-    assert not binaries(tmp_path)
+def test_a_board_that_perfci_does_not_know_has_nothing_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    boards = {"GPU-1": (9, 0), "GPU-2": (3, 5)}
+
+    def ask(uuid: str | None) -> SimpleNamespace:
+        return SimpleNamespace(capability=lambda: boards.get(uuid or ""))
+
+    monkeypatch.setattr("perfci.extensions.offline.task.NvmlBoard", ask)
+    found = [Precompile.find_target(Device("cuda", "A board", "a-board", f"GPU-{number}")) for number in (1, 2, 3)]
+    assert found == ["sm_90", None, None]

@@ -151,7 +151,7 @@ def test_what_no_file_changed_is_planned_without_a_worker_and_its_shards_end_at_
     def started(*arguments):
         raise AssertionError("a worker was started")
 
-    for name in ("describe", "looks", "schedule"):
+    for name in ("describe", "looks"):
         monkeypatch.setattr(importlib.import_module(f"perfci.runs.{name}"), "working", started)
 
     assert topic.plan("--device", "cuda").code == 0

@@ -1,0 +1,143 @@
+"""Compiles what ops launch, into their caches, before the ops are looked at and beside looks at other ops.
+
+Workers that compile cannot open the device, and leave some cores to what is timed. Where there are few cores, they
+stand still while anything is timed.
+"""
+
+import contextlib
+import dataclasses
+import itertools
+import os
+import sys
+import time
+from collections.abc import Collection, Generator, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from perfci.core.cores import count_cores
+from perfci.core.model import Device
+from perfci.core.wording import say
+from perfci.extensions.offline.task import Precompile
+from perfci.runs.bench import Bench
+from perfci.runs.precompile import Precompiler
+from perfci.runs.tasks import Tasks
+from perfci.worker.process import Running, working
+from perfci.worker.protocol import Doing, Message, Prepared
+from perfci.worker.tasks import Measure, Task, WorkerEnvironment
+from perfci.worker.warm import list_nodes
+
+PARTS = 2  # of an op's cases: a process each
+
+KEPT = 4  # cores that are left to what is timed
+
+SIBLINGS = "/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list"
+"""File with the cores that share their circuits with one: 3,11 or 6-7"""
+
+
+@dataclass(frozen=True, eq=False)  # keys of a table, each its own
+class _Part:
+    """What one worker compiles."""
+
+    op: str
+    of_base: bool
+    task: Task
+    around: WorkerEnvironment
+
+
+class Lanes(Precompiler):
+    """Compiles one op after the other. An op's look waits until nothing of it is left to compile."""
+
+    def __init__(self, bench: Bench, tasks: Tasks, board: Device) -> None:
+        super().__init__(bench, tasks, board)
+        self._waiting, self._under_way = list[_Part](), dict[_Part, Sequence[Running]]()
+        self._at_once: Collection[str] = ()
+        self._spare, self._is_still = tuple[int, ...](), False
+
+    def begin(
+        self, tasks: Sequence[Measure], ends: float | None, at_once: Collection[str], *, with_base: bool
+    ) -> list[Iterator[Sequence[Running]]]:
+        if (target := Precompile.find_target(self._board)) is None:
+            return []
+        # The only op has all cores, as it is not timed before it is compiled.
+        self._at_once, self._spare = at_once, list_spare() if tasks[1:] else ()
+        lanes = len(self._spare) or count_cores()
+        for task in tasks:
+            places = [(task.place, self._tasks.around(task))]
+            if with_base and task.base:
+                places.append((self._tasks.on_base(task).place, self._tasks.around(task, of_base=True)))
+            count = max(lanes // len(places), PARTS) if task is tasks[0] else PARTS  # the first one is waited for
+            for index, (place, around) in itertools.product(range(count), places):
+                ahead = Precompile(
+                    place=place, board=self._board, target=target, part=(index, count), cores=self._spare,
+                    suites=task.suites, pattern=task.pattern, cases=task.cases,
+                )  # fmt: skip
+                self._waiting.append(_Part(task.op, place is not task.place, ahead, around))
+        return [self._compile(ends) for _ in range(min(lanes, len(self._waiting)))]
+
+    def wait(self, ops: Sequence[str]) -> Generator[Sequence[Running], None, str]:
+        if (op := self._find_compiled(ops)) is None:
+            self._bench.listener(Doing("static", say("{count:op|ops}", count=len(ops)) if ops[1:] else ops[0]))
+            with self._bench.timing("compile"):
+                while (op := self._find_compiled(ops)) is None:
+                    yield ()
+        return op
+
+    def drop(self, *ops: str) -> None:
+        self._waiting = [part for part in self._waiting if part.op not in ops]
+        self._under_way = {part: workers for part, workers in self._under_way.items() if part.op not in ops}
+
+    def stand_still(self, *, still: bool) -> None:
+        if still == self._is_still or self._spare:
+            return
+        self._is_still = still
+        for worker in (worker for workers in self._under_way.values() for worker in workers):
+            worker.stand_still(still=still)
+
+    def _find_compiled(self, ops: Sequence[str]) -> str | None:
+        rest = {part.op for part in (*self._waiting, *self._under_way)}.difference(self._at_once)
+        return next((op for op in ops if op not in rest), None)
+
+    def _compile(self, ends: float | None) -> Iterator[Sequence[Running]]:
+        while self._waiting:
+            if self._is_still:
+                yield ()
+            elif ends is not None and time.time() >= ends:
+                self._waiting = []
+            else:
+                part = self._waiting.pop(0)
+                self._under_way[part] = ()
+                try:
+                    yield from self._compile_part(part, ends)
+                finally:
+                    self._under_way.pop(part, None)
+
+    def _compile_part(self, part: _Part, ends: float | None) -> Iterator[Sequence[Running]]:
+        def hear(message: Message) -> None:
+            if isinstance(message, Prepared) and not part.of_base and message.case.compile_s:
+                self.seconds[part.op, message.case.case] = message.case.compile_s
+
+        # What it prints is not kept, and why it fails is found out by the op's process.
+        log, hidden = self._bench.folder / "precompile.log", (*part.around.hidden, *list_nodes())
+        around = dataclasses.replace(part.around, until_s=ends, log=log, hidden=hidden)
+        with contextlib.closing(working(part.task, around, hear)) as compiling:
+            for workers in compiling:
+                if part not in self._under_way:
+                    return
+                self._under_way[part] = workers
+                yield workers
+
+
+def list_spare() -> tuple[int, ...]:
+    """The cores for work beside what is timed: without the last few, and those that share a core's circuits with them.
+
+    None where they would be less than half.
+    """
+    cores = sorted(os.sched_getaffinity(0)) if sys.platform == "linux" else []
+    kept = set(cores[-KEPT:])
+    for core in cores[-KEPT:]:
+        with contextlib.suppress(OSError, ValueError):
+            text = Path(SIBLINGS.format(core=core)).read_text(encoding="ascii")
+            for first, _, last in (part.partition("-") for part in text.split(",")):
+                kept.update(range(int(first), int(last or first) + 1))
+    spare = [core for core in cores if core not in kept][: count_cores() - KEPT]
+    return tuple(spare) if 2 * len(spare) >= min(count_cores(), len(cores)) else ()

@@ -1,0 +1,209 @@
+"""What ops launch is compiled beside others that are measured, and never at the cost of what is timed."""
+
+import importlib
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from perfci.core.model import Device, Reason, Suite
+from perfci.core.stopping import Stopped
+from perfci.extensions.offline import lanes as offline
+from perfci.extensions.offline.task import Precompile
+from perfci.worker.protocol import Doing
+from tests.processes import runs
+
+START, WORKING = subprocess.Popen, offline.working
+DEADLINE_S = 20
+
+LANE = """
+import os, sys, time
+from pathlib import Path
+from perfci.worker.protocol import OpDone, pack
+from perfci.worker.tasks import unpack_task
+task, events = unpack_task(sys.stdin.readline())
+folder = Path(sys.argv[1])
+(folder / f"{task.op} {os.getpid()}").touch()
+while not (folder / f"{task.op} may end {task.part[0]}").exists():
+    time.sleep(0.01)
+os.write(events, pack(OpDone()))
+"""
+
+
+class Lanes:
+    """Workers that compile: real processes, each of which ends when its op may. Looks do what a test says."""
+
+    def __init__(self, folder, workers):
+        self.tasks, self.looks, self.hidden = [], [], ()
+        self.preparing, self.measuring = {}, {}
+        """op -> what happens while it is prepared, or measured: a generator"""
+        self._folder, self._workers = folder, workers
+
+    def compiling(self, task, around, heard):
+        """In the place of `working`, for compiling."""
+        self.tasks.append(task)
+        self.hidden = around.hidden
+        return WORKING(task, around, heard)
+
+    def looking(self, task, around, heard):
+        """In the place of `working`, for looks."""
+        self.looks.append(task.op)
+        for stage, happens in (("prepare", self.preparing), ("measure", self.measuring)):
+            heard(Doing(stage, task.op))
+            yield from happens.get(task.op, lambda: ())()
+        return self._workers(task, around, heard)
+
+    def let_end(self, op, parts=range(2)):
+        for part in parts:
+            (self._folder / f"{op} may end {part}").touch()
+
+    def list_processes(self, *ops):
+        return [path.name.split()[1] for op in ops for path in self._folder.glob(f"{op} [0-9]*")]
+
+    def list_states(self, op):
+        """T stands for one that stands still."""
+        stats = [Path(f"/proc/{pid}/stat").read_text() for pid in self.list_processes(op) if runs(pid)]
+        return {stat.rpartition(")")[2].split()[0] for stat in stats}
+
+
+def until(condition):
+    """Wait for it, in a lane."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline
+        yield ()
+
+
+@pytest.fixture
+def lanes(workers, tmp_path, monkeypatch):
+    """A board that can be compiled for, by two processes at a time."""
+    lanes = Lanes(tmp_path, workers)
+    script = tmp_path / "lane.py"
+    script.write_text(LANE)
+    command = [sys.executable, str(script), str(tmp_path)]
+    process = importlib.import_module("perfci.worker.process")
+    monkeypatch.setattr(process.subprocess, "Popen", lambda _, **options: START(command, **options))
+    monkeypatch.setattr(process.forks, "start", lambda *_: None)
+    monkeypatch.setattr(process, "_GLANCE_S", 0.02)
+    monkeypatch.setattr(offline, "working", lanes.compiling)
+    monkeypatch.setattr(offline, "count_cores", lambda: 2)
+    monkeypatch.setattr(offline, "list_spare", lambda: (0, 1))
+    monkeypatch.setattr(importlib.import_module("perfci.runs.schedule"), "warm_up", lambda *_: None)
+    monkeypatch.setattr(importlib.import_module("perfci.runs.looks"), "working", lanes.looking)
+    monkeypatch.setattr(Precompile, "find_target", staticmethod(lambda _: "sm_90"))
+    workers.models["FAKE-0"] = Device("cuda", "Fake One", "fake-one", "FAKE-0")
+    return lanes
+
+
+def test_an_op_is_measured_once_it_is_compiled_while_the_next_one_is_compiled(measure, lanes):
+    lanes.let_end("relu")
+    seen = set()
+
+    def measuring():
+        yield from until(lambda: lanes.list_states("scale"))
+        seen.update(lanes.list_states("scale"))
+        lanes.let_end("scale")
+        ends = time.monotonic() + 1.0
+        yield from until(lambda: time.monotonic() > ends)
+
+    lanes.measuring["relu"] = measuring
+    run = measure(suites=(Suite.PERFORMANCE,))
+
+    assert lanes.looks == ["relu", "scale"]
+    assert seen and seen <= {"R", "S", "D"}
+    assert [op.failure for op in run.ops] == [None, None]
+    # What goes on beside a look is not counted twice.
+    assert 0 < run.spent_s["compile"] <= run.wall_s - 1.0
+    assert {task.cores for task in lanes.tasks} == {(0, 1)}
+
+
+def test_an_op_that_is_compiled_is_measured_before_one_that_is_not(measure, lanes):
+    lanes.let_end("relu", [0])  # the core that it leaves compiles the next op
+    lanes.let_end("scale")
+    lanes.measuring["scale"] = lambda: lanes.let_end("relu") or ()
+
+    measure(suites=(Suite.PERFORMANCE,))
+
+    assert lanes.looks == ["scale", "relu"]
+
+
+def test_with_few_cores_nothing_is_compiled_while_anything_is_timed(measure, lanes, monkeypatch):
+    monkeypatch.setattr(offline, "list_spare", lambda: ())
+    lanes.let_end("relu")
+    seen = []
+
+    def measuring():
+        began = len(lanes.tasks)
+        yield from until(lambda: lanes.list_states("scale") == {"T"})
+        lanes.let_end("scale")
+        ends = time.monotonic() + 0.5
+        yield from until(lambda: time.monotonic() > ends)
+        seen.extend([lanes.list_states("scale"), len(lanes.tasks) - began])
+
+    lanes.preparing["relu"] = lambda: until(lambda: lanes.list_states("scale"))
+    lanes.measuring["relu"] = measuring
+    run = measure(suites=(Suite.PERFORMANCE,))
+
+    assert seen == [{"T"}, 0]
+    assert lanes.looks == ["relu", "scale"]
+    assert [op.failure for op in run.ops] == [None, None]
+
+
+@pytest.mark.parametrize("spare", [(), (0, 1)])
+def test_whatever_ends_a_run_ends_what_is_compiled_beside_it(measure, lanes, monkeypatch, spare):
+    monkeypatch.setattr(offline, "list_spare", lambda: spare)
+    lanes.let_end("relu")
+
+    def measuring():
+        yield ()
+        raise Stopped("SIGINT")
+
+    lanes.preparing["relu"] = lambda: until(lambda: lanes.list_processes("scale"))
+    lanes.measuring["relu"] = measuring
+    with pytest.raises(Stopped):
+        measure(suites=(Suite.PERFORMANCE,))
+
+    assert lanes.list_processes("scale")
+    assert not any(map(runs, lanes.list_processes("relu", "scale")))
+
+
+def test_a_run_whose_device_is_gone_waits_for_nothing_to_be_compiled(measure, lanes, workers):
+    gone = Reason("device_gone", {"device": "cuda", "why": "no"})
+    lanes.let_end("relu")
+    workers.dies["measure", "relu"] = gone
+
+    run = measure(suites=(Suite.PERFORMANCE,))
+
+    assert lanes.looks == ["relu"]
+    assert [op.failure for op in run.ops] == [gone, gone]
+    assert not any(map(runs, lanes.list_processes("relu", "scale")))
+
+
+@pytest.mark.parametrize(
+    ("usable", "share", "siblings", "spare"),
+    [
+        (range(16), 16, "{core}\n", range(12)),
+        (range(16), 16, "{even}-{odd}\n", range(12)),
+        (range(16), 16, "{low},{high}\n", [0, 1, 2, 3, 8, 9, 10, 11]),
+        (range(8), 8, None, range(4)),
+        (range(7), 7, None, []),
+        (range(4), 4, None, []),
+        (range(128), 16, None, range(12)),  # of a container that may use no more at a time
+        (range(128), 6, None, []),
+    ],
+)
+def test_work_beside_what_is_timed_has_cores_that_share_nothing_with_the_last_four(
+    monkeypatch, tmp_path, usable, share, siblings, spare
+):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(usable))
+    monkeypatch.setattr(offline, "count_cores", lambda: share)
+    monkeypatch.setattr(offline, "SIBLINGS", str(tmp_path / "{core}"))
+    for core in usable if siblings else ():
+        low, high = core % 8, core % 8 + 8
+        text = siblings.format(core=core, even=core & ~1, odd=core | 1, low=low, high=high)
+        (tmp_path / str(core)).write_text(text)
+
+    assert offline.list_spare() == tuple(spare)
