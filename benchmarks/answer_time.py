@@ -28,6 +28,7 @@ import tempfile
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 from speed import git, machine
 
@@ -65,7 +66,9 @@ def main() -> None:
             times = 1 if step == "cold" else asked.repeats
             options = [*arguments[step], *(["--timings"] if asked.timings else [])]
             told = [answer(project, options, variables) for _ in range(times)]
-            print(f"{step:10}{'  '.join(f'{seconds:6.1f} s' for seconds, *_ in told)}   {told[-1][1]}", flush=True)
+            verdicts = Counter(row["verdict"] for row in told[-1][1])
+            counts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(verdicts.items()))
+            print(f"{step:10}{'  '.join(f'{seconds:6.1f} s' for seconds, *_ in told)}   {counts}", flush=True)
             if asked.timings:
                 print(told[-1][2])
 
@@ -110,8 +113,8 @@ def change(project: Path, op: str) -> None:
     git(project, "commit", "-q", "-a", "-m", "Half of the warps")
 
 
-def answer(project: Path, options: list[str], variables: dict[str, str]) -> tuple[float, str, str]:
-    """Seconds of one check, its verdicts, and what it printed."""
+def answer(project: Path, options: list[str], variables: dict[str, str]) -> tuple[float, list[dict[str, Any]], str]:
+    """Seconds of one check, its verdicts' rows as `perfci compare --format json` has them, and what it printed."""
     command = [sys.executable, "-P", "-m", "perfci", "check", *options, "--project", str(project)]
     began = time.perf_counter()
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=variables)
@@ -122,8 +125,7 @@ def answer(project: Path, options: list[str], variables: dict[str, str]) -> tupl
         [sys.executable, "-P", "-m", "perfci", "compare", "--format", "json", "--project", str(project)],
         capture_output=True, text=True, check=False, env=variables,
     ).stdout  # fmt: skip
-    verdicts = Counter(row["verdict"] for row in json.loads(shown)["verdicts"])
-    return seconds, ", ".join(f"{count} {verdict}" for verdict, count in sorted(verdicts.items())), done.stdout
+    return seconds, json.loads(shown)["verdicts"], done.stdout
 
 
 if __name__ == "__main__":

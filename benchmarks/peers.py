@@ -176,17 +176,24 @@ def _nvbench(python: Path) -> Peer:
 
 
 def _compared(program: Path, pairs: Sequence[Pair]) -> list[Verdict]:
+    states = [
+        [_state(place, pair.all()[arm], pair.clocks_mhz[arm]) for place, pair in enumerate(pairs)] for arm in (0, 1)
+    ]
+    compared = compare_documents([program], *(json.dumps(_document(arm)) for arm in states))
+    return [compared[f"Check={number}"] for number in range(len(pairs))]
+
+
+def compare_documents(program: Sequence[str | Path], reference: str, compared: str) -> dict[str, Verdict]:
+    """What nvbench-compare-robust says of each state in two of nvbench's JSON documents, by the state's key."""
     with tempfile.TemporaryDirectory() as folder:
         files = [Path(folder) / name for name in ("reference.json", "compare.json", "rows.py")]
-        for file, arm in zip(files, (0, 1), strict=False):
-            states = [_state(number, pair.all()[arm], pair.clocks_mhz[arm]) for number, pair in enumerate(pairs)]
-            file.write_text(json.dumps(_document(states)), encoding="utf-8")
-        command = [program, *files[:2], "--no-color", "--bulk-debug-python", files[2]]
+        for file, text in zip(files, (reference, compared), strict=False):
+            file.write_text(text, encoding="utf-8")
+        command = [*program, *files[:2], "--no-color", "--bulk-debug-python", files[2]]
         subprocess.run(command, capture_output=True, text=True, check=True)
         rows = _rows(files[2].read_text(encoding="utf-8"))
     known = {"SLOW": "slower", "FAST": "faster"}
-    compared = {row["state_key"]: known.get(row["status"], "same") for row in rows}
-    return [compared[f"Check={number}"] for number in range(len(pairs))]
+    return {row["state_key"]: known.get(row["status"], "same") for row in rows}
 
 
 def _rows(python: str) -> list[dict[str, Any]]:

@@ -3,7 +3,10 @@
 import ast
 import importlib
 import importlib.util
+import json
 import math
+import os
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -300,3 +303,100 @@ def test_losses_in_noise_are_planted_as_large_as_they_are_named(pytestconfig):
             assert np.mean(gains) == pytest.approx(0.01 * row.loss, rel=0.15), name
         table = clearing.run(3, 1, "8 tau in one")
     assert table.splitlines()[2].startswith("| 8 tau in one of four processes | ")
+
+
+# --- beside other tools -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def beside(pytestconfig):
+    with imported(pytestconfig.rootpath / "benchmarks", *MODULES, "speed", "answer_time", "beside") as modules:
+        yield modules.beside
+
+
+def _performance(case, verdict, change=None):
+    interval = change and {"value": change, "low": change, "high": change}
+    return {"suite": "performance", "case": case, "verdict": verdict, "change": interval, "sentence": "-"}
+
+
+def _figures(beside):
+    names = [beside.name_case(case) for case in beside.CASES]
+    accuracy = {"suite": "accuracy", "case": None, "verdict": "PASS", "change": None, "sentence": "109 checks passed."}
+    same = [accuracy, *(_performance(name, "PASS") for name in names)]
+    changed = beside.name_case(beside.SLOWER)
+    slower = [_performance(name, *(("REGRESSED", 0.026) if name == changed else ("UNCHANGED",))) for name in names]
+    ours = {"seconds": [20.0, 12.0], "answers": [same, same], "slower_seconds": 15.0, "slower": [accuracy, *slower]}
+    first, again = ([{"us": [100.0 * by, 200.0], "inputs": 0} for _ in names] for by in (1.0, 1.01))
+    again[3]["us"][0] = 105.0
+    tool = {"seconds": [10.0, 8.0], "answers": [first, again]}
+    tools = {
+        "do_bench": tool | {"turns": [[100.0, 102.0, 101.0], [103.0, 104.0, 102.5]]},
+        "tritonbench": tool | {"turns": [[100.0, 100.1, 100.0], [102.5, 102.6, 102.5]]},
+        "nvbench": {"failed": "ModuleNotFoundError: No module named 'cuda'"},
+    }
+    board = "NVIDIA H200, GPU-1, torch 2.11.0, Triton 3.6.0"
+    return {"board": board, "machine": "16 cores", "planted": 0.025, "tools": tools, "perfci": ours}
+
+
+def test_tables_beside_other_tools_say_which_of_them_shows_the_slower_case(beside, tmp_path, monkeypatch, capsys):
+    kept, page = tmp_path / "beside.json", tmp_path / "page.md"
+    kept.write_text(json.dumps(_figures(beside)))
+    page.write_text(f"{beside.MARKS.begin}\n{beside.MARKS.end}\n")
+    monkeypatch.setattr(sys, "argv", ["", "--read", str(kept), "--page", str(page)])
+
+    beside.main()
+
+    text = page.read_text()
+    assert text.split(beside.MARKS.begin)[1].split(beside.MARKS.end)[0].strip() == capsys.readouterr().out.strip()
+    assert "GPU-1" not in text
+    assert "| `triton.testing.do_bench` | 10.0 s | 8.0 s | 2.0 and 1.5 |" in text
+    assert (
+        "up to 5.0 % apart, 1 of 10 by 2.5 % or more | +2.0 % beside 2.0 % between 3 processes of the kernel: not seen"
+        in text
+    )
+    assert "+2.5 % beside 0.1 % between 3 processes of the kernel: seen" in text
+    assert "10 PASS; 10 PASS | REGRESSED +2.6 %; the others 9 UNCHANGED |" in text
+    assert "nvbench (cuda-bench) did not run: ModuleNotFoundError" in text
+
+
+def test_the_case_that_is_made_slower_beside_other_tools_still_answers_right(beside, tmp_path):
+    """Its kernel in Triton's interpreter, on a smaller case, which writes two rows again."""
+    project = beside.write_project(tmp_path / "project")
+    beside.plant(project, (72, 48, "bfloat16"))
+    script = (
+        "import torch, broadcast_triton as op, broadcast_baseline as baseline\n"
+        "again, write = [], op._broadcast_kernel\n"
+        "class Launched:\n"
+        "    def __getitem__(self, grid):\n"
+        "        return lambda *given, **named: [again.append(named['AGAIN']), write[grid](*given, **named)]\n"
+        "op._broadcast_kernel = Launched()\n"
+        "for rows in (72, 73):\n"
+        "    inputs = baseline.make_inputs(rows, 48, torch.bfloat16, 'cpu', 0)\n"
+        "    assert torch.equal(op.broadcast(**inputs), baseline.broadcast(**inputs))\n"
+        "print(again)"
+    )
+    folders = os.pathsep.join(str(project / "kernels" / name) for name in ("", "broadcast"))
+    variables = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": folders}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, env=variables)
+
+    assert done.stdout.strip() == "[2, 0]", done.stderr
+
+
+def test_a_tool_that_cannot_run_says_why_and_ends_no_other(beside, tmp_path, monkeypatch):
+    """Each in processes of its own, without a GPU."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    beside.write_project(tmp_path / "project")
+
+    answers, _ = beside.ask(tmp_path, list(beside.TOOLS), beside.CASES[:1], ["project", "project"], turns=1)
+
+    assert list(answers) == ["alternated", *beside.TOOLS]
+    reasons = [answers.pop("alternated")["failed"], *(one["failed"] for turn in answers.values() for one in turn[0])]
+    assert len(reasons) == 1 + 2 * len(beside.TOOLS)
+    assert not [reason for reason in reasons if "Error" not in reason]
+
+
+def test_tools_are_given_the_cases_of_the_op(beside):
+    listed = ["list", beside.OP, "--format", "json", "--device", "cpu", "--project", str(ROOT)]
+    done = subprocess.run([sys.executable, "-m", "perfci", *listed], capture_output=True, text=True, check=True)
+
+    assert json.loads(done.stdout)[0]["performance"] == [beside.name_case(case) for case in beside.CASES]
