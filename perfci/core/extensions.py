@@ -16,6 +16,7 @@ NAMES = (
     "adopt",
     "agents",
     "doctor",
+    "driver",
     "formats",
     "history",
     "interpreter",
@@ -31,6 +32,7 @@ NAMES = (
 
 POINTS = {
     "device": "a `DeviceKind` of perfci.device: hardware beside GPUs and the CPU",
+    "driver": "a class that hears and repeats launches of any compiler: `DriverSteps` of the extension driver",
     "interpreter": "a function that has Triton's interpreter compute what a GPU computes",
     "races": "a function that returns a context in which races of interpreted launches are collected",
     "target": "several `Target`s of perfci.device.targets: what `perfci static` compiles for",

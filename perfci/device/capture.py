@@ -18,7 +18,7 @@ from triton.runtime.autotuner import Autotuner
 
 from perfci.core.model import Identity, LaunchIdentity, Reason
 from perfci.device.binaries import artefact
-from perfci.device.launches import Launched, watch_launches
+from perfci.device.launches import Launched, RawParameter, cover, is_covered, watch_launches
 from perfci.device.replay import Storages, Tape
 from perfci.device.source import is_installed, is_own, plain_function, stable
 from perfci.device.tensors import Mode, TorchArrays, operator_namespaces
@@ -122,7 +122,8 @@ class Captured:
             return
         if self.tape:
             self.tape.take_launch(launch)
-        self.launched.append(replace(launch, arguments={}))  # which would keep tensors alive
+        if launch.kernel.asm:
+            self.launched.append(replace(launch, arguments={}, work=None))  # which would keep tensors alive
         self._operations.append(f"launch {launch.name}")
         self._launches.append(self._identity(launch))
         if function := plain_function(launch.function):
@@ -143,6 +144,8 @@ class Captured:
     def _special(self, value: Any) -> str | None:
         if isinstance(value, torch.Tensor):
             return self._tensor(value)
+        if isinstance(value, RawParameter):
+            return value.text(self._tensor)
         if isinstance(value, torch.device):
             return "cuda" if value.type == "meta" else value.type  # offline the one stands for the other
         # Streams are drawn from a pool: their numbers differ from call to call.
@@ -205,9 +208,12 @@ def note_unknown(kind: str, what: str) -> Reason:
 
 @contextmanager
 def watch_calls(
-    around: Callable[[], AbstractContextManager[Any]] = nullcontext, tape: Tape | None = None
+    around: Callable[[], AbstractContextManager[Any]] = nullcontext, tape: Tape | None = None, driver: Any = None
 ) -> Iterator[Captured]:
-    """Note what the calls inside do. `around` is entered around the bodies of Python operators. `tape` records them."""
+    """Note what the calls inside do. `around` is entered around the bodies of Python operators. `tape` records them.
+
+    driver: of an extension, which tells of all other work.
+    """
     capture = Captured()
     capture.tape = tape
     with ExitStack() as stack:
@@ -217,7 +223,11 @@ def watch_calls(
         stack.enter_context(_Operations(capture, around))
         _open.append(capture)
         stack.callback(_open.remove, capture)
+        if driver:
+            stack.enter_context(driver.listen(is_covered))
         yield capture
+        if driver:
+            return
         # Packages, and compiled modules of the project's own, that may launch anything.
         files = {name: getattr(sys.modules[name], "__file__", None) or "" for name in sys.modules.keys() - _LOADED}
         extensions = [name for name, file in files.items() if file.endswith(".so") and not _is_known(name, Path(file))]
@@ -245,7 +255,8 @@ class _Operations(Mode):
         kwargs = kwargs or {}
         self._capture.call(str(func), args, kwargs)
         if getattr(func, "namespace", "higher_order") in BUILT_IN:
-            result = func(*args, **kwargs)
+            with cover():
+                result = func(*args, **kwargs)
             self._capture.take(func, args, kwargs, result)
             return result
         body = _body(func)
@@ -327,10 +338,12 @@ def _watch_functions(stack: ExitStack, capture: Captured) -> None:
     watch(frames, "_maybe_set_eval_frame", lambda made: callable(made) and report("torch.compile"))
 
 
-def record_call(function: Callable[..., Any], inputs: Mapping[str, Any], arrays: TorchArrays) -> Recording | Reason:
-    """Call a function once and return the recording, or why the call cannot be repeated."""
+def record_call(
+    function: Callable[..., Any], inputs: Mapping[str, Any], arrays: TorchArrays, driver: Any = None
+) -> Recording | Reason:
+    """Call a function once and return the recording, or why there is none. driver: as in `watch_calls`."""
     tape = Tape(inputs, arrays)
-    with watch_calls(tape=tape) as captured:
+    with watch_calls(tape=tape, driver=driver) as captured:
         output = function(**inputs)
     recording = tape.finish(key_of(inputs), output)
     return captured.blind or recording or tape.refusal or Reason("captured_nothing")

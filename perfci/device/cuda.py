@@ -3,8 +3,8 @@
 import functools
 import math
 from collections import deque
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -14,8 +14,9 @@ import torch.autograd.profiler
 import triton
 import triton.language as tl
 
+from perfci.core import extensions
 from perfci.core.errors import DeviceError
-from perfci.core.model import Device, DeviceState, Reason
+from perfci.core.model import CompiledKernel, Device, DeviceState, Reason
 from perfci.device.arrays import Inputs
 from perfci.device.nvml import NvmlBoard
 from perfci.device.seam import Session, Sustained
@@ -112,6 +113,20 @@ class CudaDevice(TorchDevice):
         self.can_replay = explain_unknown_triton() is None
         self.target = TARGETS.get(f"sm_{properties.major}{properties.minor}")
         self._flush: Flush
+        self._driver: Any = None  # of an extension, which hears launches of any compiler
+
+    def hear_driver(self) -> None:
+        for listen in extensions.provided("driver"):
+            with suppress(OSError):
+                self._driver = listen()
+
+    @contextmanager
+    def record_kernels(self) -> Iterator[Mapping[str, CompiledKernel] | None]:
+        from perfci.device.launches import is_covered
+
+        listening = self._driver.listen(is_covered) if self._driver else nullcontext()
+        with super().record_kernels() as kernels, listening:
+            yield kernels
 
     def state(self) -> DeviceState:
         return self._board.state()
@@ -165,14 +180,17 @@ class CudaDevice(TorchDevice):
     def record(self, function: Callable[..., Any], inputs: Inputs) -> Recording | Reason:
         from perfci.device.capture import record_call  # which a Triton of other insides cannot be asked for
 
-        return record_call(function, inputs, self._tensors)
+        return record_call(function, inputs, self._tensors, self._driver)
 
     def play(self, recording: Recording, folder: Path) -> Callable[..., Any] | Reason:
         import triton
 
-        from perfci.device.replay import Program, refuse_release
+        from perfci.device.replay import Program, UnreplayableError, refuse_release
 
-        return refuse_release(recording, triton.__version__) or Program(recording, folder, self._tensors)
+        try:
+            return refuse_release(recording, triton.__version__) or Program(recording, folder, self._tensors)
+        except UnreplayableError as error:
+            return error.reason
 
     def key_of(self, inputs: Inputs) -> str:
         from perfci.device.capture import key_of

@@ -1,4 +1,4 @@
-"""Triton's launches as they happen, and what its compiler made of them."""
+"""Launches as they happen, and what the compiler made of them: Triton's, and others of which an extension tells."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,14 +18,60 @@ class Launched:
     """One launch."""
 
     function: Any  # the jitted function. None if only its binary is known
-    kernel: Any  # Triton's CompiledKernel
+    kernel: Any  # Triton's CompiledKernel, or what has the same of another compiler's
     grid: tuple[int, int, int]
     arguments: Mapping[str, Any]  # by parameter, constants included
+    work: Any = None  # what takes it down, of a launch of which an extension tells
 
     @property
     def name(self) -> str:
         """The kernel's name in its source."""
         return str(self.kernel.name if self.function is None else self.function.fn.__name__)
+
+
+@dataclass(frozen=True)
+class RawParameter:
+    """A parameter of which only the bytes are known, and the tensors that addresses in them lead to."""
+
+    content: bytes  # zero in an address's place
+    addresses: tuple[tuple[int, Any, int], ...] = ()  # offset, tensor, bytes behind its first element
+
+    def text(self, of_tensor: Callable[[Any], str]) -> str:
+        """The parameter as a text without addresses. Up to eight bytes are a number."""
+        plain = str(int.from_bytes(self.content, "little")) if len(self.content) <= 8 else self.content.hex()
+        parts = [f"{of_tensor(tensor)}+{shift} in {offset}" for offset, tensor, shift in self.addresses]
+        return ", ".join(parts if len(parts) == 1 and len(self.content) == 8 else [plain, *parts])
+
+
+_listeners: list[Callable[[Launched], None]] = []
+_covering = 0  # launches and operations under way, of which all work is told already
+
+
+def tell(launch: Launched) -> None:
+    """Tell everyone who watches launches of one."""
+    for heard in tuple(_listeners):
+        heard(launch)
+
+
+def count_listeners() -> int:
+    """Those who watch launches now."""
+    return len(_listeners)
+
+
+def is_covered() -> bool:
+    """Whether the work that is given to the device now is part of a launch or operation that is told of."""
+    return _covering > 0
+
+
+@contextmanager
+def cover() -> Iterator[None]:
+    """Whatever the device is given inside is part of one launch or operation."""
+    global _covering  # noqa: PLW0603
+    _covering += 1
+    try:
+        yield
+    finally:
+        _covering -= 1
 
 
 @contextmanager
@@ -37,7 +83,8 @@ def watch_launches(heard: Callable[[Launched], None]) -> Iterator[None]:
         if warmup:
             return run(self, *args, grid=grid, warmup=warmup, **kwargs)
         seen = _Grid(grid)
-        kernel = run(self, *args, grid=seen, warmup=warmup, **kwargs)
+        with cover():
+            kernel = run(self, *args, grid=seen, warmup=warmup, **kwargs)
         if seen.sides is not None and hasattr(kernel, "metadata"):  # else it was bound or compiled only
             heard(Launched(self, kernel, seen.sides, seen.arguments))
         return kernel
@@ -46,15 +93,20 @@ def watch_launches(heard: Callable[[Launched], None]) -> Iterator[None]:
         start = runner(self, grid)
 
         def starting(*args: Any, **kwargs: Any) -> None:
-            start(*args, **kwargs)
+            with cover():
+                start(*args, **kwargs)
             function = getattr(self.src, "fn", None)
             names = getattr(function, "arg_names", None) or [str(place) for place in range(len(args))]
             heard(Launched(function, self, pad_grid(grid), dict(zip(names, args, strict=False))))
 
         return starting
 
-    with mock.patch.object(JITFunction, "run", running), mock.patch.object(CompiledKernel, "__getitem__", started):
-        yield
+    _listeners.append(heard)
+    try:
+        with mock.patch.object(JITFunction, "run", running), mock.patch.object(CompiledKernel, "__getitem__", started):
+            yield
+    finally:
+        _listeners.remove(heard)
 
 
 def pad_grid(grid: Any) -> tuple[int, int, int]:

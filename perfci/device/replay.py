@@ -1,11 +1,13 @@
 """Records what a call does on a device, and repeats it in a process that runs none of the op's Python.
 
-A launch is repeated by Triton from its binary, an operation of torch by its name on the same arguments.
+A launch is repeated by Triton from its binary, an operation of torch by its name on the same arguments, and what only
+the driver sees by the extension that heard it.
 """
 
 import functools
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,9 +17,9 @@ import triton
 from torch.multiprocessing.reductions import StorageWeakRef
 from triton.compiler import CompiledKernel
 
+from perfci.core import extensions
 from perfci.core.model import Reason
 from perfci.device.arrays import Inputs, leaves
-from perfci.device.binaries import artefact
 from perfci.device.launches import Launched
 from perfci.device.source import digest, stable
 from perfci.device.targets import release
@@ -25,6 +27,7 @@ from perfci.device.tensors import TorchArrays
 from perfci.ops.recording import RecordedBinary, RecordedStep, Recording, UnspelledError, spell, unspell
 
 NAMESPACES = ("aten", "prims")  # of operations that are repeated
+DRIVER = "driver."  # what names of steps begin with that an extension repeats
 REFUSED = frozenset({"from_file", "_local_scalar_dense", "record_stream"})
 """Operations that reach beyond the device: a file, a value that Python reads, another stream."""
 
@@ -68,7 +71,9 @@ class Tape:
         self._storages = Storages()
         self._numbers: dict[tuple[Any, ...], int] = {}
         self._steps: list[RecordedStep] = []
-        self._binaries: dict[str, tuple[int, RecordedBinary]] = {}
+        self._binaries: dict[RecordedBinary, int] = {}  # and their numbers
+        self._memory: list[tuple[StorageWeakRef, int, int, int, int]] = []
+        """storage, its address and size, number and address of a tensor in it"""
         self.refusal: Reason | None = None
         for value in leaves(inputs):
             if isinstance(value, torch.Tensor):
@@ -95,18 +100,28 @@ class Tape:
         self._attempt(take)
 
     def take_launch(self, launch: Launched) -> None:
-        """Take down one launch of a Triton kernel."""
+        """Take down one launch."""
 
         def take() -> None:
-            key = artefact(launch.kernel)
-            if key not in self._binaries:
-                self._binaries[key] = len(self._binaries), _describe_binary(launch)
-            number, binary = self._binaries[key]
+            if launch.work is not None:
+                step, binary = launch.work.take(self)
+                number = self._number_binary(binary) if binary else -1
+                self._steps.append(replace(step, binary=number))
+                return
+            binary = _describe_binary(launch)
+            number = self._number_binary(binary)
             types = dict(binary.signature)
             given = tuple(self._encode(value, types.get(name)) for name, value in launch.arguments.items())
             self._steps.append(RecordedStep(binary=number, grid=launch.grid, given=given))
 
         self._attempt(take)
+
+    def locate(self, address: int) -> tuple[int, int] | None:
+        """The number of a tensor in whose memory an address lies, and the bytes from its first element on."""
+        for held, start, size, number, first in reversed(self._memory):
+            if start <= address < start + size and not held.expired():
+                return number, address - first
+        return None
 
     def refuse(self, what: str) -> None:
         """Note what cannot be repeated. The first reason stands."""
@@ -119,8 +134,10 @@ class Tape:
             self.refuse("a call that does nothing on the device")
         if self.refusal:
             return None
-        binaries = tuple(binary for _, binary in self._binaries.values())
-        return Recording(key, self._inputs, tuple(self._steps), given, binaries)
+        return Recording(key, self._inputs, tuple(self._steps), given, tuple(self._binaries))
+
+    def _number_binary(self, binary: RecordedBinary) -> int:
+        return self._binaries.setdefault(binary, len(self._binaries))
 
     def _attempt(self, function: Callable[[], Any]) -> Any:
         try:
@@ -138,6 +155,10 @@ class Tape:
         key = (*place, tensor.dtype, tuple(tensor.shape), tensor.stride())
         if not new and key not in self._numbers:
             raise UnreplayableError("a tensor that was made before the call")
+        if key not in self._numbers:
+            storage = tensor.untyped_storage()
+            facts = storage.data_ptr(), storage.nbytes(), len(self._numbers), tensor.data_ptr()
+            self._memory.append((StorageWeakRef(storage), *facts))
         return self._numbers.setdefault(key, len(self._numbers))
 
     def _encode(self, value: Any, kind: Any = None) -> Any:
@@ -189,7 +210,10 @@ def refuse_release(recording: Recording, version: str) -> Reason | None:
     A kernel ignores pointers that it does not have. One that is not given those that it has reads anything.
     """
     described = {step.binary for step in recording.steps if '"descriptor"' in json.dumps([step.given, step.named])}
+    launched = {step.binary for step in recording.steps if not step.operation}
     for at, binary in enumerate(recording.binaries):
+        if at not in launched:  # by the driver
+            continue
         metadata = json.loads(binary.metadata)
         made = str(metadata.get("triton_version", "3.2"))  # which notes none
         fits = count_scratch(made) <= count_scratch(version) and metadata.get("num_ctas", 1) == 1
@@ -208,18 +232,11 @@ class Program:
         """`folder`: the binaries are written there."""
         triton.set_allocator(_allocate)
         self._recording, self._arrays = recording, arrays
-        kernels = _load_binaries(recording, folder)
+        by_driver = {step.binary for step in recording.steps if step.operation.startswith(DRIVER)}
+        kernels = _load_binaries(recording.binaries, by_driver, folder)
         steps = recording.steps
         # What a call has to look up is found once: else the host would take longer than many kernels.
-        self._steps = [
-            (
-                step,
-                _operator(step) if step.operation else kernels[step.binary],
-                self._make_reader(list(step.given)),
-                self._make_reader({"mapping": step.named}),
-            )
-            for step in steps
-        ]
+        self._actions = [self._make_action(step, kernels) for step in steps]
         self._read_output = self._make_reader(recording.output)
         used = enumerate(_tensors((step.given, step.named, step.gives)) for step in steps)
         last = {number: at for at, numbers in used for number in numbers}
@@ -233,18 +250,36 @@ class Program:
         """Repeat the call with these inputs."""
         table: dict[int, Any] = {}
         _bind(self._recording.inputs, tuple(inputs.values()), table)
-        for (step, function, read_given, read_named), done in zip(self._steps, self._done, strict=True):
-            given = read_given(table)
-            if step.operation:
-                result = function(*given, **read_named(table))
-                _bind(step.gives, result, table)
-                del result
-            else:
-                function[step.grid](*given)  # looked up each time: anyone who watches launches replaces the look-up
-            del given
+        for act, done in zip(self._actions, self._done, strict=True):
+            act(table)
             for number in done:
                 table.pop(number, None)
         return self._read_output(table)
+
+    def _make_action(self, step: RecordedStep, kernels: Mapping[int, Any]) -> Callable[[dict[int, Any]], None]:
+        """Returns a function that does a step with the tensors of the table, and enters those that it makes."""
+        if step.operation.startswith(DRIVER):
+            driver = next(extensions.provided("driver"), None)
+            if driver is None:
+                raise UnreplayableError(step.operation)
+            action: Callable[[Mapping[int, Any]], None] = driver.make_action(step, self._recording.binaries)
+            return action
+        read_given = self._make_reader(list(step.given))
+        if not step.operation:
+            kernel, grid = kernels[step.binary], step.grid
+
+            def launch(table: dict[int, Any]) -> None:
+                kernel[grid](
+                    *read_given(table)
+                )  # looked up each time: anyone who watches launches replaces the look-up
+
+            return launch
+        operator, read_named, gives = _operator(step), self._make_reader({"mapping": step.named}), step.gives
+
+        def operate(table: dict[int, Any]) -> None:
+            _bind(gives, operator(*read_given(table), **read_named(table)), table)
+
+        return operate
 
     def _make_reader(self, spelled: Any) -> Callable[[Mapping[int, Any]], Any]:
         """Returns a function that gives a spelled value, with the tensors of the table."""
@@ -284,10 +319,12 @@ def _operator(step: RecordedStep) -> Any:
     return getattr(getattr(getattr(torch.ops, namespace), name), overload)
 
 
-def _load_binaries(recording: Recording, folder: Path) -> list[Any]:
-    """Triton's kernels of a recording. They have no source but a name, and parameters by position."""
-    binaries = []
-    for binary in recording.binaries:
+def _load_binaries(binaries: Sequence[RecordedBinary], without: Container[int], folder: Path) -> dict[int, Any]:
+    """Triton's kernels of a recording by number. They have no source but a name, and parameters by position."""
+    kernels = {}
+    for number, binary in enumerate(binaries):
+        if number in without:
+            continue
         stem = digest(binary.image + binary.metadata.encode())
         paths = {"kernel.json": folder / f"{stem}.json", "kernel.cubin": folder / f"{stem}.cubin"}
         paths["kernel.json"].write_text(json.dumps(_METADATA | json.loads(binary.metadata)))
@@ -296,8 +333,8 @@ def _load_binaries(recording: Recording, folder: Path) -> list[Any]:
         function = SimpleNamespace(fn=SimpleNamespace(__name__=binary.function), arg_names=list(signature))
         constants = {(at,): None for at, kind in enumerate(signature.values()) if kind == "constexpr"}
         source = SimpleNamespace(fn=function, signature=signature, constants=constants)
-        binaries.append(CompiledKernel(source, {name: str(path) for name, path in paths.items()}, stem))
-    return binaries
+        kernels[number] = CompiledKernel(source, {name: str(path) for name, path in paths.items()}, stem)
+    return kernels
 
 
 def _nested(kind: Any) -> Any:

@@ -246,6 +246,9 @@ class Accelerator:
         """Make a call of which a profiler that watches this process reads counters, behind a mark."""
         call()
 
+    def hear_driver(self) -> None:
+        """Hear what any compiler's kernels do from now on, for `record`. Nothing is timed in this process any more."""
+
     def record(self, function: Callable[..., Any], inputs: Inputs) -> Recording | Reason | None:
         """Call a function once. Returns how to repeat it, why that cannot be, or None if this device never can."""
         return None

@@ -32,7 +32,12 @@ from perfci.worker.tasks import Serve
 
 def serve(task: Serve, channel: MessageChannel) -> None:
     """Answer calls until the other process ends this one."""
-    with open_op(task, channel, lambda _: load_files(task, task.place.ops[0])) as (device, loaded):
+
+    def load(device: Accelerator) -> LoadedOp:
+        device.hear_driver()  # before the op's files load their kernels
+        return load_files(task, task.place.ops[0])
+
+    with open_op(task, channel, load) as (device, loaded):
         server = _Server(Arena(task.arena), device, loaded, task.folder, channel)
         answer = Called(compile_s=loaded.import_s)
         while True:

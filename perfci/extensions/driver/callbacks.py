@@ -1,0 +1,403 @@
+"""Kernels as NVIDIA's driver loads and launches them, whatever compiled them. CUPTI tells of both, through ctypes.
+
+CUPTI has one subscriber a process. So a process that hears launches cannot record activities, and never times.
+Structures are those of CUPTI's `cupti_callbacks.h` and `generated_cuda_meta.h`, and of `cuda.h`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import math
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_ubyte, c_uint, c_uint32, c_uint64, c_ushort, c_void_p
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from perfci.device.source import digest
+
+_DRIVER_API, _RESOURCE = 1, 3  # CUpti_CallbackDomain
+_MODULE_LOADED = 6  # CUPTI_CBID_RESOURCE_MODULE_LOADED
+_ENTER, _EXIT = 0, 1
+_MOST_CALLBACKS = 4096  # ids of one domain, which end where their names do
+
+_BUFFER, _BUFFER_SIZE = 1, 2  # CU_LAUNCH_PARAM_BUFFER_POINTER and _SIZE
+ATTRIBUTE_BYTES = 72  # of a CUlaunchAttribute
+_COOPERATIVE = 2
+ATTRIBUTES = {_COOPERATIVE: "cooperative", 4: "cluster", 5: "cluster policy", 6: "dependent launch", 8: "priority"}
+"""CUlaunchAttributeID of attributes without addresses or handles, which another process can pass too."""
+
+_STATIC_SHARED, _LOCAL_BYTES, _REGISTERS, _DYNAMIC_SHARED = 1, 3, 4, 8  # CUfunction_attribute
+SET_BY_HOST = (_DYNAMIC_SHARED, 9, 14, 15)  # the others: share of shared memory, large clusters, their policy
+_NO_BITS = 8  # SHT_NOBITS: a section that takes no room in its file
+_OF_DEBUGGERS = (b".debug", b".nv_debug", b".note", b".rel.debug", b".rela.debug")  # beginnings of sections' names
+_CONTENT = frozenset({1, 4, 9}) | set(range(0x70000000, 0x70000100))  # SHT_PROGBITS, relocations, and NVIDIA's kinds
+_MEMORY_TYPE = 2  # CU_POINTER_ATTRIBUTE_MEMORY_TYPE
+
+_LOADS = ("cuModuleLoad", "cuModuleLoadData", "cuModuleLoadDataEx", "cuModuleLoadFatBinary", "cuLibraryLoadData",
+          "cuLibraryLoadFromFile")  # fmt: skip
+_GLOBALS = ("cuModuleGetGlobal", "cuLibraryGetGlobal", "cuLibraryGetManaged")
+_LAUNCHES = ("cuLaunchKernel", "cuLaunchKernelEx", "cuLaunchCooperativeKernel")
+FILLS = {"cuMemsetD8": c_ubyte, "cuMemsetD16": c_ushort, "cuMemsetD32": c_uint}
+_UNSEEN = ("cuGraphLaunch", "cuLaunchHostFunc", "cuMemAlloc", "cuMemFree", "cuMemcpy", "cuMemset", "cuMemCreate",
+           "cuLaunch", "cuStreamSynchronize", "cuStreamWait", "cuStreamWrite", "cuCtxSynchronize", "cuEventRecord",
+           "cuEventSynchronize")  # fmt: skip
+"""Beginnings of functions that do, order or await work on the device which no recording has."""
+
+
+class _CallbackData(ctypes.Structure):
+    _fields_ = [("site", c_int), ("function", c_char_p), ("parameters", c_void_p), ("result", c_void_p),
+                ("symbol", c_char_p), ("context", c_void_p), ("context_number", c_uint32), ("data", c_void_p),
+                ("number", c_uint32)]  # fmt: skip
+
+
+class _ResourceData(ctypes.Structure):
+    _fields_ = [("context", c_void_p), ("stream", c_void_p), ("resource", c_void_p)]
+
+
+class _ModuleData(ctypes.Structure):
+    _fields_ = [("number", c_uint32), ("size", c_size_t), ("image", c_void_p)]
+
+
+class Config(ctypes.Structure):
+    """CUlaunchConfig."""
+
+    _fields_ = [("grid", c_uint * 3), ("block", c_uint * 3), ("shared", c_uint), ("stream", c_void_p),
+                ("attributes", c_void_p), ("count", c_uint)]  # fmt: skip
+
+
+class _Launch(ctypes.Structure):  # cuLaunchKernel_params
+    _fields_ = [("function", c_void_p), ("grid", c_uint * 3), ("block", c_uint * 3), ("shared", c_uint),
+                ("stream", c_void_p), ("parameters", POINTER(c_void_p)), ("extra", POINTER(c_void_p))]  # fmt: skip
+
+
+class _CooperativeLaunch(ctypes.Structure):  # cuLaunchCooperativeKernel_params
+    _fields_ = _Launch._fields_[:-1]
+
+
+class _LaunchEx(ctypes.Structure):  # cuLaunchKernelEx_params
+    _fields_ = [("config", POINTER(Config)), ("function", c_void_p), ("parameters", POINTER(c_void_p)),
+                ("extra", POINTER(c_void_p))]  # fmt: skip
+
+
+class _Load(ctypes.Structure):  # cuModuleLoadData_params, and the beginning of the others'
+    _fields_ = [("handle", POINTER(c_void_p)), ("image", c_void_p)]
+
+
+class _Global(ctypes.Structure):  # cuModuleGetGlobal_v2_params
+    _fields_ = [("address", c_void_p), ("size", c_void_p), ("handle", c_void_p)]
+
+
+def _make_fill(kind: Any) -> type[ctypes.Structure]:
+    fields = [("address", c_uint64), ("value", kind), ("count", c_size_t), ("stream", c_void_p)]
+    return type("_Fill", (ctypes.Structure,), {"_fields_": fields})
+
+
+_FILL_PARAMETERS = {name: _make_fill(kind) for name, kind in FILLS.items()}
+_Callback = ctypes.CFUNCTYPE(None, c_void_p, c_int, c_uint32, c_void_p)
+
+
+@dataclass(frozen=True)
+class DriverKernel:
+    """A loaded kernel, with what perfci reads of Triton's `CompiledKernel`."""
+
+    name: str
+    image: bytes  # cubin
+    attributes: Mapping[int, int] = field(default_factory=dict)  # those that a host sets
+    n_regs: int | None = None
+    local_bytes: int = 0  # of a thread
+    warps: int | None = None
+    shared: int = 0  # bytes, static and dynamic
+    n_spills: None = None
+
+    @cached_property
+    def asm(self) -> Mapping[str, bytes]:
+        """The cubin. Last what it is known by: its sections without those that name lines of the source."""
+        return {"cubin": self.image, "code": b"".join(_list_sections(self.image))} if self.image else {}
+
+    @cached_property
+    def hash(self) -> str:
+        """What the binary is known by."""
+        return digest(self.image)
+
+    @cached_property
+    def metadata(self) -> SimpleNamespace:
+        """How it is launched."""
+        return SimpleNamespace(name=self.name, num_warps=self.warps, shared=self.shared)
+
+
+@dataclass(frozen=True)
+class DriverLaunch:
+    """One launch, as the driver was asked for it."""
+
+    kernel: DriverKernel
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared: int  # bytes of dynamic shared memory
+    attributes: bytes  # CUlaunchAttributes
+    parameters: tuple[bytes, ...]
+    stream: int
+
+
+@dataclass(frozen=True)
+class DriverFill:
+    """Memory set to one value: `count` numbers of `width` bytes."""
+
+    width: int
+    value: int
+    count: int
+    address: int
+    stream: int
+
+
+@dataclass(frozen=True)
+class Unseen:
+    """Work that is not recorded, in words that go after "does"."""
+
+    what: str
+
+
+Work = DriverLaunch | DriverFill | Unseen
+
+
+def open_libraries() -> tuple[Any, Any] | None:
+    """The driver's library and the CUPTI that torch has loaded. None if one of them is missing."""
+    try:
+        places = [line.split(maxsplit=5)[5].strip() for line in Path("/proc/self/maps").read_text().splitlines()
+                  if "libcupti.so" in line]  # fmt: skip
+        return ctypes.CDLL("libcuda.so.1"), ctypes.CDLL(places[0])
+    except (OSError, IndexError):
+        return None
+
+
+class Driver:
+    """Hears what this process loads from now on, and what it launches while someone listens."""
+
+    def __init__(self, cuda: Any, cupti: Any) -> None:
+        """Subscribe. Raises OSError if CUPTI refuses, for one because it has a subscriber."""
+        self._cuda, self._cupti = cuda, cupti
+        self._images: dict[int, bytes] = {}  # of a CUmodule or CUlibrary
+        self._loaded: list[bytes] = []  # every image that a module was made of, the last one last
+        self._written: set[int] = set()  # modules and libraries whose variables the host has asked for
+        self._since = 0  # images that had been loaded when the load under way began
+        self._heard: Callable[[Work], None] | None = None
+        self._error: Exception | None = None
+        self._subscriber = c_void_p()
+        self._callback = _Callback(self._call)  # which has to live as long as it is called
+        self._check(cupti.cuptiSubscribe(byref(self._subscriber), self._callback, None))
+        atexit.register(self.close)
+        self._check(cupti.cuptiEnableDomain(1, self._subscriber, _RESOURCE))
+        wanted = {*_LOADS, *_GLOBALS}
+        for number, name in self._list_callbacks():
+            if _plain(name) in wanted:
+                self._check(cupti.cuptiEnableCallback(1, self._subscriber, _DRIVER_API, number))
+
+    def close(self) -> None:
+        """Hear nothing any more."""
+        if self._subscriber:
+            self._cupti.cuptiUnsubscribe(self._subscriber)
+            self._subscriber = c_void_p()
+            atexit.unregister(self.close)
+
+    @contextmanager
+    def listen(self, heard: Callable[[Work], None]) -> Iterator[None]:
+        """Call `heard` with the work of every thread inside, when it is given to the driver. Raises what it raised."""
+        before, self._heard = self._heard, heard
+        self._check(self._cupti.cuptiEnableDomain(1, self._subscriber, _DRIVER_API))
+        try:
+            yield
+        finally:
+            self._heard = before
+        if self._error:
+            error, self._error = self._error, None
+            raise error
+
+    def is_memory(self, address: int) -> bool:
+        """Whether an address is one of the driver's: on a device, or of a host where a device reads it."""
+        kind = c_uint()
+        return not self._cuda.cuPointerGetAttribute(byref(kind), _MEMORY_TYPE, c_uint64(address))
+
+    def _check(self, status: int) -> None:
+        if status:
+            raise OSError(f"CUPTI answers {status}")
+
+    def _list_callbacks(self) -> Iterator[tuple[int, str]]:
+        """Yields number and name of the driver's functions that CUPTI tells of."""
+        name = c_char_p()
+        for number in range(1, _MOST_CALLBACKS):
+            if self._cupti.cuptiGetCallbackName(_DRIVER_API, number, byref(name)) or name.value is None:
+                return
+            yield number, name.value.decode()
+
+    def _call(self, _user: Any, domain: int, number: int, data: int) -> None:
+        """CUPTI's callback. What it raises would be lost."""
+        try:
+            if domain == _RESOURCE:
+                if number == _MODULE_LOADED:
+                    resource = _at(data, _ResourceData).resource
+                    module = _at(resource, _ModuleData)
+                    self._loaded.append(ctypes.string_at(module.image, module.size))
+            else:
+                called = _at(data, _CallbackData)
+                self._take(_plain(called.function.decode()), called)
+        except Exception as error:
+            self._error = self._error or error
+
+    def _take(self, name: str, called: _CallbackData) -> None:
+        if name in _LOADS:
+            self._take_load(called)
+        elif name in _GLOBALS:
+            self._written.add(_at(called.parameters, _Global).handle or 0)
+        elif self._heard is None or called.site != _ENTER:
+            return
+        elif name in _LAUNCHES:
+            self._heard(self._read_launch(name, called.parameters))
+        elif name.removesuffix("Async") in FILLS:
+            kind = name.removesuffix("Async")
+            fill = _at(called.parameters, _FILL_PARAMETERS[kind])
+            stream = (fill.stream or 0) if name.endswith("Async") else 0
+            width = ctypes.sizeof(FILLS[kind])
+            self._heard(DriverFill(width, int(fill.value), int(fill.count), int(fill.address), stream))
+        elif name.startswith(_UNSEEN):
+            self._heard(Unseen(f"{name}()"))
+
+    def _take_load(self, called: _CallbackData) -> None:
+        if called.site == _ENTER:
+            self._since = len(self._loaded)
+            return
+        load, made = _at(called.parameters, _Load), self._loaded[self._since :]
+        handle = load.handle.contents.value if load.handle else None
+        if not handle:
+            return
+        self._written.discard(handle)
+        in_memory = called.function.startswith((b"cuModuleLoadD", b"cuLibraryLoadD"))
+        image = _read_elf(load.image) if in_memory else b""
+        self._images.pop(handle, None)  # of one that was unloaded
+        if image or len(made) == 1:
+            self._images[handle] = image or made[0]
+
+    def _read_launch(self, name: str, parameters: int) -> Work:
+        launch: Any
+        attributes = b""
+        if name == "cuLaunchKernelEx":
+            launch = _at(parameters, _LaunchEx)
+            config = launch.config.contents
+            if config.count:
+                attributes = ctypes.string_at(config.attributes, ATTRIBUTE_BYTES * config.count)
+        elif name == "cuLaunchCooperativeKernel":
+            launch = config = _at(parameters, _CooperativeLaunch)
+            attributes = struct.pack("<iiq56x", _COOPERATIVE, 0, 1)
+        else:
+            launch = config = _at(parameters, _Launch)
+        if unknown := list_attributes(attributes) - ATTRIBUTES.keys():
+            return Unseen(f"a launch with attribute {min(unknown)}")
+        kernel_or_why = self._find_kernel(launch.function)
+        if isinstance(kernel_or_why, str):
+            return Unseen(kernel_or_why)
+        function, kernel_name, image = kernel_or_why
+        block, shared = _three(config.block), int(config.shared)
+        kernel = DriverKernel(
+            kernel_name,
+            image,
+            {name: value for name in SET_BY_HOST if (value := self._attribute(function, name)) is not None},
+            n_regs=self._attribute(function, _REGISTERS),
+            local_bytes=self._attribute(function, _LOCAL_BYTES) or 0,
+            warps=-(-math.prod(block) // 32),
+            shared=shared + (self._attribute(function, _STATIC_SHARED) or 0),
+        )
+        values = self._read_parameters(function, launch.parameters, getattr(launch, "extra", None))
+        return DriverLaunch(kernel, _three(config.grid), block, shared, attributes, values, config.stream or 0)
+
+    def _read_parameters(self, function: c_void_p, places: Any, extra: Any) -> tuple[bytes, ...]:
+        """The bytes of each parameter, given apart or packed."""
+        offset, size, sizes = c_size_t(), c_size_t(), list[tuple[int, int]]()
+        while not self._cuda.cuFuncGetParamInfo(function, c_size_t(len(sizes)), byref(offset), byref(size)):
+            sizes.append((offset.value, size.value))
+        if places:
+            return tuple(ctypes.string_at(places[at], size) for at, (_, size) in enumerate(sizes))
+        if not extra:
+            return ()
+        pairs = {extra[at]: extra[at + 1] for at in (0, 2)}
+        packed = ctypes.string_at(pairs[_BUFFER], _at(pairs[_BUFFER_SIZE], c_size_t).value)
+        return tuple(packed[offset : offset + size] for offset, size in sizes)
+
+    def _find_kernel(self, handle: int) -> tuple[c_void_p, str, bytes] | str:
+        """The function behind a handle, its name and image, or why it cannot be launched elsewhere."""
+        function, module, library, name = c_void_p(handle), c_void_p(), c_void_p(), c_char_p()
+        if self._cuda.cuFuncGetModule(byref(module), function):  # a CUkernel, which is passed for a CUfunction
+            self._cuda.cuKernelGetLibrary(byref(library), c_void_p(handle))
+            self._cuda.cuKernelGetFunction(byref(function), c_void_p(handle))
+            self._cuda.cuFuncGetModule(byref(module), function)
+        self._cuda.cuFuncGetName(byref(name), function)
+        symbol = name.value or b""
+        plain = symbol.decode(errors="replace")
+        for owner in (module.value, library.value):
+            if owner in self._written:
+                return f"a launch of {plain}, whose variables the host writes"
+        image = next((self._images[owner] for owner in (module.value, library.value) if owner in self._images), None)
+        if image is None:  # of a file of many images, which the driver chose from
+            fitting = {image for image in self._loaded if b"\x00.text." + symbol + b"\x00" in image}
+            if len(fitting) != 1:
+                return f"a launch of {plain}, of which {len(fitting)} binaries are loaded"
+            (image,) = fitting
+        return function, plain, image
+
+    def _attribute(self, function: c_void_p, attribute: int) -> int | None:
+        value = c_int()
+        return None if self._cuda.cuFuncGetAttribute(byref(value), attribute, function) else value.value
+
+
+def _list_sections(image: bytes) -> Iterator[bytes]:
+    """Yields name and content of the sections of an ELF file that a device reads."""
+    (table,) = struct.unpack_from("<Q", image, 0x28)
+    size, count, names = struct.unpack_from("<HHH", image, 0x3A)
+    sections = [struct.unpack_from("<II16xQQ", image, table + size * at) for at in range(count)]
+    for name, kind, offset, length in sections:
+        start = sections[names][2] + name
+        title = image[start : image.index(b"\x00", start)]
+        # Symbols and their names move with what the debugger is told.
+        if kind in _CONTENT and not title.startswith(
+            (b".debug", b".nv_debug", b".note", b".rel.debug", b".rela.debug")
+        ):
+            yield title + b"\x00" + image[offset : offset + length]
+
+
+def _at(place: int | None, kind: Any) -> Any:
+    return ctypes.cast(c_void_p(place), POINTER(kind)).contents
+
+
+def _plain(name: str) -> str:
+    """A function's name without its version.
+
+    >>> _plain("cuMemsetD32Async_ptsz"), _plain("cuModuleGetGlobal_v2")
+    ('cuMemsetD32Async', 'cuModuleGetGlobal')
+    """
+    return name.removesuffix("_ptsz").removesuffix("_ptds").removesuffix("_v2")
+
+
+def _three(sides: Sequence[int]) -> tuple[int, int, int]:
+    return int(sides[0]), int(sides[1]), int(sides[2])
+
+
+def list_attributes(attributes: bytes) -> set[int]:
+    """The ids of launch attributes."""
+    return {struct.unpack_from("<i", attributes, at)[0] for at in range(0, len(attributes), ATTRIBUTE_BYTES)}
+
+
+def _read_elf(place: int | None) -> bytes:
+    """The ELF file at an address. Empty if there is none."""
+    if not place or ctypes.string_at(place, 4) != b"\x7fELF":
+        return b""
+    header = ctypes.string_at(place, 64)
+    (table,) = struct.unpack_from("<Q", header, 0x28)
+    size, count = struct.unpack_from("<HH", header, 0x3A)
+    ends = [table + size * count]
+    for at in range(count):
+        kind, offset, length = struct.unpack_from("<4xI16xQQ", ctypes.string_at(place + table + size * at, size))
+        ends.append(offset + (0 if kind == _NO_BITS else length))
+    return ctypes.string_at(place, max(ends))

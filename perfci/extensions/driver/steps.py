@@ -1,0 +1,188 @@
+"""Work that the driver was asked for as steps of a recording: taken down in the op's process, repeated in the judge's.
+
+An address in a parameter becomes a tensor of the recording and a distance from its first element. It is found by its
+value: any eight bytes that lie in the memory of one of the call's tensors. So those in structures, and in descriptors
+of tensors, move with the rest. One that leads to other memory of the driver's is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from perfci.device.launches import Launched, RawParameter, count_listeners, tell
+from perfci.device.replay import Tape, UnreplayableError
+from perfci.extensions.driver.callbacks import (
+    ATTRIBUTES,
+    Driver,
+    DriverFill,
+    DriverKernel,
+    DriverLaunch,
+    Unseen,
+    Work,
+    list_attributes,
+    open_libraries,
+)
+from perfci.extensions.driver.launching import LoadedKernel, fill
+from perfci.ops.recording import RecordedBinary, RecordedStep
+
+LAUNCH, FILL = "driver.launch", "driver.fill"  # operations of such steps
+FILL_NAME = "a fill of memory"
+
+_SMALLEST_ADDRESS = 1 << 32  # below it no memory of a device begins
+
+
+class DriverSteps:
+    """What this process gives the driver to do, beside torch's operations and Triton's launches."""
+
+    def __init__(self) -> None:
+        """Hear what is loaded from now on. Raises OSError if that cannot be heard."""
+        libraries = open_libraries()
+        if libraries is None:
+            raise OSError("there is no CUPTI")
+        self._driver = Driver(*libraries)
+
+    @contextmanager
+    def listen(self, covered: Callable[[], bool]) -> Iterator[None]:
+        """Tell of the work inside as of Triton's launches. covered: whether it is part of what is told otherwise."""
+
+        def heard(work: Work) -> None:
+            if not covered():
+                tell(Launched(None, _name_kernel(work), _grid_of(work), {}, HeardWork(work, self._driver)))
+
+        with self._driver.listen(heard):
+            yield
+
+    @staticmethod
+    def make_action(step: RecordedStep, binaries: Sequence[RecordedBinary]) -> Callable[[Mapping[int, Any]], None]:
+        """Returns what repeats a step with a recording's tensors by number. Raises UnreplayableError."""
+        libraries = open_libraries()
+        if libraries is None:
+            raise UnreplayableError("work of the driver's, without its libraries")
+        cuda, _ = libraries
+        try:
+            return _make_fill(step, cuda) if step.operation == FILL else _make_launch(step, binaries[step.binary], cuda)
+        except (LookupError, TypeError, ValueError, struct.error) as error:  # the other process may be of any code
+            raise UnreplayableError(f"a step of the driver's that is none: {error}"[:200]) from error
+
+
+class HeardWork:
+    """Work that was heard, to be taken down."""
+
+    def __init__(self, work: Work, driver: Driver) -> None:
+        self._work, self._driver = work, driver
+
+    def take(self, tape: Tape) -> tuple[RecordedStep, RecordedBinary | None]:
+        """The step, and the binary that it launches. Raises UnreplayableError."""
+        work = self._work
+        if isinstance(work, Unseen):
+            raise UnreplayableError(work.what)
+        if work.stream != torch.cuda.current_stream().cuda_stream:
+            raise UnreplayableError("work on another stream")
+        if isinstance(work, DriverFill):
+            parameter = self._spell(struct.pack("<Q", work.address), tape)
+            if not parameter["addresses"]:
+                raise UnreplayableError("a fill of memory that is no tensor's")
+            return RecordedStep(FILL, given=(parameter, work.width, work.value, work.count)), None
+        named = {"block": list(work.block), "shared": work.shared, "attributes": work.attributes.hex()}
+        given = tuple(self._spell(value, tape) for value in work.parameters)
+        kernel = work.kernel
+        binary = RecordedBinary(kernel.name, kernel.image, json.dumps({"attributes": kernel.attributes}), ())
+        return RecordedStep(LAUNCH, grid=work.grid, given=given, named=named), binary
+
+    def _spell(self, value: bytes, tape: Tape) -> dict[str, Any]:
+        """The bytes of a parameter, zero where it has an address, and the tensors that these lead to."""
+        content, addresses = bytearray(value), []
+        for offset in range(0, len(value) - 7, 8):
+            (address,) = struct.unpack_from("<Q", value, offset)
+            if address < _SMALLEST_ADDRESS:
+                continue
+            place = tape.locate(address)
+            if place is not None:
+                content[offset : offset + 8] = bytes(8)
+                addresses.append([offset, {"tensor": place[0]}, place[1]])
+            elif self._driver.is_memory(address):
+                raise UnreplayableError("a launch on memory that is no tensor of the call")
+        return {"bytes": content.hex(), "addresses": addresses}
+
+
+def _name_kernel(work: Work) -> DriverKernel:
+    if isinstance(work, DriverLaunch):
+        return work.kernel
+    return DriverKernel(FILL_NAME if isinstance(work, DriverFill) else work.what, b"")
+
+
+def _grid_of(work: Work) -> tuple[int, int, int]:
+    return work.grid if isinstance(work, DriverLaunch) else (1, 1, 1)
+
+
+# --- repeating --------------------------------------------------------------------------------------------------------
+
+
+class _Parameter:
+    """A parameter of a recording: its bytes, and the tensors that addresses in them lead to."""
+
+    def __init__(self, spelled: Mapping[str, Any]) -> None:
+        self.content = bytes.fromhex(spelled["bytes"])
+        self.addresses = [(int(at), int(tensor["tensor"]), int(shift)) for at, tensor, shift in spelled["addresses"]]
+        if any(not 0 <= at <= len(self.content) - 8 for at, _, _ in self.addresses):
+            raise UnreplayableError("an address outside of its parameter")
+
+    def show(self, table: Mapping[int, Any]) -> RawParameter:
+        return RawParameter(self.content, tuple((at, table[number], shift) for at, number, shift in self.addresses))
+
+
+def _make_launch(step: RecordedStep, binary: RecordedBinary, cuda: Any) -> Callable[[Mapping[int, Any]], None]:
+    named, facts = step.named, json.loads(binary.metadata)
+    attributes = bytes.fromhex(named["attributes"])
+    if list_attributes(attributes) - ATTRIBUTES.keys():
+        raise UnreplayableError("a launch with attributes that hold addresses")
+    parameters = [_Parameter(spelled) for spelled in step.given]
+    set_by_host = {int(attribute): int(value) for attribute, value in facts["attributes"].items()}
+    try:
+        loaded = LoadedKernel(cuda, binary.function, binary.image, set_by_host)
+    except OSError as error:
+        raise UnreplayableError(f"the kernel {binary.function}, which does not load: {error}") from None
+    contents = [parameter.content for parameter in parameters]
+    launch = loaded.prepare(step.grid, named["block"], int(named["shared"]), attributes, contents)
+    slots = [
+        (launch.slot(place, at), number, shift)
+        for place, parameter in enumerate(parameters)
+        for at, number, shift in parameter.addresses
+    ]
+    current_stream = torch.cuda.current_stream
+    warps = -(-math.prod(named["block"]) // 32)
+    shown = DriverKernel(binary.function, binary.image, set_by_host, warps=warps, shared=int(named["shared"]))
+    how = {"block of threads": named["block"], "dynamic shared memory": int(named["shared"])}
+    how |= {"attributes": named["attributes"]} if attributes else {}
+
+    def repeat(table: Mapping[int, Any]) -> None:
+        for slot, number, shift in slots:
+            slot.value = table[number].data_ptr() + shift
+        launch(current_stream().cuda_stream)
+        if count_listeners():
+            arguments = {str(place): parameter.show(table) for place, parameter in enumerate(parameters)}
+            tell(Launched(None, shown, step.grid, {**arguments, **how}))
+
+    return repeat
+
+
+def _make_fill(step: RecordedStep, cuda: Any) -> Callable[[Mapping[int, Any]], None]:
+    spelled, width, value, count = step.given
+    parameter = _Parameter(spelled)
+    ((_, number, shift),) = parameter.addresses
+    shown = DriverKernel(FILL_NAME, b"")
+
+    def repeat(table: Mapping[int, Any]) -> None:
+        fill(cuda, width, table[number].data_ptr() + shift, value, count, torch.cuda.current_stream().cuda_stream)
+        if count_listeners():
+            arguments = {"memory": parameter.show(table), "width": width, "value": value, "count": count}
+            tell(Launched(None, shown, (1, 1, 1), arguments))
+
+    return repeat
