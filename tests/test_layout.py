@@ -41,6 +41,7 @@ HOMES = {
         "extensions.adopt.rehearsal",
         "extensions.interpreter",
         "extensions.offline",
+        "extensions.driver.steps",
         "extensions.agents.counters",
         "extensions.lab.soak.endurance",
     ),

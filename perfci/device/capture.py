@@ -267,6 +267,14 @@ class _Operations(Mode):
             return body(*args, **kwargs)
 
 
+class CoverOperations(Mode):
+    """Whatever torch's operations inside give the device is theirs."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        with cover() if getattr(func, "namespace", "higher_order") in BUILT_IN else nullcontext():
+            return func(*args, **(kwargs or {}))
+
+
 def _body(operator: Any) -> Callable[..., Any] | None:
     """The Python function behind an operator of `torch.library.custom_op` or `triton_op`."""
     definitions = getattr(sys.modules.get("torch._library.custom_ops"), "OPDEFS", {})

@@ -4,7 +4,7 @@ import functools
 import math
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -120,12 +120,19 @@ class CudaDevice(TorchDevice):
             with suppress(OSError):
                 self._driver = listen()
 
+    def hear_no_more(self) -> None:
+        if self._driver:
+            self._driver.close()
+        self._driver = None
+
     @contextmanager
     def record_kernels(self) -> Iterator[Mapping[str, CompiledKernel] | None]:
-        from perfci.device.launches import is_covered
+        with super().record_kernels() as kernels, ExitStack() as stack:
+            if self._driver:
+                from perfci.device.capture import CoverOperations, is_covered
 
-        listening = self._driver.listen(is_covered) if self._driver else nullcontext()
-        with super().record_kernels() as kernels, listening:
+                stack.enter_context(CoverOperations())
+                stack.enter_context(self._driver.listen(is_covered))
             yield kernels
 
     def state(self) -> DeviceState:

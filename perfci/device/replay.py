@@ -6,7 +6,7 @@ the driver sees by the extension that heard it.
 
 import functools
 import json
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,10 +24,9 @@ from perfci.device.launches import Launched
 from perfci.device.source import digest, stable
 from perfci.device.targets import release
 from perfci.device.tensors import TorchArrays
-from perfci.ops.recording import RecordedBinary, RecordedStep, Recording, UnspelledError, spell, unspell
+from perfci.ops.recording import DRIVER, RecordedBinary, RecordedStep, Recording, UnspelledError, spell, unspell
 
 NAMESPACES = ("aten", "prims")  # of operations that are repeated
-DRIVER = "driver."  # what names of steps begin with that an extension repeats
 REFUSED = frozenset({"from_file", "_local_scalar_dense", "record_stream"})
 """Operations that reach beyond the device: a file, a value that Python reads, another stream."""
 
@@ -232,8 +231,8 @@ class Program:
         """`folder`: the binaries are written there."""
         triton.set_allocator(_allocate)
         self._recording, self._arrays = recording, arrays
-        by_driver = {step.binary for step in recording.steps if step.operation.startswith(DRIVER)}
-        kernels = _load_binaries(recording.binaries, by_driver, folder)
+        launched = {step.binary for step in recording.steps if not step.operation}
+        kernels = {number: _load_binary(recording.binaries[number], folder) for number in launched}
         steps = recording.steps
         # What a call has to look up is found once: else the host would take longer than many kernels.
         self._actions = [self._make_action(step, kernels) for step in steps]
@@ -319,22 +318,17 @@ def _operator(step: RecordedStep) -> Any:
     return getattr(getattr(getattr(torch.ops, namespace), name), overload)
 
 
-def _load_binaries(binaries: Sequence[RecordedBinary], without: Container[int], folder: Path) -> dict[int, Any]:
-    """Triton's kernels of a recording by number. They have no source but a name, and parameters by position."""
-    kernels = {}
-    for number, binary in enumerate(binaries):
-        if number in without:
-            continue
-        stem = digest(binary.image + binary.metadata.encode())
-        paths = {"kernel.json": folder / f"{stem}.json", "kernel.cubin": folder / f"{stem}.cubin"}
-        paths["kernel.json"].write_text(json.dumps(_METADATA | json.loads(binary.metadata)))
-        paths["kernel.cubin"].write_bytes(binary.image)
-        signature = {name: _nested(kind) for name, kind in binary.signature}
-        function = SimpleNamespace(fn=SimpleNamespace(__name__=binary.function), arg_names=list(signature))
-        constants = {(at,): None for at, kind in enumerate(signature.values()) if kind == "constexpr"}
-        source = SimpleNamespace(fn=function, signature=signature, constants=constants)
-        kernels[number] = CompiledKernel(source, {name: str(path) for name, path in paths.items()}, stem)
-    return kernels
+def _load_binary(binary: RecordedBinary, folder: Path) -> Any:
+    """Triton's kernel of a binary. It has no source but a name, and parameters by position."""
+    stem = digest(binary.image + binary.metadata.encode())
+    paths = {"kernel.json": folder / f"{stem}.json", "kernel.cubin": folder / f"{stem}.cubin"}
+    paths["kernel.json"].write_text(json.dumps(_METADATA | json.loads(binary.metadata)))
+    paths["kernel.cubin"].write_bytes(binary.image)
+    signature = {name: _nested(kind) for name, kind in binary.signature}
+    function = SimpleNamespace(fn=SimpleNamespace(__name__=binary.function), arg_names=list(signature))
+    constants = {(at,): None for at, kind in enumerate(signature.values()) if kind == "constexpr"}
+    source = SimpleNamespace(fn=function, signature=signature, constants=constants)
+    return CompiledKernel(source, {name: str(path) for name, path in paths.items()}, stem)
 
 
 def _nested(kind: Any) -> Any:

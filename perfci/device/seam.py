@@ -247,7 +247,10 @@ class Accelerator:
         call()
 
     def hear_driver(self) -> None:
-        """Hear what any compiler's kernels do from now on, for `record`. Nothing is timed in this process any more."""
+        """Hear what any compiler's kernels do from now on, for `record`. Meanwhile nothing is timed in this process."""
+
+    def hear_no_more(self) -> None:
+        """Hear nothing any more, so that a call takes as long as in a user's process."""
 
     def record(self, function: Callable[..., Any], inputs: Inputs) -> Recording | Reason | None:
         """Call a function once. Returns how to repeat it, why that cannot be, or None if this device never can."""

@@ -5,6 +5,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+DRIVER = "driver."  # what names of operations begin with that an extension takes down and repeats
+
 
 @dataclass(frozen=True)
 class RecordedBinary:
@@ -12,15 +14,15 @@ class RecordedBinary:
 
     function: str  # its name in the source
     image: bytes  # cubin
-    metadata: str  # Triton's own, JSON
-    signature: tuple[tuple[str, Any], ...]  # parameter -> its type, nested for tuples
+    metadata: str  # Triton's own or the extension's, JSON
+    signature: tuple[tuple[str, Any], ...]  # parameter -> its type, nested for tuples. Empty without Triton
 
 
 @dataclass(frozen=True)
 class RecordedStep:
     """One launch, or one operation of torch. Values are as in `Recording`."""
 
-    operation: str = ""  # aten.add.Tensor. Empty for a launch
+    operation: str = ""  # aten.add.Tensor, or of the driver. Empty for a launch of Triton's
     binary: int = -1  # of a launch: which of the recording's
     grid: tuple[int, int, int] = (1, 1, 1)
     given: tuple[Any, ...] = ()

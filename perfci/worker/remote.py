@@ -18,7 +18,7 @@ from perfci.core.model import Fact, Reason, Suite, as_fact
 from perfci.device.arrays import Inputs
 from perfci.device.seam import Accelerator, NotInterpretedError
 from perfci.measure.bench import MakeCalls
-from perfci.ops.recording import Recording, UnspelledError
+from perfci.ops.recording import DRIVER, Recording, UnspelledError
 from perfci.worker.handover import (
     DONE,
     GO,
@@ -63,6 +63,7 @@ class RemoteOp:
         self._programs: dict[tuple[str, str], Callable[..., Any] | Reason] = {}
         self._outputs: dict[int, Any] = {}  # memory of the last answer's outputs by number
         self.recorded: Called | None = None  # the last answer with a recording
+        self.heard = False  # calls gave the device work that only the driver shows
         self.refused: Reason | None = None  # why a call of the performance suite is not repeated
         self._unheard: list[Called] = []
         self._answering = False  # it has sent an answer, at first that it is ready
@@ -201,6 +202,8 @@ class RemoteOp:
         answer = self._ask(suite, inputs, record=True)[0]
         self.recorded = answer
         self._device.arrays.take_back()
+        steps = answer.recording.steps if answer.recording else ()
+        self.heard |= any(step.operation.startswith(DRIVER) for step in steps)
         if answer.recording is None:
             return answer.refusal or Reason("captured_nothing")
         return self._device.play(answer.recording, self.folder)
@@ -225,6 +228,11 @@ class RemoteOp:
             lender.take_back()
             raise _raise_as(answer.error, answer.kinds)
         return answer, lender
+
+    def await_ready(self) -> None:
+        """Wait until the process has imported its op. Raises HostLostError if it ends before."""
+        if not self._answering:
+            self.hear()
 
     def hear(self) -> Called:
         """Wait for the process's next answer. Raises HostLostError if it ends before."""
@@ -291,11 +299,18 @@ def connect(host: Host, device: Accelerator, alive: Callable[[], None], handles:
             yield op
 
 
-def repeat_own(function: Callable[..., Any], device: Accelerator, folder: Path) -> Callable[..., Any]:
-    """A function of this process, repeated from recordings as the other process's kernel is, if that is possible."""
+def repeat_own(
+    function: Callable[..., Any], device: Accelerator, folder: Path, elsewhere: Callable[[], Callable[..., Any] | None]
+) -> Callable[..., Any]:
+    """A function of this process, repeated from recordings as the other process's kernel is, if that is possible.
+
+    elsewhere: gives the same function in another process, where this one cannot see all that it does.
+    """
     programs: dict[str, Callable[..., Any]] = {}
 
     def call(**inputs: Any) -> Any:
+        if other := elsewhere():
+            return other(**inputs)
         key = device.key_of(inputs)
         if key not in programs:
             function(**inputs)  # it compiles and tunes

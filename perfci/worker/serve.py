@@ -79,6 +79,7 @@ class _Server:
             os.sched_setaffinity(0, self._cores if call.calls is None else {max(self._cores)})
         try:
             if call.calls is not None:
+                self._device.hear_no_more()
                 return Called(turn_s=self._take_turn(kernel, call.calls, mark=not inputs))
             if call.record and (recorded := self._record(kernel, inputs)):
                 return recorded

@@ -74,6 +74,19 @@ class LoadedBase:
 NO_BASE = LoadedBase()
 
 
+class BaseHost:
+    """The base's process, started when it is needed first."""
+
+    def __init__(self, connect: Callable[[], RemoteOp]) -> None:
+        self._connect = connect
+        self.process: RemoteOp | None = None
+
+    def start(self) -> RemoteOp:
+        """The process."""
+        self.process = self.process or self._connect()
+        return self.process
+
+
 def perform(task: Measure, channel: MessageChannel) -> None:
     """Verify an op and time it, alone or beside the base revision."""
 
@@ -97,16 +110,17 @@ def perform(task: Measure, channel: MessageChannel) -> None:
 
                 return stack.enter_context(connect(host, device, channel.stay_alive, task.socket))
 
+            base_host = BaseHost(functools.partial(connect_host, task.base_host)) if task.base_host else None
             if task.host:
                 remote = connect_host(task.host)
                 import_s = remote.hear().compile_s or 0.0  # it is ready
                 kernel, loaded = (
-                    own_base(task, device, suites, remote),
+                    own_base(task, device, suites, remote, base_host),
                     replace(remote.judge(suites), import_s=import_s),
                 )
                 base = LoadedBase(suites, judges=True, kernel=kernel)
             loaded = spoil(loaded, device) if task.plant.spoiled else loaded
-            worker = Worker(task, channel, remote.device if remote else device, loaded, base, remote, connect_host)
+            worker = Worker(task, channel, remote.device if remote else device, loaded, base, remote, base_host)
             right = worker.verify() if Suite.ACCURACY in task.suites and not task.process else True
             worker.measure(right=right)
     except (InseparableError, UnsharedError) as error:
@@ -131,10 +145,10 @@ class Worker:
         loaded: LoadedOp,
         base: LoadedBase = NO_BASE,
         remote: RemoteOp | None = None,
-        connect: Callable[[Host], RemoteOp] | None = None,
+        base_host: BaseHost | None = None,
     ) -> None:
         """`remote`: the op under test, if this is the judge's process and has the base's suites."""
-        self._remote, self._connect = remote, connect
+        self._remote, self._base_host = remote, base_host
         self._base_remote: RemoteOp | None = None  # where the base's host times come from
         self._task, self._channel, self._send = task, channel, channel.send
         self._device, self._loaded, self._base = device, loaded, base.kernel
@@ -359,8 +373,8 @@ class Worker:
             if subject := self._prepare(bench, before or params, case, None if before else performance):
                 subjects.append(subject)
                 wanted = self._base_remote is None and may_show(bench, subject) and is_compared(bench, subject)
-                if self._remote and wanted and task.base_host and self._connect:
-                    self._base_remote = self._connect(task.base_host)
+                if self._remote and wanted and self._base_host:
+                    self._base_remote = self._base_host.start()
                 self._send(Prepared(subject.facts))
         return subjects
 
@@ -368,15 +382,17 @@ class Worker:
         """Let the other processes do nothing but what they are asked: they end, or stand still."""
         if self._remote is None:
             return
-        if self._base_remote is None:  # nothing more is asked of it
+        if self._base_remote is None:  # nothing more is asked of them
             self._remote.end()
+            if self._base_host and self._base_host.process:
+                self._base_host.process.end()
             for subject in subjects:
                 subject.hidden = True
             return
         self._remote.stand_still()
         bench.callers[BASE] = self._base_remote.hold
         try:
-            self._base_remote.hear()  # it is ready
+            self._base_remote.await_ready()
             self._base_remote.stand_still()
         except HandoverError as error:
             for timed in filter(functools.partial(may_show, bench), subjects):
@@ -514,15 +530,25 @@ def load_base(task: Measure, device: Accelerator, before: frozenset[str]) -> Loa
     return replace(loaded_base, kernel=kernel)
 
 
-def own_base(task: Measure, device: Accelerator, loaded: LoadedOp, remote: RemoteOp) -> BaseKernel | None:
-    """The base's kernel in a process that has the base's op."""
+def own_base(
+    task: Measure, device: Accelerator, loaded: LoadedOp, remote: RemoteOp, base_host: BaseHost | None
+) -> BaseKernel | None:
+    """The base's kernel in a process that has the base's op. What only the driver shows is recorded in another."""
     from perfci.worker.remote import repeat_own
 
     if task.base is None:
         return None
     suite = loaded.performance
+
+    def elsewhere() -> Callable[..., Any] | None:
+        if not (remote.heard and base_host):
+            return None
+        process = base_host.start()
+        process.await_ready()
+        return process.kernel(Suite.PERFORMANCE)
+
     return BaseKernel(
-        kernel=repeat_own(suite.kernel, device, remote.folder),
+        kernel=repeat_own(suite.kernel, device, remote.folder, elsewhere),
         root=task.place.root,
         head_root=task.place.head_root or task.place.root,
         inputs=inputs_digest(suite.make_inputs),

@@ -12,7 +12,7 @@ from perfci.device import replay  # noqa: E402
 from perfci.device.capture import key_of, record_call, watch_calls  # noqa: E402
 from perfci.device.replay import Program, UnreplayableError  # noqa: E402
 from perfci.device.tensors import TorchArrays  # noqa: E402
-from perfci.ops.recording import RecordedStep, Recording  # noqa: E402
+from perfci.ops.recording import RecordedBinary, RecordedStep, Recording  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -157,8 +157,9 @@ def test_every_repeated_launch_is_seen_by_whoever_watches(tmp_path, monkeypatch)
             return lambda *args: None
 
     step = RecordedStep(binary=0, grid=(3, 1, 1), given=({"tensor": 0}, {"constant": "8"}))
-    monkeypatch.setattr(replay, "_load_binaries", lambda *_: [Kernel()])
-    program = Program(Recording("", ({"tensor": 0},), (step,), {"tensor": 0}), tmp_path, HOST)
+    binary = RecordedBinary("kernel", b"", "{}", ())
+    monkeypatch.setattr(replay, "_load_binary", lambda *_: Kernel())
+    program = Program(Recording("", ({"tensor": 0},), (step,), {"tensor": 0}, (binary,)), tmp_path, HOST)
     seen = []
 
     program(x=torch.ones(2))

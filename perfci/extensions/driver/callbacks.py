@@ -193,9 +193,8 @@ class Driver:
         atexit.register(self.close)
         self._check(cupti.cuptiEnableDomain(1, self._subscriber, _RESOURCE))
         wanted = {*_LOADS, *_GLOBALS}
-        for number, name in self._list_callbacks():
-            if _plain(name) in wanted:
-                self._check(cupti.cuptiEnableCallback(1, self._subscriber, _DRIVER_API, number))
+        self._always = [number for number, name in self._list_callbacks() if _plain(name) in wanted]
+        self._hear_loads()
 
     def close(self) -> None:
         """Hear nothing any more."""
@@ -207,15 +206,21 @@ class Driver:
     @contextmanager
     def listen(self, heard: Callable[[Work], None]) -> Iterator[None]:
         """Call `heard` with the work of every thread inside, when it is given to the driver. Raises what it raised."""
-        before, self._heard = self._heard, heard
         self._check(self._cupti.cuptiEnableDomain(1, self._subscriber, _DRIVER_API))
+        self._heard = heard
         try:
             yield
         finally:
-            self._heard = before
+            self._heard = None
+            self._check(self._cupti.cuptiEnableDomain(0, self._subscriber, _DRIVER_API))
+            self._hear_loads()
         if self._error:
             error, self._error = self._error, None
             raise error
+
+    def _hear_loads(self) -> None:
+        for number in self._always:
+            self._check(self._cupti.cuptiEnableCallback(1, self._subscriber, _DRIVER_API, number))
 
     def is_memory(self, address: int) -> bool:
         """Whether an address is one of the driver's: on a device, or of a host where a device reads it."""

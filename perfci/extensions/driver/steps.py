@@ -48,6 +48,10 @@ class DriverSteps:
             raise OSError("there is no CUPTI")
         self._driver = Driver(*libraries)
 
+    def close(self) -> None:
+        """Hear nothing any more."""
+        self._driver.close()
+
     @contextmanager
     def listen(self, covered: Callable[[], bool]) -> Iterator[None]:
         """Tell of the work inside as of Triton's launches. covered: whether it is part of what is told otherwise."""

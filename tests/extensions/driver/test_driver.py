@@ -1,0 +1,385 @@
+"""Work as CUPTI tells of it, and as steps of a recording. The driver is a stand-in that fills CUPTI's structures."""
+
+import ctypes
+import json
+import struct
+from ctypes import POINTER, addressof, c_char_p, c_int, c_uint, c_uint64, c_void_p, cast
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from perfci.core.codec import decode, encode  # noqa: E402
+from perfci.core.model import Reason  # noqa: E402
+from perfci.device import launches  # noqa: E402
+from perfci.device.binaries import artefact  # noqa: E402
+from perfci.device.capture import record_call, watch_calls  # noqa: E402
+from perfci.device.replay import Program, UnreplayableError  # noqa: E402
+from perfci.device.tensors import TorchArrays  # noqa: E402
+from perfci.extensions.driver import callbacks, launching, steps  # noqa: E402
+from perfci.ops.recording import Recording  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+HOST = TorchArrays("cpu")
+NAMES = ["", "cuInit", "cuModuleLoadData", "cuLibraryLoadData", "cuModuleGetGlobal_v2", "cuLaunchKernel",
+         "cuLaunchKernelEx_ptsz", "cuMemsetD32Async", "cuGraphLaunch"]  # fmt: skip
+
+
+def elf(name: str, code: bytes = b"code", debug: bytes = b"") -> bytes:
+    """An ELF file with one section of instructions and one for debuggers."""
+    names = b"\x00.text." + name.encode() + b"\x00.debug_line\x00.shstrtab\x00"
+    parts = [(b"", 0), (code, 1), (debug, 1), (names, 3)]
+    titles = [0, 1, names.index(b".debug"), names.index(b".shstrtab")]
+    body, sections = b"", b""
+    for (content, kind), title in zip(parts, titles, strict=True):
+        sections += struct.pack("<IIQQQQQQQ", title, kind, 0, 0, 64 + len(body), len(content), 0, 1, 0)
+        body += content
+    header = bytearray(64)
+    header[:4] = b"\x7fELF"
+    struct.pack_into("<Q", header, 0x28, 64 + len(body))
+    struct.pack_into("<HHH", header, 0x3A, 64, 4, 3)
+    return bytes(header) + body + sections
+
+
+class Cupti:
+    """CUPTI, of which the test makes the calls."""
+
+    def __init__(self, refuses: int = 0) -> None:
+        self.refuses, self.domains, self.callbacks, self.call = refuses, set(), set(), None
+
+    def cuptiSubscribe(self, subscriber, callback, _user):  # noqa: N802
+        self.call = callback
+        cast(subscriber, POINTER(c_void_p)).contents.value = 7
+        return self.refuses
+
+    def cuptiUnsubscribe(self, _subscriber):  # noqa: N802
+        self.call = None
+        return 0
+
+    def cuptiEnableDomain(self, on, _subscriber, domain):  # noqa: N802
+        (self.domains.add if on else self.domains.discard)(domain)
+        if not on:
+            self.callbacks.clear()
+        return 0
+
+    def cuptiEnableCallback(self, _on, _subscriber, _domain, number):  # noqa: N802
+        self.callbacks.add(number)
+        return 0
+
+    def cuptiGetCallbackName(self, _domain, number, name):  # noqa: N802
+        if number >= len(NAMES):
+            return 1
+        cast(name, POINTER(c_char_p)).contents.value = NAMES[number].encode()
+        return 0
+
+    def tell(self, name: str, parameters, site: int = 0) -> None:
+        number = NAMES.index(name)
+        if 1 in self.domains or number in self.callbacks:
+            data = callbacks._CallbackData(site, name.encode(), addressof(parameters))
+            self.call(None, 1, number, addressof(data))
+
+    def tell_module(self, image: bytes) -> None:
+        buffer = ctypes.create_string_buffer(image, len(image))
+        module = callbacks._ModuleData(1, len(image), addressof(buffer))
+        resource = callbacks._ResourceData(None, None, addressof(module))
+        self.call(None, 3, 6, addressof(resource))
+
+
+class Cuda:
+    """The driver: function handles are module handle + 1, kernels of libraries + 2. Launches are done by Python."""
+
+    def __init__(self, cupti: Cupti) -> None:
+        self.cupti, self.images, self.memory, self.done = cupti, {}, set(), []
+        self.sizes = [(0, 8), (8, 16), (24, 4)]
+        self.attributes = {8: 4096, 4: 40}
+
+    def name(self, handle: int) -> bytes:
+        image = self.images[handle & ~0xF]
+        return image[image.index(b".text.") + 6 :].split(b"\x00")[0]
+
+    def cuFuncGetModule(self, module, function):  # noqa: N802
+        if function.value & 2:
+            return 400
+        cast(module, POINTER(c_void_p)).contents.value = function.value & ~0xF
+        return 0
+
+    def cuKernelGetLibrary(self, library, kernel):  # noqa: N802
+        cast(library, POINTER(c_void_p)).contents.value = kernel.value & ~0xF
+        return 0
+
+    def cuKernelGetFunction(self, function, kernel):  # noqa: N802
+        cast(function, POINTER(c_void_p)).contents.value = (kernel.value & ~0xF) + 1
+        return 0
+
+    def cuFuncGetName(self, name, function):  # noqa: N802
+        cast(name, POINTER(c_char_p)).contents.value = self.name(function.value)
+        return 0
+
+    def cuFuncGetParamInfo(self, _function, at, offset, size):  # noqa: N802
+        if at.value >= len(self.sizes):
+            return 1
+        for place, value in zip((offset, size), self.sizes[at.value], strict=True):
+            cast(place, POINTER(ctypes.c_size_t)).contents.value = value
+        return 0
+
+    def cuFuncGetAttribute(self, value, attribute, _function):  # noqa: N802
+        if attribute not in self.attributes:
+            return 1
+        cast(value, POINTER(c_int)).contents.value = self.attributes[attribute]
+        return 0
+
+    def cuPointerGetAttribute(self, _value, _attribute, address):  # noqa: N802
+        return 0 if address.value in self.memory else 1
+
+    # what an op calls
+
+    def load(self, handle: int, image: bytes, function: str = "cuModuleLoadData") -> int:
+        self.images[handle] = image
+        buffer, place = ctypes.create_string_buffer(image, len(image)), c_void_p(handle)
+        load = callbacks._Load(ctypes.pointer(place), addressof(buffer))
+        self.cupti.tell(function, load)
+        self.cupti.tell(function, load, site=1)
+        return handle + (1 if function == "cuModuleLoadData" else 2)
+
+    def launch(
+        self, function: int, *values: bytes, packed: bool = False, extended: bytes = b"", stream: int = 0
+    ) -> None:
+        buffers = [ctypes.create_string_buffer(value, len(value)) for value in values]
+        places, extra = (c_void_p * len(values))(*map(addressof, buffers)), None
+        if packed:
+            content = b"".join(values)
+            whole, size = ctypes.create_string_buffer(content, len(content)), ctypes.c_size_t(len(content))
+            places, extra = None, (c_void_p * 5)(1, addressof(whole), 2, addressof(size), None)
+        shape = ((c_uint * 3)(3, 1, 1), (c_uint * 3)(64, 2, 1), 1024, stream)
+        if extended:
+            kept = ctypes.create_string_buffer(extended, len(extended))
+            config = callbacks.Config(*shape, addressof(kept), len(extended) // 72)
+            self.cupti.tell(
+                "cuLaunchKernelEx_ptsz", callbacks._LaunchEx(ctypes.pointer(config), function, places, extra)
+            )
+        else:
+            self.cupti.tell("cuLaunchKernel", callbacks._Launch(function, *shape, places, extra))
+
+    # what repeats
+
+    def cuModuleLoadData(self, module, image):  # noqa: N802
+        self.images[0x900] = image
+        cast(module, POINTER(c_void_p)).contents.value = 0x900
+        return 0
+
+    def cuModuleGetFunction(self, function, module, name):  # noqa: N802
+        cast(function, POINTER(c_void_p)).contents.value = module.value + 1
+        return 0 if name in self.images[module.value] else 500
+
+    def cuFuncSetAttribute(self, _function, attribute, value):  # noqa: N802
+        self.done.append((attribute, value))
+        return 0
+
+    def cuLaunchKernelEx(self, config, _function, places, _extra):  # noqa: N802
+        """The stand-in's only kernel: out = factor * x, of numbers that lie on the host."""
+        config = cast(config, POINTER(callbacks.Config)).contents
+        x, out, count, factor = self.read(ctypes.string_at(places[0], 8), ctypes.string_at(places[1], 16), places[2])
+        for at in range(count):
+            out[at] = factor * x[at]
+        self.done.append((list(config.grid), list(config.block), config.shared, config.stream or 0))
+        return 0
+
+    @staticmethod
+    def read(source: bytes, target: bytes, factor: int):
+        (x,), (out, count) = struct.unpack("<Q", source), struct.unpack("<QQ", target)
+        return (
+            *(cast(place, POINTER(ctypes.c_float)) for place in (x, out)),
+            count,
+            ctypes.c_float.from_address(factor).value,
+        )
+
+    def cuMemsetD32Async(self, address, value, count, _stream):  # noqa: N802
+        ctypes.memmove(address.value, struct.pack("<I", value.value) * count.value, 4 * count.value)
+        return 0
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """The stand-in, and what hears it."""
+    cupti = Cupti()
+    cuda = Cuda(cupti)
+    monkeypatch.setattr(steps, "open_libraries", lambda: (cuda, cupti))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: type("Stream", (), {"cuda_stream": 0}))
+    heard = steps.DriverSteps()
+    yield cuda, heard
+    heard.close()
+
+
+SCALE = elf("scale")
+
+
+def scaled(cuda: Cuda, function: int, **how):
+    """An op that launches the kernel on an input and on memory that torch makes."""
+
+    def scale(x, factor):
+        out = torch.empty_like(x)
+        part = x[2:]
+        target = struct.pack("<QQ", out.data_ptr() + 8, part.numel())
+        cuda.launch(function, struct.pack("<Q", part.data_ptr()), target, struct.pack("<f", factor), **how)
+        return out.add(0.0)
+
+    return scale
+
+
+def record(machine, function, **given) -> Recording | Reason:
+    recording = record_call(function, given, HOST, machine[1])
+    return decode(encode(recording), Recording) if isinstance(recording, Recording) else recording
+
+
+@pytest.mark.parametrize("how", [{}, {"packed": True}, {"extended": struct.pack("<iiQ56x", 6, 0, 1)}], ids=str)
+@pytest.mark.parametrize("loading", ["cuModuleLoadData", "cuLibraryLoadData"])
+def test_a_launch_is_repeated_on_other_memory(machine, how, loading, tmp_path):
+    cuda, _ = machine
+    function = scaled(cuda, cuda.load(0x100, SCALE, loading), **how)
+
+    recording = record(machine, function, x=torch.arange(6.0), factor=3.0)
+    assert isinstance(recording, Recording)
+    program = Program(recording, tmp_path, HOST)
+    with watch_calls() as captured:
+        output = program(x=torch.tensor([0.0, 0.0, 1.0, 2.0, 3.0, 4.0]), factor=3.0)
+
+    assert output.tolist()[2:] == [3.0, 6.0, 9.0, 12.0]
+    assert (8, 4096) in cuda.done  # what the host allows the kernel
+    assert ([3, 1, 1], [64, 2, 1], 1024, 0) in cuda.done
+    (launch,) = captured.identity("").launches
+    assert (launch.kernel, launch.grid, launch.warps) == ("scale", (3, 1, 1), 4)
+    assert launch.arguments["0"].startswith("cpu #0 ")
+    assert "+8 in 0" in launch.arguments["1"]
+
+
+def test_a_kernel_is_known_by_its_code_and_not_by_lines_of_its_source(machine):
+    cuda, _ = machine
+    images = [elf("scale"), elf("scale", debug=b"line 7"), elf("scale", code=b"other")]
+
+    keys = [artefact(callbacks.DriverKernel("scale", image)) for image in images]
+    assert keys[0] == keys[1]
+    assert keys[0] != keys[2]
+    assert cuda.done == []
+
+
+@pytest.mark.parametrize(
+    ("trouble", "words"),
+    [
+        (lambda cuda, scale: cuda.memory.add(0x7F0000000000) or scale.update(other=0x7F0000000000), "no tensor"),
+        (lambda _cuda, scale: scale.update(stream=9), "another stream"),
+        (lambda _cuda, scale: scale.update(extended=struct.pack("<iiQ56x", 1, 0, 1)), "attribute 1"),
+        (lambda cuda, _scale: cuda.cupti.tell("cuModuleGetGlobal_v2", callbacks._Global(None, None, 0x100)), "writes"),
+        (lambda _cuda, scale: scale.update(graph=True), "cuGraphLaunch"),
+    ],
+    ids=["other memory", "other stream", "attribute", "variables", "graph"],
+)
+def test_what_another_process_cannot_repeat_is_refused(machine, trouble, words):
+    cuda, _ = machine
+    function, how = cuda.load(0x100, SCALE), {}
+    trouble(cuda, how)
+
+    def scale(x):
+        if how.get("graph"):
+            cuda.cupti.tell("cuGraphLaunch", c_int())
+        source = how.get("other") or x.data_ptr()
+        named = {name: how[name] for name in ("stream", "extended") if name in how}
+        cuda.launch(function, struct.pack("<Q", source), struct.pack("<QQ", x.data_ptr(), 1), bytes(4), **named)
+        return x.add(1.0)
+
+    reason = record(machine, scale, x=torch.ones(4))
+
+    assert isinstance(reason, Reason)
+    assert words in str(reason.facts["what"])
+
+
+def test_of_two_binaries_with_one_name_the_launched_one_is_taken(machine):
+    cuda, _ = machine
+    functions = [cuda.load(handle, elf("scale", code)) for handle, code in ((0x100, b"one"), (0x200, b"two"))]
+
+    for function, code in zip(functions, (b"one", b"two"), strict=True):
+        recording = record(machine, scaled(cuda, function), x=torch.ones(4), factor=2.0)
+        assert isinstance(recording, Recording)
+        assert code in recording.binaries[0].image
+
+
+def test_of_a_file_of_many_binaries_the_one_that_was_loaded_is_taken_if_it_alone_has_the_kernel(machine):
+    cuda, _ = machine
+    function = cuda.load(0x100, SCALE, "cuLibraryLoadData")
+    cuda.cupti.tell("cuLibraryLoadData", callbacks._Load(ctypes.pointer(c_void_p(0x100)), None), site=1)  # no ELF file
+
+    cuda.cupti.tell_module(elf("scale", b"one"))
+    assert isinstance(record(machine, scaled(cuda, function), x=torch.ones(4), factor=2.0), Recording)
+    cuda.cupti.tell_module(elf("scale", b"two"))
+    reason = record(machine, scaled(cuda, function), x=torch.ones(4), factor=2.0)
+    assert isinstance(reason, Reason)
+    assert "2 binaries" in str(reason.facts["what"])
+
+
+def test_a_fill_of_memory_is_repeated_in_its_place(machine, tmp_path):
+    cuda, _ = machine
+    kind = callbacks._FILL_PARAMETERS["cuMemsetD32"]
+
+    def filled(x):
+        out = torch.empty_like(x)
+        value = struct.unpack("<I", struct.pack("<f", 7.0))[0]
+        cuda.cupti.tell("cuMemsetD32Async", kind(out.data_ptr() + 4, value, x.numel() - 1, 0))
+        return out.mul(1.0)
+
+    recording = record(machine, filled, x=torch.ones(3))
+    assert isinstance(recording, Recording)
+
+    assert Program(recording, tmp_path, HOST)(x=torch.zeros(3)).tolist()[1:] == [7.0, 7.0]
+
+
+def test_what_torch_and_triton_do_themselves_is_not_told_twice(machine):
+    cuda, heard = machine
+    function, told = cuda.load(0x100, SCALE), []
+
+    with launches.watch_launches(told.append), heard.listen(launches.is_covered):
+        with launches.cover():
+            cuda.launch(function, bytes(8), bytes(16), bytes(4))
+        assert not told
+        cuda.launch(function, bytes(8), bytes(16), bytes(4))
+
+    assert [launch.name for launch in told] == ["scale"]
+    cuda.launch(function, bytes(8), bytes(16), bytes(4))  # no one listens
+    assert len(told) == 1
+
+
+def test_a_process_with_another_subscriber_is_deaf():
+    cupti = Cupti(refuses=39)
+
+    with pytest.raises(OSError, match="39"):
+        callbacks.Driver(Cuda(cupti), cupti)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda step: {**step, "given": [{"bytes": "00" * 8, "addresses": [[4, {"tensor": 0}, 0]]}]},
+        lambda step: {**step, "given": [{"bytes": "zz", "addresses": []}]},
+        lambda step: {**step, "named": {**step["named"], "attributes": struct.pack("<iiQ56x", 1, 0, 1).hex()}},
+        lambda step: {**step, "named": {}},
+        lambda step: {**step, "operation": "driver.other", "binary": 9},
+    ],
+    ids=["address outside", "no bytes", "attribute", "nothing named", "no binary"],
+)
+def test_a_step_that_no_driver_gives_is_refused(machine, change, tmp_path):
+    cuda, _ = machine
+    recording = record(machine, scaled(cuda, cuda.load(0x100, SCALE)), x=torch.ones(4), factor=2.0)
+    text = json.loads(encode(recording))
+    text["steps"] = [change(step) if step.get("operation") == "driver.launch" else step for step in text["steps"]]
+
+    with pytest.raises(UnreplayableError):
+        Program(decode(json.dumps(text).encode(), Recording), tmp_path, HOST)
+
+
+def test_a_prepared_launch_keeps_descriptors_where_a_device_reads_them():
+    launch = launching.PreparedLaunch(
+        Cuda(Cupti()), c_void_p(1), ((1, 1, 1), (1, 1, 1), 0), b"", [bytes(128), bytes(4)]
+    )
+
+    assert all(place % 64 == 0 for place in launch._places)
+    launch.slot(0, 8).value = 0x1234
+    assert c_uint64.from_address(launch._places[0] + 8).value == 0x1234
