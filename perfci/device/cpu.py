@@ -48,6 +48,12 @@ class CpuDevice(Accelerator):
         with watch_calls() as seen, record_interpreted(lambda name: seen.operation(f"launch {name}"), seen.mute):
             yield seen
 
+    def note_launches(self, names: Sequence[str]) -> None:
+        from perfci.device.capture import note
+
+        for name in names:
+            note(f"launch {name}")
+
     def out_of_memory(self, error: BaseException) -> bool:
         return super().out_of_memory(error) or "not enough memory" in str(error)
 

@@ -238,6 +238,9 @@ class Accelerator:
     def spend(self, us: Sequence[float]) -> None:
         """Take the time that another process's call claims, on a device without hardware."""
 
+    def note_launches(self, names: Sequence[str]) -> None:
+        """Add the launches of another process's call to what is captured here, where that call is not repeated here."""
+
     def count_work(self, calls: CountedCalls) -> Counters:
         """Read hardware counters of one call of each case."""
         return Counters(note=Reason("counters_no_device"))

@@ -68,6 +68,7 @@ class RemoteDevice(Layer[Accelerator]):
             self.races += [Race(*race) for race in answer.races]
         self._launched |= {name: CompiledKernel(name) for name in answer.launched}
         self.below.spend(answer.spent_us)
+        self.below.note_launches(answer.launched)
 
     @contextmanager
     def record_kernels(self) -> Iterator[Mapping[str, CompiledKernel] | None]:

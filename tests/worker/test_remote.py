@@ -12,6 +12,7 @@ from perfci.device.arrays import Damage
 from perfci.device.fake import FakeDevice, FakeSpec
 from perfci.device.numpy_arrays import NumpyArrays
 from perfci.measure.bench import Rig
+from perfci.measure.suspect import calls_reference
 from perfci.ops.recording import Recording
 from perfci.ops.spec import Performance
 from perfci.worker.handover import DONE, READY, RETURNED, Arena, Called, HostLostError
@@ -136,6 +137,23 @@ def test_what_goes_on_in_the_process_is_seen_by_way_of_a_device_of_its_own_and_t
     device.start_timer()
     assert (layer.timer, layer.info, layer.arrays.kind) == ("virtual", device.info, np.ndarray)
     assert (vars(device).keys(), vars(device.arrays)) == (before[0].keys(), before[1])
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(("launched", "operation"), [(("tile",), None), ((), "aten.clone")])
+def test_launches_in_the_process_show_that_torch_does_not_do_the_work_whose_answer_is_copied_here(launched, operation):
+    import torch
+
+    from perfci.device.cpu import CpuDevice
+
+    layer, x = RemoteDevice(CpuDevice()), torch.zeros(4)
+    with layer.seam.capture_work() as kernel:
+        x.expand(3, 4).clone()  # as the answer's memory is
+        layer.see(Called(launched=launched))
+    with layer.seam.capture_work() as reference:
+        x.expand(3, 4).clone()
+
+    assert calls_reference(kernel.identity(""), reference.identity("")) == operation
 
 
 # --- turns of calls ---------------------------------------------------------------------------------------------------
