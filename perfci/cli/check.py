@@ -54,25 +54,26 @@ SUITES = {
     "perfci check softmax --watch -q  # again after every change",
 )
 @options.takes(
-    "ops case device budget seed strict html suite timer against duel base_python devices deadline threshold"
+    "ops backend case device budget seed strict html suite timer against duel base_python devices deadline threshold"
     " peers timings verbose last_failed quiet",
     {
-        "toolchain": "ops case device budget seed suite timer devices deadline threshold strict html"
+        "toolchain": "ops backend case device budget seed suite timer devices deadline threshold strict html"
         " timings verbose quiet",
-        "no_judge": "ops case device budget seed suite timer peers last_failed",
+        "no_judge": "ops backend case device budget seed suite timer peers last_failed",
         "retry": "device budget seed timer deadline out strict html timings verbose quiet",
-        "against_release": "ops case against device budget seed timer deadline threshold out strict html timings"
-        " verbose quiet",
-        "watch": "ops case device budget seed strict html suite timer against duel base_python devices threshold peers"
+        "against_release": "ops backend case against device budget seed timer deadline threshold out strict html"
         " timings verbose quiet",
+        "watch": "ops backend case device budget seed strict html suite timer against duel base_python devices"
+        " threshold peers timings verbose quiet",
         "confirm": "plan device deadline",
         "plan": "shard device deadline",
-        "on": "ops case device budget seed strict html suite timer against duel deadline threshold peers timings"
-        " verbose last_failed quiet",
+        "on": "ops backend case device budget seed strict html suite timer against duel deadline threshold peers"
+        " timings verbose last_failed quiet",
     },
 )
 def check(
     ops: options.Ops = [],  # noqa: B006 - typer reads the default, no one changes it
+    backend: options.Backends = [],  # noqa: B006
     case: options.Case = None,
     last_failed: options.LastFailed = False,
     watch: options.Watch = False,
@@ -176,7 +177,7 @@ def check(
         check_planned = require("shards", "shards", "--plan").check_planned
         return Exit(check_planned(plan, shard, confirm, device, limit, where, json=json))
     request = make_request(
-        ops, case, device, suite, against, duel, threshold, peers=peers, seed=seed, timer=timer,
+        ops, case, device, suite, against, duel, threshold, backends=backend, peers=peers, seed=seed, timer=timer,
         budget_s=DEFAULT_BUDGET_S if budget is None else budget, base_python=base_python,
         devices=devices or where.devices, deadline=limit.deadline, deadline_note=limit.note,
     )  # fmt: skip
@@ -230,11 +231,11 @@ COMMANDS = {"check": check}
 
 def make_request(
     ops: Sequence[str], case: str | None, device: str, suite: str, against: str | None, duel: str,
-    thresholds: Sequence[str], **more: Any,
+    thresholds: Sequence[str], *, backends: Sequence[str] = (), **more: Any,
 ) -> Request:  # fmt: skip
     """What was asked for by the options that `check` shares with those that prepare and join its shards."""
     return Request(
-        tuple(ops), case, device, suites=SUITES[suite], against=against, duel=DuelWhat(duel),
+        options.name_backends(ops, backends), case, device, suites=SUITES[suite], against=against, duel=DuelWhat(duel),
         thresholds=parse_options(thresholds), **more,
     )  # fmt: skip
 
@@ -253,7 +254,7 @@ def _refuse_malformed(
 
 def list_failed(where: Settings, names: list[str], *, strict: bool) -> list[str]:
     """The ops, of those that were named, that failed in the last run. All if none did (a line of progress has it)."""
-    reports, known = where.reports, [op.op for op in select(where, names)]
+    reports, known = where.reports, [op.op for op in select(where, options.name_backends(names, []))]
     failed: list[str] = []
     if (reports / store.RUN_FILE).exists():
         run = store.read_run(reports)

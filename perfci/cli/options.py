@@ -10,6 +10,7 @@ import typer.main
 
 from perfci.cli.parsing import CHOSEN, COMPARED, MEASURED, OTHERWISE, REQUIRED, argument, flag, name_op, option
 from perfci.core.errors import UsageError
+from perfci.ops.backends import MARK
 
 _Function = TypeVar("_Function", bound=Callable[..., int])
 
@@ -43,6 +44,19 @@ def take_one(ops: Sequence[str]) -> str:
     return ops[0]
 
 
+def name_backends(ops: Sequence[str], backends: Sequence[str]) -> tuple[str, ...]:
+    """Returns the names for `perfci.ops.discover.select` of ops with all of their backends, or with these.
+
+    >>> name_backends(["softmax", "gelu@cuda"], []), name_backends([], ["torch,cuda"])
+    (('softmax@*', 'gelu@cuda'), ('*@torch', '*@cuda'))
+    """
+    wanted = [backend.strip() for given in backends for backend in given.split(",")]
+    names = [*ops] or ["*"] * bool(wanted)
+    return tuple(
+        op if MARK in op else f"{op.rstrip('/')}{MARK}{backend}" for op in names for backend in wanted or ["*"]
+    )
+
+
 def compare_with(metavar: str, default: str, words: str = "") -> Any:
     """The option that names the other side of a comparison."""
     return option("--against", f"What to compare with{words and ': '}{words}.", default, metavar, group=COMPARED)
@@ -55,6 +69,10 @@ DuelKind = Literal["changed", "all", "none"]
 Format = Literal["text", "json"]
 
 Ops = Annotated[list[str], argument("OP...", "Ops, or globs such as 'fp8_*'.", "all ops")]
+Backends = Annotated[
+    list[str],
+    option("--backend", "Only these backends, such as cuda,torch.", "all that can run here", "NAME", group=CHOSEN),
+]
 Op = Annotated[list[str], argument("OP", "The op, or a glob that fits it alone.", REQUIRED)]
 OpsOfRun = Annotated[list[str], name_op("all ops")]
 Case = Annotated[

@@ -14,6 +14,7 @@ from perfci.runs.plan import Request
 
 def list_(
     ops: options.Ops = [],  # noqa: B006
+    backend: options.Backends = [],  # noqa: B006
     case: options.Case = None,
     device: options.DeviceOption = "auto",
     output: options.Output = "text",
@@ -22,9 +23,9 @@ def list_(
     """List the ops with their cases, those of tensors stored in low precision included."""
     where = language.load(project)
     with Progress() as progress:
-        planned = flow.describe(where, Request(tuple(ops), case, device), progress).ops
+        planned = flow.describe(where, Request(options.name_backends(ops, backend), case, device), progress).ops
     print_found(planned, show_ops(planned), json=output == "json")
-    return Exit.PERFCI_FAILED if any(op.failure for op in planned) else Exit.OK
+    return Exit.PERFCI_FAILED if any(op.failure and not op.unchecked for op in planned) else Exit.OK
 
 
 def show_ops(ops: Sequence[PlannedOp]) -> Iterator[Paragraph]:
@@ -38,9 +39,11 @@ def show_ops(ops: Sequence[PlannedOp]) -> Iterator[Paragraph]:
         if op.stored:
             stored = say("{count:stored case|stored cases}", count=len(op.stored))
             counts = say("{cases}, {stored}", cases=counts, stored=stored)
-        yield Paragraph(f"{op.op}: {say('cannot run') if op.failure else counts}", style="bold")
         if op.failure:
-            yield Paragraph(op.failure, 2, STYLES[Gate.FAILS])
+            counts = say("unchecked") if op.unchecked else say("cannot run")
+        yield Paragraph(f"{op.op}: {counts}", style="bold")
+        if op.failure:
+            yield Paragraph(op.failure, 2, "" if op.unchecked else STYLES[Gate.FAILS])
         else:
             yield from (Paragraph(case, 2) for case in (*op.performance, *op.stored))
     if not ops:

@@ -90,6 +90,8 @@ class _OpJudge:
 
     def rows(self) -> Iterator[Row]:
         plan, outcome = self.run.plan, self.found
+        if self.plan.unchecked:
+            return
         if plan.device == OFFLINE:
             if self.plan.outdated:
                 yield self._row(None, Verdict.INCONCLUSIVE, self.plan.outdated)

@@ -12,7 +12,7 @@ from perfci.core.model.compiled import Coverage, Feature
 from perfci.core.model.decision import Comparison, Judgement
 from perfci.core.model.measured import OpRun
 from perfci.core.model.place import UNTIMED, Difference
-from perfci.core.model.run import AgainCase, Base, Plan, Run
+from perfci.core.model.run import AgainCase, Base, Plan, PlannedOp, Run
 from perfci.judge.accuracy import is_complete
 from perfci.judge.change import find_kind, list_weaker
 from perfci.judge.duel import identity_counts
@@ -63,6 +63,7 @@ def note_run(
         yield from plan.again.said
     if run.stopped:
         yield Reason("run_stopped", {"signal": run.stopped})
+    yield from _note_unchecked(plan.ops)
     yield from _once(op.unmeasured for op in run.ops)
     yield from _once(note for op in run.ops for note in op.notes if note.kind in _OF_ALL)
     yield from note_uncovered(run.coverage)
@@ -187,6 +188,14 @@ def is_reached(op: OpRun | None) -> bool:
 
 def _name_some(names: Sequence[str]) -> str:
     return ", ".join(names[:MOST_FILES]) + (", ..." if len(names) > MOST_FILES else "")
+
+
+def _note_unchecked(ops: Iterable[PlannedOp]) -> Iterator[Reason]:
+    """Backends that cannot run here, once for each reason."""
+    whys = [op.failure for op in ops if op.failure and op.unchecked]
+    for why in _once(Reason(one.kind, {**one.facts, "op": None}) for one in whys):
+        names = [str(one.facts["op"]) for one in whys if {**one.facts, "op": None} == why.facts]
+        yield Reason(why.kind, {**why.facts, "op": _name_some(names)})
 
 
 def _once(reasons: Iterable[Reason | None]) -> list[Reason]:

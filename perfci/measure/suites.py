@@ -4,6 +4,7 @@ import dataclasses
 import inspect
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -57,19 +58,19 @@ def describe_suite(suite: _Suite) -> Mapping[str, str]:
         value = getattr(suite, field.name)
         if field.name.endswith("cases") and value is not None:
             value = list(map(case_id, value))
-        if field.name not in {"kernel", "quantised", "peers"}:
+        if field.name not in {"kernel", "quantised", "peers", "backend"}:
             texts[field.name] = stable(value)
     return texts
 
 
-def find_wrapped(op: str, before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[Reason]:
+def find_wrapped(kernel: Path, before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[Reason]:
     """Suites whose kernel is another function than the one that users call, or wraps it otherwise than in the base.
 
-    before, after: the suites that have another function, each with that function as a text.
+    kernel: the file of what users call. before, after: the suites that have another function, each with its text.
     """
     for suite, text in after.items():
         if before.get(suite) != text:
-            whole = f"{op} of {op}_triton.py"
+            whole = f"{kernel.stem.rpartition('_')[0]} of {kernel.name}"
             was = "another function" if suite in before else whole
             facts: dict[str, Fact] = {"what": "kernel", "name": f"kernel ({suite})", "before": was}
             yield Reason("weaker_flag", {**facts, "after": text.partition("\n")[0]})

@@ -22,6 +22,7 @@ from perfci.measure.bench import Describe
 from perfci.measure.closeness import Deviation, Standard, find_growth, relative_l2
 from perfci.measure.inputs import bound_inputs, call_fresh, fill_inputs
 from perfci.measure.suspect import calls_reference
+from perfci.ops.backends import BACKENDS
 from perfci.ops.spec import SEARCHED, Accuracy, Params, case_id, matches
 
 FIXED_SEEDS = (0, 1)  # Seeds of every run. One more is drawn afresh.
@@ -181,7 +182,7 @@ def verify_answers(suite: Accuracy, device: Accelerator) -> AccuracyCase | None:
 
 def verify_work(suite: Accuracy, device: Accelerator) -> Iterator[AccuracyCase]:
     """Report where torch's operations do the reference's work in the kernel. Timing finds that alone."""
-    for params in list_probes(suite, None):
+    for params in list_probes(suite, None) if suite.backend != "torch" else ():
         check = Check(params, "normal", "contiguous", FIXED_SEEDS[0], fresh=False)
         with suppress(Exception):  # which the check of this case reports
             inputs, seen = make_inputs(suite, device.arrays, check), []
@@ -348,7 +349,8 @@ def _call_twice(suite: Accuracy, device: Accelerator, check: Check, inputs: Inpu
         for left, right in zip(first, second, strict=False)
     )
     sizes = [[arrays.nbytes(value) for value in side if arrays.is_array(value)] for side in (inputs.values(), first)]
-    idle = kernels is not None and not kernels and any(sizes[1]) and all(sizes[0])
+    of_triton = BACKENDS[suite.backend].uses_triton
+    idle = of_triton and kernels is not None and not kernels and any(sizes[1]) and all(sizes[0])
     return _Calls(suite, arrays, check, inputs, copies, second, damage, changed, reused, tuple(races), idle)
 
 

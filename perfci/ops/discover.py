@@ -19,6 +19,7 @@ from perfci.core.errors import ContractError, UsageError
 from perfci.core.files import read_regular
 from perfci.core.model import Fact, Reason
 from perfci.core.settings import Settings
+from perfci.ops.backends import BACKENDS, DEFAULT, MARK, find_backends, name_of
 from perfci.ops.fingerprint.finder import COPIED, PARTS, list_inside, op_folders
 
 ALLOWED_IMPORT = "perfci.device.fake"
@@ -27,11 +28,17 @@ ALLOWED_IMPORT = "perfci.device.fake"
 
 @dataclass(frozen=True)
 class OpFolder:
-    """One op and its four files, which need not exist."""
+    """One backend of an op, and its four files, which need not exist."""
 
-    op: str
+    op: str  # its key: see perfci.ops.backends
     folder: Path
     place: str = ""  # folder from the kernels folder, such as attention/decode/paged
+    backend: str = DEFAULT
+
+    @property
+    def name(self) -> str:
+        """The op's, which its files and its function have."""
+        return name_of(self.op)
 
     @property
     def places(self) -> set[str]:
@@ -42,19 +49,24 @@ class OpFolder:
     @property
     def files(self) -> tuple[Path, ...]:
         """The four files, in the order of `PARTS`."""
-        return tuple(self.folder / f"{self.op}_{part}.py" for part in PARTS)
+        return tuple(self.folder / f"{self.name}_{part}.py" for part in (self.backend, *PARTS[1:]))
 
 
 def ops(settings: Settings) -> tuple[OpFolder, ...]:
-    """Returns every op under the kernels folder, by name. See `fingerprint.finder.op_folders`.
+    """Returns every backend of each op under the kernels folder, by key. See `fingerprint.finder.op_folders`.
 
     Raises UsageError without a kernels folder, ContractError if two ops share a name, OSError for an unreadable folder.
     """
     if not settings.kernels.is_dir():
         raise UsageError("no_kernels_folder", folder=str(settings.kernels))
     listing = functools.partial(list_inside, (str(settings.root), str(settings.kernels)))
-    folders = sorted(map(Path, op_folders(str(settings.kernels), listing)), key=lambda folder: folder.name)
-    listed = [OpFolder(folder.name, folder, folder.relative_to(settings.kernels).as_posix()) for folder in folders]
+    listed = list[OpFolder]()
+    for folder in map(Path, op_folders(str(settings.kernels), listing)):
+        place, name = folder.relative_to(settings.kernels).as_posix(), folder.name
+        main, *others = find_backends(name, folder, listing(str(folder)).files) or (DEFAULT,)
+        listed += [OpFolder(name, folder, place, main)]
+        listed += [OpFolder(f"{name}{MARK}{other}", folder, place, other) for other in others]
+    listed.sort(key=lambda op: op.op)
     for first, second in itertools.pairwise(listed):
         if first.op == second.op:
             raise ContractError("op_twice", op=first.op, first=str(first.folder), second=str(second.folder))
@@ -62,25 +74,34 @@ def ops(settings: Settings) -> tuple[OpFolder, ...]:
 
 
 def select(settings: Settings, names: Iterable[str]) -> tuple[OpFolder, ...]:
-    """Returns the project's ops of these names, folders or globs, sorted by name. All of them if no name is given.
+    """Returns what these names mean, sorted by key. Everything if no name is given.
 
-    A folder of folders names every op in it. Raises as `ops` does, and UsageError for an unknown name or without ops.
+    A name is an op's, a glob, or a folder, which names every op in it. It means the first backend of each; NAME@BACKEND
+    means that one, and NAME@* all of them. Raises as `ops` does, and UsageError for an unknown name or without ops.
     """
     every = ops(settings)
     if not every:
         raise UsageError("no_ops", folder=str(settings.kernels))
-    known_ops = {op.op for op in every}
     given = [name.rstrip("/") for name in names]
-    wanted = {
-        name for name_or_glob in given for name in fnmatch.filter(known_ops, name_or_glob) or [name_or_glob]
-    }  # such as fp8_*
-    places = wanted - known_ops
-    names_of_all = known_ops.union(*(op.places for op in every))
-    for name in sorted(wanted - names_of_all):
-        if close := difflib.get_close_matches(name, sorted(names_of_all), n=1):
+    wanted = {op.op for name in given for op in _find(every, name)}
+    return tuple(op for op in every if not given or op.op in wanted)
+
+
+def _find(every: Collection[OpFolder], given: str) -> list[OpFolder]:
+    """Returns what one name means."""
+    name, mark, backend = given.partition(MARK)
+    known_ops = {op.name for op in every}
+    fitting = fnmatch.filter(known_ops, name)  # such as fp8_*
+    chosen = [op for op in every if (op.name in fitting if fitting else name in op.places)]
+    if not chosen:
+        if close := difflib.get_close_matches(name, sorted(known_ops.union(*(op.places for op in every))), n=1):
             raise UsageError("op_misspelt", op=name, guess=close[0])
         raise UsageError("op_unknown", op=name, known=", ".join(sorted(known_ops)))
-    return tuple(op for op in every if not wanted or op.op in wanted or op.places & places)
+    backends = [op for op in chosen if (fnmatch.fnmatch(op.backend, backend) if mark else MARK not in op.op)]
+    if not backends:
+        known = sorted({op.backend for op in chosen}, key=list(BACKENDS).index)
+        raise UsageError("backend_unknown", name=name, backend=backend, known=", ".join(known))
+    return backends
 
 
 def pick(ops_known: Collection[str], names: Iterable[str], unknown: str) -> list[str]:
@@ -109,8 +130,8 @@ def select_one(settings: Settings, name: str) -> OpFolder:
 
 def check_files(op: OpFolder) -> Reason | None:
     """Returns what is wrong with the op's name, else which of the four files are missing, if any."""
-    if not op.op.isidentifier():
-        return Reason("op_name", {"op": op.op, "folder": str(op.folder)})
+    if not op.folder.name.isidentifier():
+        return Reason("op_name", {"op": op.folder.name, "folder": str(op.folder)})
     missing = [path.name for path in op.files if not path.is_file()]
     facts: dict[str, Fact] = {"op": op.op, "files": ", ".join(missing), "folder": str(op.folder)}
     return Reason("file_of_four_missing", facts) if missing else None
@@ -120,9 +141,9 @@ def check_contract(op: OpFolder) -> tuple[Reason, ...]:
     """Returns what breaks the contract in files that can be imported. The worker finds the rest."""
     contract: list[Reason] = []
     for path, tree in _parse_sides(op):
-        lines = [node.lineno for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == op.op]
+        lines = [node.lineno for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == op.name]
         if len(lines) > 1:  # such as a wrapper that hides its kernel
-            facts: dict[str, Fact] = {"file": str(path), "line": lines[1], "op": op.op, "first": lines[0]}
+            facts: dict[str, Fact] = {"file": str(path), "line": lines[1], "op": op.name, "first": lines[0]}
             contract.append(Reason("function_shadowed", facts))
         for module, line in _list_imports(tree):
             if module.split(".")[0] == "perfci" and not f"{module}.".startswith(f"{ALLOWED_IMPORT}."):

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, get_args
 
 from perfci.core.model import Cache
+from perfci.ops.backends import DEFAULT
 
 Params = Mapping[str, Any]  # one case's parameters by name, as given to `make_inputs`
 
@@ -78,9 +79,11 @@ def name_parameters(signature: Iterable[str]) -> tuple[str, ...]:
 class Performance:
     """An op's performance suite.
 
-    `kernel` and `reference` have one signature; `make_inputs(**case, device=..., seed=...)` returns their arguments by
-    name. `bytes_moved(**case)` is the least number of bytes that must cross device memory, `flops(**case)` the number
-    of floating-point operations. Both are optional and give GB/s and TFLOP/s.
+    `kernel` and `reference` have one signature. Where the kernel is the function of one of the op's backends, or the
+    reference, the suite holds for all of them: perfci puts that of each backend's file in its place.
+    `make_inputs(**case, device=..., seed=...)` returns their arguments by name. `bytes_moved(**case)` is the least
+    number of bytes that must cross device memory, `flops(**case)` the number of floating-point operations. Both are
+    optional and give GB/s and TFLOP/s.
     """
 
     kernel: Callable[..., Any]
@@ -103,6 +106,7 @@ class Performance:
     """name -> another implementation, which `--peers` times beside the kernel: a function with the reference's
     parameters, or one without parameters that makes such a function, called once a case before it is timed. Either
     raises NotImplementedError for a case that it does not support"""
+    backend: str = DEFAULT  # whose kernel this is, as perfci fills in
 
 
 @dataclass(frozen=True)
@@ -210,6 +214,7 @@ class Accuracy:
     large_part: Callable[[Mapping[str, Any], int, int], Mapping[str, Any]] | None = None
     """(inputs, start, stop) -> the inputs that the elements start to stop of the outputs' first axis come from. None:
     inputs as long as the outputs along their first axis, and with no fewer axes, are cut there"""
+    backend: str = DEFAULT  # whose kernel this is, as perfci fills in
 
 
 def _text(value: Any) -> str:

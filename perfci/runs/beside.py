@@ -8,6 +8,7 @@ from types import MappingProxyType
 from perfci.core.files import read_regular
 from perfci.core.model import PlannedBase, PlannedOp, Reason, because
 from perfci.core.settings import Settings
+from perfci.ops.backends import is_kernel
 from perfci.ops.discover import OpFolder, ops, select
 from perfci.ops.fingerprint.tree import Fingerprint, Tree
 from perfci.ops.spec import name_parameters
@@ -90,8 +91,9 @@ def find_former_names(tree: BaseTree, settings: Settings, head: Sequence[Planned
     for op in head if gone else ():
         if op.op not in there and op.op in here:
             reference = _read_reference(here[op.op])
-            alike = [name for name, other in gone.items() if other and other == reference]
-            said = [op.renamed_from] if op.renamed_from in (alike or gone) else alike
+            lost = {name: other for name, other in gone.items() if there[name].backend == here[op.op].backend}
+            alike = [name for name, other in lost.items() if other and other == reference]
+            said = [op.renamed_from] if op.renamed_from in (alike or lost) else alike
             former[op.op] = next(iter(said), None)
     return {op: name for op, name in former.items() if name}
 
@@ -99,7 +101,7 @@ def find_former_names(tree: BaseTree, settings: Settings, head: Sequence[Planned
 def _read_reference(op: OpFolder) -> str:
     """What an op means, whatever its name: the code of its reference's file. Empty if that cannot be read."""
     try:
-        code = ast.parse(read_regular(op.files[1]).decode().replace(op.op, "op"))
+        code = ast.parse(read_regular(op.files[1]).decode().replace(op.name, "op"))
     except (SyntaxError, OSError, ValueError, RecursionError, MemoryError):
         return ""
     for node in ast.walk(code):
@@ -130,7 +132,7 @@ def planned_base(
     elif late := (*ours.late_imports, *theirs.late_imports):
         apart = Reason("imports_late", {"where": late[0]})
     # In head's process such imports would find head's modules. What the base's kernel imports runs in its own.
-    suites = [where for where in theirs.late_imports if not where.partition(":")[0].endswith("_triton.py")]
+    suites = [where for where in theirs.late_imports if not is_kernel(where.partition(":")[0], base.op)]
     unjudged = Reason("judged_by_own_late", {"op": head.op, "where": suites[0]}) if suites else None
     renamed = match_names(head, base)
     now = {old: new for new, old in renamed.items()}

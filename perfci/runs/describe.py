@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from perfci.core.errors import PerfciError
 from perfci.core.model import Device, Fact, PlannedOp, Reason
 from perfci.core.settings import Settings
+from perfci.ops.backends import explain_missing, name_of
 from perfci.ops.discover import OpFolder, check_contract, check_files, find_moved, ops, select
 from perfci.runs.bench import (
     Bench,
@@ -78,10 +79,14 @@ def _describe(bench: Bench, request: Request, source: OpSource) -> Generator[Seq
     failed = [PlannedOp(op, failure=reason) for op, reason in broken.items()]
     names = {op.op for op in ops(source.settings)} if any(op.renamed_from for op in imported.ops) else set[str]()
     described = {op.op: op for op in imported.ops}
+    kernels = {op.op: op.files[0] for op in source.folders}
     for op in imported.ops:
+        if lacking := explain_missing(op.op, kernels[op.op], imported.device.kind, op.failure):
+            described[op.op] = PlannedOp(op.op, failure=lacking)
         if op.renamed_from in names:
             # An op that claims the name of another that is still there breaks the contract: neither owns the history.
-            facts: dict[str, Fact] = {"op": op.op, "file": f"{op.op}_performance.py", "old": op.renamed_from}
+            file = f"{name_of(op.op)}_performance.py"
+            facts: dict[str, Fact] = {"op": op.op, "file": file, "old": op.renamed_from}
             described[op.op] = PlannedOp(op.op, failure=Reason("renamed_from_present", facts))
     moved = {op.op: find_moved(op, source.settings.root) for op in source.folders}
     every = (dataclasses.replace(op, outdated=moved[op.op]) for op in (*described.values(), *failed))

@@ -9,6 +9,7 @@ from perfci.core import deadline
 from perfci.core.files import read_regular
 from perfci.core.model import UNTIMED, PlannedOp, Reason, Suite
 from perfci.core.settings import Settings
+from perfci.ops.backends import backend_of, find_kernel, is_kernel, name_of
 from perfci.ops.discover import ops
 from perfci.ops.identity import DuelPlan
 from perfci.runs.base import BaseTree
@@ -173,20 +174,22 @@ class Tasks:
         assert self._tree is not None
         assert task.base is not None
         op, base = planned.op, task.base
-        files = [f"{op}_{part}.py" for part in ("accuracy", "baseline", "performance")]
+        name = name_of(op)
+        files = [f"{name}_{part}.py" for part in ("accuracy", "baseline", "performance")]
         if planned.base is None or not {Path(file).name for file in planned.base.changed}.intersection(files):
             return None
         root = self._bench.folder / "suites" / op
         shutil.rmtree(root, ignore_errors=True)  # of an attempt before
         shutil.copytree(base.root, root, symlinks=True)
         folder, shared = (move_path(path, base.root, root) for path in (base.folder, base.shared_folder))
-        for name in files:
-            path = task.folder / name
+        for file in files:
+            path = task.folder / file
             inside = path.resolve().is_relative_to(task.place.root.resolve())
-            write_atomically(folder / name, read_regular(path.resolve() if inside else path))  # which reads no link
+            write_atomically(folder / file, read_regular(path.resolve() if inside else path))  # which reads no link
         if base.op != op:
-            kernel = read_regular(folder / f"{base.op}_triton.py")
-            write_atomically(folder / f"{op}_triton.py", kernel + f"\n{op} = {base.op}\n".encode())
+            kernel = find_kernel(base.op, folder)
+            text = read_regular(kernel) + f"\n{name} = {name_of(base.op)}\n".encode()
+            write_atomically(folder / f"{name}_{backend_of(kernel)}.py", text)
         head_root = task.place.head_root or task.place.root
         compare = dataclasses.replace(
             task,
@@ -264,6 +267,5 @@ def _host(task: Measure, around: WorkerEnvironment, arm: str) -> Host:
 
 def changes_suites(planned: PlannedOp) -> bool:
     """Whether an op differs from its base in more than its kernel and the kernel's tuned files."""
-    kernel = {f"{planned.op}_triton.py", "tuned"}
     changed = planned.base.changed if planned.base else ()
-    return any(kernel.isdisjoint({Path(file).name, Path(file).parent.name}) for file in changed)
+    return any(not is_kernel(file, planned.op) and Path(file).parent.name != "tuned" for file in changed)

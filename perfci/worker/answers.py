@@ -15,6 +15,7 @@ from perfci.core.model import (
     is_by_perfci,
     is_peer,
 )
+from perfci.core.model.run import UNCHECKED
 from perfci.core.stages import OF_BASE
 from perfci.worker.handover import VIRTUAL
 from perfci.worker.protocol import (
@@ -35,7 +36,7 @@ FAKE, TIMERS = "fake", ("activity", "event")
 
 NEVER_SAID = frozenset({"start", DONE})  # stages of which the parent alone speaks
 
-RESERVED = frozenset({"worker_late", "device_gone", "device_taken"})
+RESERVED = frozenset({"worker_late", "device_gone", "device_taken", *UNCHECKED})
 """Kinds of reasons that end more than one op, or excuse it: perfci finds them out by itself."""
 
 Subject = Hashable | None

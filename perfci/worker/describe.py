@@ -6,6 +6,7 @@ from perfci.core.errors import PerfciError
 from perfci.core.model import PerformanceCase, PlannedOp, Suite
 from perfci.device import detect, open_device
 from perfci.device.seam import Accelerator
+from perfci.ops.backends import BACKENDS, backend_of, find_kernel, name_of
 from perfci.ops.spec import case_id, matches
 from perfci.worker.apart import forget_others
 from perfci.worker.load import list_signature
@@ -20,6 +21,9 @@ def describe(task: Describe, channel: MessageChannel) -> None:
     channel.send(Ready(device.info, devices=device.count(), visible=device.visible(), uuids=device.uuids()))
     for files in task.place.ops:
         channel.send(Doing("import", files.op))
+        if device.info.kind not in BACKENDS[backend_of(find_kernel(files.name, files.folder))].runs_on:
+            channel.send(PlannedOp(files.op))  # perfci says of it why it cannot run
+            continue
         # The op before may have modules of the same names.
         forget_others(files.folder, task.shared_folder)
         try:
@@ -59,7 +63,7 @@ def _describe_op(task: Describe, files: OpFiles, channel: MessageChannel) -> Pla
         signature=list_signature(suite.kernel),
         cache=suite.cache,
         renamed=dict(suite.renamed),
-        renamed_from=suite.renamed_from,
+        renamed_from=suite.renamed_from and files.op.replace(name_of(files.op), suite.renamed_from, 1),
         stored=stored,
         peers=tuple(suite.peers),
     )

@@ -16,15 +16,18 @@ from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from time import perf_counter
 from types import MappingProxyType, ModuleType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from perfci.core import PACKAGE
 from perfci.core.errors import ContractError, PerfciError
 from perfci.core.model import Cache, Fact
 from perfci.device.source import plain_function, source_text, stable
+from perfci.ops.backends import BACKENDS, MARK, backend_of, find_kernel, name_of
 from perfci.ops.fingerprint.tree import IMPORT_ROOTS
 from perfci.ops.spec import CACHES, Accuracy, Params, Performance, case_id, matches
 from perfci.worker.contract import check_earlier_names, check_peers, check_quantised, check_suite, checking
+
+_Suite = TypeVar("_Suite", Accuracy, Performance)
 
 INSTALLED = frozenset({"site-packages", "dist-packages"})  # folders of what is installed
 
@@ -39,7 +42,7 @@ class LoadedOp:
 
     accuracy: Accuracy
     performance: Performance
-    function: Callable[..., Any] | None = None  # what users call: OP of OP_triton.py
+    function: Callable[..., Any] | None = None  # what users call: OP of the backend's file
     wrappers: Mapping[str, str] = field(default_factory=dict)
     """accuracy or performance, if its kernel is another function -> that function as a text"""
     import_s: float = 0.0  # what importing the kernel's file took, with all that it imported first
@@ -67,8 +70,12 @@ class LoadedOp:
         }
         return dataclasses.replace(
             self,
-            accuracy=dataclasses.replace(base.accuracy, kernel=kernels["accuracy"], quantised=accuracy.quantised),
-            performance=dataclasses.replace(base.performance, kernel=kernels["performance"], peers=timed.peers),
+            accuracy=dataclasses.replace(
+                base.accuracy, kernel=kernels["accuracy"], quantised=accuracy.quantised, backend=accuracy.backend
+            ),
+            performance=dataclasses.replace(
+                base.performance, kernel=kernels["performance"], peers=timed.peers, backend=timed.backend
+            ),
         )
 
 
@@ -87,11 +94,15 @@ def choose_cases(
 
 
 def load_op(op: str, folder: Path, shared: Path) -> LoadedOp:
-    """Import both suites. Raises ContractError that names file and line for whatever the files do wrong."""
-    paths = {name: folder / f"{op}_{name}.py" for name in ("accuracy", "performance")}
-    with import_from(folder, shared), _Stopwatch(folder / f"{op}_triton.py") as stopwatch:
-        accuracy = _import_suite(paths["accuracy"], "accuracy", Accuracy)
-        performance = _import_suite(paths["performance"], "performance", Performance)
+    """Import both suites, and the backend of a key, which they are to judge.
+
+    Raises ContractError that names file and line for whatever the files do wrong.
+    """
+    name, kernel = name_of(op), find_kernel(op, folder)
+    paths = {suite: folder / f"{name}_{suite}.py" for suite in ("accuracy", "performance")}
+    with import_from(folder, shared), _Stopwatch(kernel) as stopwatch:
+        accuracy = _give_kernel(_import_suite(paths["accuracy"], "accuracy", Accuracy), op, kernel)
+        performance = _give_kernel(_import_suite(paths["performance"], "performance", Performance), op, kernel)
     if os.environ.get("TRITON_INTERPRET") != "1" and accuracy.accelerator_cases:
         accuracy = dataclasses.replace(accuracy, cases=(*accuracy.cases, *accuracy.accelerator_cases))
     with checking(file := paths["accuracy"].name):
@@ -103,12 +114,10 @@ def load_op(op: str, folder: Path, shared: Path) -> LoadedOp:
             raise ContractError("cache_misfit", file=file, found=repr(performance.cache), known=" or ".join(CACHES))
         check_earlier_names(op, accuracy, performance, file)
         check_peers(performance, file)
-    function = _find_function(op, folder)
+    function = _find_function(name, kernel)
     suites = {"accuracy": accuracy, "performance": performance}
     wrappers = {
-        name: _describe_wrapper(suite.kernel, folder / f"{op}_triton.py")
-        for name, suite in suites.items()
-        if suite.kernel is not function
+        name: _describe_wrapper(suite.kernel, kernel) for name, suite in suites.items() if suite.kernel is not function
     }
     return LoadedOp(accuracy, performance, function, wrappers, stopwatch.seconds)
 
@@ -148,11 +157,31 @@ class _Stopwatch:
         return spec
 
 
-def _find_function(op: str, folder: Path) -> Callable[..., Any] | None:
-    """Returns the function that users of an op call. None if its suites did not import its file."""
-    file = str(folder / f"{op}_triton.py")
-    modules = [module for module in sys.modules.copy().values() if getattr(module, "__file__", None) == file]
+def _find_function(op: str, file: Path) -> Callable[..., Any] | None:
+    """Returns the function of a kernel's file that users of an op call. None if its suites did not import that."""
+    modules = [module for module in sys.modules.copy().values() if getattr(module, "__file__", None) == str(file)]
     return next((getattr(module, op, None) for module in modules), None)
+
+
+def _give_kernel(suite: _Suite, op: str, file: Path) -> _Suite:
+    """Returns a suite that judges the backend of this key, in this file: it holds for every backend of its op.
+
+    A kernel that is neither the reference nor a backend's function stays that of the first one. Raises ContractError.
+    """
+    name = name_of(op)
+    suite = dataclasses.replace(suite, backend=backend_of(file))
+    functions: list[Any] = [getattr(sys.modules.get(f"{name}_{backend}"), name, None) for backend in BACKENDS]
+    if not any(suite.kernel is function for function in (suite.reference, *functions)):
+        if MARK in op:
+            raise ContractError("backend_wrapped", op=name, file=file.name, suite=type(suite).__name__)
+        return suite
+    try:
+        function = getattr(importlib.import_module(file.stem), name, None)
+    except (Exception, SystemExit) as error:
+        raise ContractError("import_failed", suite=file.name, **describe_exception(error, file.parent)) from error
+    if not callable(function):
+        raise ContractError("backend_lacks_function", file=file.name, op=name)
+    return dataclasses.replace(suite, kernel=function)
 
 
 def _describe_wrapper(function: Callable[..., Any], file: Path) -> str:
@@ -216,6 +245,7 @@ def describe_exception(error: BaseException, folder: Path) -> dict[str, Fact]:
         "message": text[:_MESSAGE_LIMIT] or "no message",
         "file": (places[at] or Path(frames[at].filename).name) if frames else None,
         "line": frames[at].lineno if frames else None,
+        **({"module": error.name} if isinstance(error, ModuleNotFoundError) else {}),
     }
 
 

@@ -18,6 +18,7 @@ from perfci.core.model import Fact, Reason, Suite, as_fact
 from perfci.device.arrays import Inputs
 from perfci.device.seam import Accelerator, NotInterpretedError
 from perfci.measure.bench import MakeCalls
+from perfci.ops.backends import backend_of, find_kernel
 from perfci.ops.recording import DRIVER, Recording, UnspelledError
 from perfci.worker.handover import (
     DONE,
@@ -88,10 +89,11 @@ class RemoteOp:
         """Returns the judge's suites with this op's kernel."""
         self._wrapped = frozenset(suites.wrappers)
         accuracy, performance = (self.kernel(suite) for suite in (Suite.ACCURACY, Suite.PERFORMANCE))
+        backend = backend_of(self._source)
         return replace(
             suites,
-            accuracy=replace(suites.accuracy, kernel=accuracy),
-            performance=replace(suites.performance, kernel=performance),
+            accuracy=replace(suites.accuracy, kernel=accuracy, backend=backend),
+            performance=replace(suites.performance, kernel=performance, backend=backend),
             function=None,  # the base's, which are not judged
         )
 
@@ -294,7 +296,7 @@ def connect(host: Host, device: Accelerator, alive: Callable[[], None], handles:
         task = replace(host.task, arena=arena.descriptor)
         with start_worker(task, host.around, (arena.descriptor,)) as process:
             give_handle(process.pid, handles)
-            source = task.folder / f"{task.place.ops[0].name}_triton.py"
+            source = find_kernel(task.place.ops[0].name, task.folder)
             op = RemoteOp(process, device, arena, Path(folder), source, alive)
             yield op
 

@@ -35,6 +35,7 @@ from perfci.measure.search import plan_search, search
 from perfci.measure.stored import find_checks
 from perfci.measure.suites import CALLS, describe_suite, find_other_answers, find_slower, find_weaker, find_wrapped
 from perfci.measure.suspect import suspicions
+from perfci.ops.backends import find_kernel
 from perfci.ops.spec import Params, Performance, case_id
 from perfci.worker.apart import load_apart
 from perfci.worker.handover import HostLostError, UnsharedError
@@ -205,7 +206,7 @@ class Worker:
         before, after = ((op.accuracy, op.performance) for op in (self._before, self._loaded))
         self._send(Doing("suites", self._op))
         try:
-            wrapped = find_wrapped(self._op, self._before.wrappers, self._loaded.wrappers)
+            wrapped = find_wrapped(find_kernel(self._op, self._folder), self._before.wrappers, self._loaded.wrappers)
             weaker = (*wrapped, *find_weaker(before, after, self._device))
             texts = [describe_suite(op.accuracy)["reference"] for op in (self._before, self._loaded)]
             other = None

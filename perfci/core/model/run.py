@@ -65,6 +65,10 @@ class PlannedBase:
     op: str | None = None  # the op's name there, where the change gives it another
 
 
+UNCHECKED = frozenset({"backend_needs_device", "backend_lacks_package", "backend_not_static"})
+"""Kinds of reasons for which a backend of an op cannot run here."""
+
+
 @dataclass(frozen=True)
 class PlannedOp:
     """What an op's suites hold, before anything is measured."""
@@ -88,6 +92,11 @@ class PlannedOp:
     peers: tuple[str, ...] = ()  # names of further implementations that its performance suite knows
     outdated: Reason | None = field(default=None, metadata=BY_PERFCI)
     """of a kernel or reference that is a copy: how its original has changed since, so that another code is judged"""
+
+    @property
+    def unchecked(self) -> bool:
+        """Whether it is a backend that cannot run here, which no verdict is about."""
+        return self.failure is not None and self.failure.kind in UNCHECKED
 
 
 FORMAT = 1  # version of run.json and of the baseline files. 1: the first

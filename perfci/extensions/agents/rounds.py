@@ -91,7 +91,7 @@ def try_round(
 def may_change(settings: Settings, op: OpFolder, path: Path) -> bool:
     """Whether a round may change a file: the kernel's, tuned ones, and what ops share in the kernels folder."""
     if path.is_relative_to(op.folder):
-        kernel = path.parent == op.folder and path.name.endswith("_triton.py")  # or a sketch that it calls
+        kernel = path == op.files[0] or path.name.endswith("_triton.py")  # or a sketch that it calls
         return kernel or path.is_relative_to(op.folder / "tuned")
     return path.is_relative_to(settings.kernels) and not any(
         path.is_relative_to(other.folder) for other in ops(settings)

@@ -16,6 +16,7 @@ from perfci.core.model import PlannedBase, PlannedOp, Reason, Static, StaticOp
 from perfci.core.settings import Settings
 from perfci.device.targets import target_named
 from perfci.extensions.static.tasks import Compile
+from perfci.ops.backends import BACKENDS
 from perfci.ops.discover import OpFolder, find_moved, select
 from perfci.ops.fingerprint.tree import Fingerprint, Tree
 from perfci.ops.spec import matches
@@ -52,7 +53,8 @@ def compile_ops(bench: Bench, request: Request, tree: BaseTree | None) -> tuple[
     targets = request.targets or bench.settings.targets
     for target in targets:
         target_named(target)
-    head = select(bench.settings, request.ops)
+    chosen = select(bench.settings, request.ops)
+    head = tuple(op for op in chosen if BACKENDS[op.backend].uses_triton)
     ours = _fingerprint(head, bench.settings)
     former = find_former_names(tree, bench.settings, [PlannedOp(op.op) for op in head]) if tree else {}
     now = {name: op for op, name in former.items()}
@@ -100,6 +102,9 @@ def compile_ops(bench: Bench, request: Request, tree: BaseTree | None) -> tuple[
             base_op = PlannedBase(failure=Reason("base_lacks_op", {"op": op.op, "base": tree.base.name}))
         moved = find_moved(op, bench.settings.root)
         planned.append(PlannedOp(op.op, performance=cases.get(op.op, ()), base=base_op, outdated=moved))
+    for op in (op for op in chosen if not BACKENDS[op.backend].uses_triton):
+        why = Reason("backend_not_static", {"op": op.op, "backend": BACKENDS[op.backend].title})
+        planned.append(PlannedOp(op.op, failure=why))
     return Static(tuple(targets), tools, ours_compiled, others, before if python else ""), tuple(planned)
 
 

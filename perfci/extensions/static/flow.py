@@ -9,6 +9,7 @@ from perfci.core.model import OFFLINE, Coverage, Device, Judgements, Run
 from perfci.core.settings import Settings
 from perfci.extensions.static.compiling import compile_ops
 from perfci.extensions.static.coverage import cover_ops
+from perfci.ops.backends import BACKENDS
 from perfci.ops.discover import select
 from perfci.runs.bench import Listener, claim_bench, open_bench
 from perfci.runs.describe import Described
@@ -49,4 +50,5 @@ def cover(settings: Settings, names: tuple[str, ...], listener: Listener) -> tup
     """Find out what accuracy exercises of what performance times. Nothing is launched."""
     require("precompile", "offline", "--coverage")
     with open_bench(settings, listener) as bench:
-        return cover_ops(bench, select(settings, names), propose=True)
+        chosen = [op for op in select(settings, names) if BACKENDS[op.backend].uses_triton]
+        return cover_ops(bench, chosen, propose=True)

@@ -7,11 +7,13 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from perfci.ops.backends import BACKENDS
+
 FOREIGN = frozenset({"perfci", "torch", "torch_npu", "triton", "numpy", "scipy", "pytest"})
 """Never looked for in folders that are no usual import root."""
 
 PARTS = ("triton", "baseline", "accuracy", "performance")
-"""An op's four files are `<op>_<part>.py` in a folder of the op's name."""
+"""An op's four files are `<op>_<part>.py` in a folder of the op's name. For Triton any of BACKENDS may stand."""
 
 COPIED = "_COPIED"
 """Name in an op's files of kernel and reference: path of a file that it has a copy of -> digest of the file then"""
@@ -157,7 +159,7 @@ def op_folders(
 ) -> Iterator[str]:
     """Yields the folder of every op below the kernels folder, each folder before those inside it.
 
-    An op is a folder with one of its own four files, or with other Python files and no op below: its op is broken then.
+    An op is a folder with one of its own files, or with other Python files and no op below: its op is broken then.
     Names that begin with `_` or `.` are passed over. inside: of an op, where tools may lie that are none.
     """
     real = os.path.realpath(kernels)
@@ -175,7 +177,7 @@ def op_folders(
 
 def _has_own(folder: str, listing: Callable[[str], Listing]) -> bool:
     name = posixpath.basename(folder)
-    return any(f"{name}_{part}.py" in listing(folder).files for part in PARTS)
+    return any(f"{name}_{part}.py" in listing(folder).files for part in (*PARTS, *BACKENDS))
 
 
 def is_compiled(path: str) -> bool:

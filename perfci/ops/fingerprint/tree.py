@@ -12,6 +12,7 @@ from pathlib import Path
 
 from perfci.core.files import open_regular, read_regular
 from perfci.core.model import Reason
+from perfci.ops.backends import BACKENDS, MARK, find_backends, name_of
 from perfci.ops.fingerprint.finder import Finder, is_compiled
 from perfci.ops.fingerprint.source import Import, Source, read
 
@@ -54,7 +55,7 @@ class Tree:
 
     def fingerprint(self, op: str) -> Fingerprint:
         """Returns an op's fingerprint; an opaque one without files if the tree has no such op."""
-        folder = self._finder.ops.get(op)
+        folder = self._find_folder(op)
         if folder is None:
             missing = Reason("op_not_in_tree", {"op": op, "folder": self._name(self._kernels)})
             return Fingerprint(_digest({}), {}, opaque=missing)
@@ -66,14 +67,25 @@ class Tree:
 
     def list_files(self, op: str) -> frozenset[str] | None:
         """Returns the paths of the files that an op's fingerprint counts. None if there may be more."""
-        folder = self._finder.ops.get(op)
+        folder = self._find_folder(op)
         paths, code = self._find_needed(op, folder) if folder else (frozenset(), {})
         return None if not folder or any(needs.opaque for needs in code.values()) else paths
 
+    def _find_folder(self, op: str) -> str | None:
+        """Returns the folder of an op that has the backend of its key."""
+        name, _, backend = op.partition(MARK)
+        folder = self._finder.ops.get(name)
+        has = folder and (not backend or f"{name}_{backend}.py" in self._finder.listing(folder).files)
+        return folder if has else None
+
     def _find_needed(self, op: str, folder: str) -> tuple[frozenset[str], dict[str, _Needs]]:
         """Returns the paths of all files that an op needs, and what each Python file among them needs."""
-        # A page about the op, and the logbook of its rounds, count only if its code names them.
-        own = {*self._finder.below(folder, hidden=True)} - {f"{folder}/{op}.md", f"{folder}/optimization.jsonl"}
+        # A page about the op, the logbook of its rounds, other backends: they count only if its code names them.
+        name, _, backend = op.partition(MARK)
+        backend = backend or next(iter(find_backends(name, Path(folder), self._finder.listing(folder).files)), "")
+        others = {f"{folder}/{name}_{other}.py" for other in BACKENDS if other != backend}
+        pages = {f"{folder}/{name}.md", f"{folder}/optimization.jsonl"}
+        own = {*self._finder.below(folder, hidden=True)} - pages - others
         code = self._closure(folder, own)
         paths = own | code.keys() | {path for needs in code.values() for path in needs.data} | {*self._shared}
         for path in filter(self._finder.leads_out, paths):
@@ -82,7 +94,7 @@ class Tree:
 
     def list_code(self, op: str, file: Path) -> tuple[str, ...]:
         """Returns the Python files that one of an op's files needs, itself included, by name."""
-        code = self._closure(self._finder.ops[op], [posixpath.abspath(file)])
+        code = self._closure(self._finder.ops[name_of(op)], [posixpath.abspath(file)])
         return tuple(sorted(map(self._name, code)))
 
     def _closure(self, folder: str, files: Iterable[str]) -> dict[str, _Needs]:

@@ -8,11 +8,11 @@ from typing import NoReturn
 
 from perfci.cli import language
 from perfci.cli.main import print_error
-from perfci.cli.options import take_one
+from perfci.cli.options import name_backends, take_one
 from perfci.core.errors import PerfciError
 from perfci.core.settings import Settings
 from perfci.core.wording import say
-from perfci.ops.discover import select_one
+from perfci.ops.discover import select, select_one
 from perfci.ops.fingerprint.tree import Tree
 from perfci.runs.rules import hash_rules
 
@@ -49,6 +49,7 @@ def _look(project: Path, op: str) -> str:
     """Digest of the files that the op needs, and of what it is judged by."""
     try:
         where: Settings = language.load(project)
-        return Tree(where.root, where.kernels).fingerprint(op).digest + hash_rules(where)
+        tree, backends = Tree(where.root, where.kernels), select(where, name_backends([op], []))
+        return "".join(tree.fingerprint(one.op).digest for one in backends) + hash_rules(where)
     except (PerfciError, OSError):  # half-way through a change
         return ""

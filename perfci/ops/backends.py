@@ -1,0 +1,115 @@
+"""Backends: the technologies that an op can be written in, each in a file `<op>_<backend>.py` of the op's folder.
+
+An op's first backend has the op's plain name as its key, `softmax`; each further one is `softmax@cuda`. Plans, runs,
+baselines and thresholds know a backend by its key, so that what is stored stays when a backend is added. The first one
+is the first of BACKENDS whose file the performance suite imports, else the first that there is.
+"""
+
+import importlib.util
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from perfci.core.files import read_regular
+from perfci.core.model import Fact, Reason
+
+MARK = "@"  # in a key, before the backend
+
+
+@dataclass(frozen=True)
+class Backend:
+    """What perfci has to know of a technology."""
+
+    title: str
+    packages: Mapping[str, str] = field(default_factory=dict)
+    """module that its files may import -> what to install for that. Without it they are UNCHECKED"""
+    runs_on: frozenset[str] = frozenset({"cuda", "fake"})  # kinds of device
+    uses_triton: bool = False  # its kernels are launched by Triton, which tells what was launched
+
+
+_ANYWHERE = frozenset({"cuda", "npu", "cpu", "fake"})
+
+BACKENDS: Mapping[str, Backend] = {
+    "triton": Backend("Triton", {"triton": "triton"}, _ANYWHERE, uses_triton=True),
+    "cuda": Backend("CUDA C++", {"cuda.core": "cuda-core", "cuda.bindings": "cuda-bindings", "cupy": "cupy-cuda13x"}),
+    "tilelang": Backend("TileLang", {"tilelang": "tilelang"}),
+    "cutile": Backend("cuTile", {"cuda.tile": "cuda-tile[tileiras]"}),
+    "cutedsl": Backend("CuTe DSL", {"cutlass": "nvidia-cutlass-dsl"}),
+    "gluon": Backend("Gluon", {"triton": "triton"}, uses_triton=True),
+    "helion": Backend("Helion", {"helion": "helion"}, _ANYWHERE, uses_triton=True),
+    "torch": Backend("PyTorch", {"torch": "torch"}, _ANYWHERE),
+}
+"""Backend, as files are named by it -> what it is, in the order in which one is an op's first."""
+
+DEFAULT = next(iter(BACKENDS))
+
+
+def name_of(key: str) -> str:
+    """Returns the op's name, which its folder, its files and its function have.
+
+    >>> name_of("softmax@cuda"), name_of("softmax")
+    ('softmax', 'softmax')
+    """
+    return key.partition(MARK)[0]
+
+
+def find_backends(op: str, folder: Path, files: Collection[str]) -> tuple[str, ...]:
+    """Returns the backends of an op with these files in its folder: the first one first. Empty if it has none."""
+    there = [name for name in BACKENDS if f"{op}_{name}.py" in files]
+    if len(there) > 1:
+        try:
+            suite = read_regular((folder / f"{op}_performance.py").resolve()).decode(errors="replace")
+        except OSError:
+            suite = ""
+        there.sort(key=lambda name: not re.search(rf"^\s*(from|import)\s+{op}_{name}\b", suite, re.MULTILINE))
+    return tuple(there)
+
+
+def find_kernel(key: str, folder: Path) -> Path:
+    """Returns the file with the kernel of a key, below a folder that is the op's. It need not exist."""
+    op, _, backend = key.partition(MARK)
+    if not backend:
+        backend = next(iter(find_backends(op, folder, {path.name for path in folder.glob(f"{op}_*.py")})), DEFAULT)
+    return folder / f"{op}_{backend}.py"
+
+
+def backend_of(kernel: Path) -> str:
+    """Returns the backend of a kernel's file.
+
+    >>> backend_of(Path("softmax/softmax_cuda.py"))
+    'cuda'
+    """
+    return kernel.stem.rpartition("_")[2]
+
+
+def explain_missing(key: str, kernel: Path, kind: str, failure: Reason | None) -> Reason | None:
+    """Returns why a backend cannot run here: on this kind of device, or without a package. None if it may.
+
+    failure: what came of importing its file. What it says of a missing package is looked up in this Python.
+    """
+    backend = BACKENDS[backend_of(kernel)]
+    facts: dict[str, Fact] = {"op": key, "backend": backend.title}
+    if kind not in backend.runs_on:
+        return Reason("backend_needs_device", {**facts, "device": kind, "runs": ", ".join(sorted(backend.runs_on))})
+    module = str(failure.facts.get("module")) if failure and failure.kind == "import_failed" else ""
+    for needed, package in backend.packages.items():
+        if module and f"{needed}.".startswith(f"{module}.") and not _is_importable(module):
+            return Reason("backend_lacks_package", {**facts, "module": module, "package": package})
+    return None
+
+
+def _is_importable(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except (ImportError, ValueError):  # the package around it is missing
+        return False
+
+
+def is_kernel(file: str, key: str) -> bool:
+    """Returns whether a file, by its name, is a backend of the op of a key.
+
+    >>> is_kernel("kernels/softmax/softmax_cuda.py", "softmax"), is_kernel("softmax_accuracy.py", "softmax")
+    (True, False)
+    """
+    return Path(file).name in {f"{name_of(key)}_{name}.py" for name in BACKENDS}
