@@ -176,3 +176,22 @@ def test_a_link_out_of_the_project_is_not_looked_into(settings):
         (folder / name).symlink_to(target)
 
     assert [op.op for op in ops(settings)] == ["softmax"]
+
+
+def test_an_op_has_a_key_for_each_of_its_backends_and_the_first_one_has_its_plain_name(settings):
+    folder = write_op(settings.kernels, "softmax")
+    for backend in ("torch", "cuda", "v1_cuda"):  # the last is a sketch
+        (folder / f"softmax_{backend}.py").write_text("")
+
+    assert {op.op: op.files[0].name for op in ops(settings)} == {
+        "softmax": "softmax_triton.py",
+        "softmax@cuda": "softmax_cuda.py",
+        "softmax@torch": "softmax_torch.py",
+    }
+
+
+def test_the_first_backend_is_the_one_that_the_suites_import_where_they_import_any(settings):
+    folder = write_op(settings.kernels, "softmax", performance="from softmax_torch import softmax as kernel\n")
+    (folder / "softmax_torch.py").write_text("")
+
+    assert [(op.op, op.backend) for op in ops(settings)] == [("softmax", "torch"), ("softmax@triton", "triton")]

@@ -161,6 +161,9 @@ OTHERS = {
     "an unlisted op": (make_task(Describe), [FAKE, IMPORT, PlannedOp("relu", unlisted=True)]),
     "an op to control": (make_task(Describe), [FAKE, IMPORT, PlannedOp("relu", audit=(A,))]),
     "an op without a device": (make_task(Describe), [FAKE, IMPORT, PlannedOp("relu", failure=Reason("device_gone"))]),
+    "a backend that cannot run here": (
+        make_task(Describe), [FAKE, IMPORT, PlannedOp("relu", failure=Reason("backend_lacks_package"))],
+    ),
     "a copy": (make_task(Describe), [FAKE, IMPORT, PlannedOp("relu", outdated=WHY)]),
 }  # fmt: skip
 

@@ -1,0 +1,196 @@
+"""Ops that are written in several technologies: the op's suites judge each, under a key of its own."""
+
+import json
+
+import pytest
+
+from tests.git_repositories import alone, begin_topic, commit_all
+from tests.ops.test_discover import write_op
+
+CASES = 2  # performance cases of each op of the demo
+
+
+@pytest.fixture
+def relu(project):
+    """A project in which relu has a second backend: Triton's file under the name of PyTorch's."""
+    add(project, "torch")
+    return project
+
+
+@pytest.fixture
+def topic(relu, monkeypatch, tmp_path):
+    """On a branch that differs in nothing yet."""
+    alone(monkeypatch, tmp_path)
+    begin_topic(relu.root)
+    return relu
+
+
+def add(project, backend, before="", after=""):
+    text = project.op_file("relu", "triton").read_text()
+    project.op_file("relu", backend).write_text(text.replace(before, after) if before else text)
+
+
+def accuracy(answer, op):
+    return answer.rows[op, "accuracy", None]["verdict"]
+
+
+def notes(answer):
+    return {note["kind"]: note["facts"] for note in json.loads(answer.out)["notes"]}
+
+
+def test_each_backend_is_judged_by_the_suites_of_the_op_and_alone_is_wrong_or_slow(topic):
+    topic.edit("relu", "torch", "US_PER_MEGABYTE = 320.0", "US_PER_MEGABYTE = 340.0")
+    commit_all(topic.root)
+
+    answer = topic.check("relu")
+
+    assert answer.code == 2
+    assert answer.verdicts("relu") == {"UNCHANGED"}
+    assert answer.verdicts("relu@torch") == {"PASS", "REGRESSED"}
+
+
+def test_a_wrong_backend_that_a_change_adds_fails(topic):
+    add(topic, "cuda", "np.maximum(x, 0, out=out)", "np.maximum(x, 0.01, out=out)")
+    commit_all(topic.root)
+
+    answer = topic.check()
+
+    assert answer.code == 2
+    assert accuracy(answer, "relu@cuda") == "WRONG"
+    assert answer.verdicts("relu") == answer.verdicts("relu@torch") == {"UNCHANGED"}
+
+
+def test_a_backend_that_a_change_drops_is_removed(topic):
+    topic.op_file("relu", "torch").unlink()
+    commit_all(topic.root)
+
+    answer = topic.check()
+
+    assert answer.verdicts("relu@torch") == {"REMOVED"}
+    assert answer.code == 3
+
+
+def test_a_backend_without_its_package_is_unchecked_and_neither_fails_nor_warns(topic):
+    for op in ("relu", "scale"):
+        text = topic.op_file(op, "triton").read_text()
+        topic.op_file(op, "tilelang").write_text(f"import tilelang.language as T\n{text}")
+    commit_all(topic.root)
+
+    answer = topic.check()
+
+    assert answer.code == 0
+    assert notes(answer)["backend_lacks_package"]["op"] == "relu@tilelang, scale@tilelang"
+    assert not answer.verdicts("relu@tilelang")
+
+
+@pytest.mark.parametrize(
+    "lie",
+    ["raise ModuleNotFoundError('no numpy', name='numpy')", "import tilelang_helpers", "raise ImportError('tilelang')"],
+)
+def test_what_an_import_says_of_a_package_that_is_there_or_not_the_backends_excuses_nothing(topic, lie):
+    add(topic, "tilelang", "import numpy as np\n", f"import numpy as np\n{lie}\n")
+    commit_all(topic.root)
+
+    answer = topic.check("relu")
+
+    assert answer.code == 2
+    assert answer.verdicts("relu@tilelang") == {"ERROR"}
+
+
+def test_suites_that_name_no_backend_leave_the_others_unchanged_when_one_changes(relu, monkeypatch, tmp_path):
+    for part in ("accuracy", "performance"):
+        relu.edit("relu", part, "from relu_triton import relu as kernel\n", "")
+        relu.edit("relu", part, "kernel=kernel", "kernel=reference")
+    alone(monkeypatch, tmp_path)
+    begin_topic(relu.root)
+    relu.edit("relu", "triton", "US_PER_MEGABYTE = 320.0", "US_PER_MEGABYTE = 300.0")
+    commit_all(relu.root)
+
+    answer = relu.check("relu")
+
+    assert answer.verdicts("relu") == {"PASS", "IMPROVED"}
+    assert answer.verdicts("relu@torch") == {"UNCHANGED"}
+
+
+def test_the_first_backend_keeps_the_name_of_the_op_and_what_is_stored_under_it(relu):
+    relu.first_check("--no-judge")
+    relu.accept()
+    stored = {path.name for path in (relu.root / "baselines").rglob("*.json")}
+    relu.op_file("relu", "triton").unlink()
+    for part in ("accuracy", "performance"):
+        relu.edit("relu", part, "relu_triton", "relu_torch")
+
+    answer = relu.check("relu", "--duel", "none")
+
+    assert {"relu.json", "relu@torch.json"} <= stored
+    assert {op for op, _, _ in answer.rows} == {"relu"}
+    assert "NEW" not in answer.verdicts("relu")
+
+
+def test_an_op_goes_on_under_another_name_with_each_of_its_backends(topic):
+    topic.copy_op("relu", "clip")
+    for path in topic.op_file("relu", "triton").parent.glob("*.py"):
+        path.unlink()
+    topic.edit("clip", "torch", "US_PER_MEGABYTE = 320.0", "US_PER_MEGABYTE = 340.0")
+    commit_all(topic.root)
+
+    answer = topic.check()
+
+    before = {op.op: op.base.op for op in topic.run_record().plan.ops if op.op.startswith("clip")}
+    assert before == {"clip": "relu", "clip@torch": "relu@torch"}
+    assert "REGRESSED" not in answer.verdicts("clip")
+    assert answer.verdicts("clip@torch") == {"PASS", "REGRESSED"}
+
+
+@pytest.mark.parametrize(
+    ("words", "checked"),
+    [
+        (["relu"], {"relu", "relu@torch"}),
+        (["relu@torch"], {"relu@torch"}),
+        (["relu@triton"], {"relu"}),
+        (["--backend", "torch"], {"relu@torch"}),
+        (["relu", "--backend", "triton,torch"], {"relu", "relu@torch"}),
+        (["r*", "--backend", "triton"], {"relu", "row_sum"}),
+    ],
+)
+def test_names_and_an_option_choose_backends(relu, words, checked):
+    answer = relu.perfci("list", *words, "--device", "fake", "--format", "json")
+
+    assert {op["op"] for op in json.loads(answer.out)} == checked
+
+
+def test_a_backend_that_is_not_there_is_met_with_those_that_are(relu):
+    answer = relu.perfci("list", "relu@cuda", "--device", "fake")
+
+    assert answer.code == 1
+    assert "triton, torch" in answer.err
+
+
+DOUBLE = {
+    "torch": "def double(x):\n    return x {}\n",
+    "baseline": "import torch\n\n\ndef double(x):\n    return x * 2\n\n\ndef make_inputs(rows, dtype, device, seed):\n"
+    "    generator = torch.Generator(device).manual_seed(seed)\n"
+    "    return {'x': torch.randn(rows, generator=generator, dtype=dtype, device=device)}\n",
+    "accuracy": "import perfci\nimport torch\nfrom double_baseline import double as reference, make_inputs\n"
+    "from double_torch import double as kernel\n\n"
+    "cases = perfci.grid(rows=[7], dtype=[torch.float32])\n"
+    "accuracy = perfci.Accuracy(kernel, reference, make_inputs, cases)\n",
+    "performance": "import perfci\nfrom double_torch import double as kernel\n"
+    "from double_accuracy import cases, make_inputs, reference\n\n"
+    "performance = perfci.Performance(kernel, reference, make_inputs, cases)\n",
+}
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(("body", "verdict", "code"), [("+ x", "PASS", 0), ("* 3", "WRONG", 2)])
+def test_an_op_without_a_triton_file_is_judged_on_the_cpu_though_it_launches_no_kernel(project, body, verdict, code):
+    folder = write_op(project.root / "kernels", "double", **{**DOUBLE, "triton": ""})
+    (folder / "double_triton.py").unlink()
+    (folder / "double_torch.py").write_text(DOUBLE["torch"].format(body))
+    (folder / "double_cutile.py").write_text("import cuda.tile\n")
+
+    answer = project.perfci("check", "double", "--device", "cpu", "--format", "json")
+
+    assert answer.code == code, answer.err
+    assert accuracy(answer, "double") == verdict
+    assert notes(answer)["backend_needs_device"]["op"] == "double@cutile"
