@@ -13,11 +13,11 @@ EVERYWHERE = {"--lang"}
 TABLE = {
     "init": "--owners --install --dry-run --format --project",
     "new": "OP --op --from --reference --from-library --tests --copy --fake --format --project",
-    "list": "OP... --op --case --device --format --project",
+    "list": "OP... --op --backend --case --device --format --project",
     "demo": "--keep",
     "doctor": "OP... --op --selftest --case --device --budget --seed --timer --format --project",
     "check": (
-        "OP... --op --case --lf --watch --quiet --no-judge --retry --against-release"
+        "OP... --op --backend --case --lf --watch --quiet --no-judge --retry --against-release"
         " --plan --shard --confirm --device --budget --seed --suite --timer --against --duel --base-python --toolchain"
         " --devices --on --deadline --threshold --peers --out --strict --html --timings --verbose --format"
         " --project"
