@@ -13,6 +13,7 @@ from perfci.extensions.offline.task import Precompile
 from perfci.measure.inputs import bound_inputs
 from perfci.measure.search import list_candidates
 from perfci.measure.verify import checks
+from perfci.ops.backends import BACKENDS, backend_of, find_kernel
 from perfci.ops.spec import LAYOUTS, Accuracy, Params, Performance, case_id
 from perfci.worker.load import LoadedOp, choose_cases, load_op
 from perfci.worker.protocol import Doing, MessageChannel, OpDone, Prepared
@@ -31,7 +32,9 @@ def run(task: Precompile, channel: MessageChannel) -> None:
     if task.cores:
         os.sched_setaffinity(0, task.cores)
     send, board, target = channel.send, task.board, TARGETS[task.target]
-    if any(release(version) < (3, 5) for version in find_triton_versions()):
+    kernel = find_kernel(task.place.ops[0].name, task.folder)
+    is_of_triton = BACKENDS[backend_of(kernel)].uses_triton
+    if not is_of_triton or any(release(version) < (3, 5) for version in find_triton_versions()):
         send(OpDone())
         return
     target = replace(
