@@ -30,6 +30,9 @@ NAMESPACES = ("aten", "prims")  # of operations that are repeated
 REFUSED = frozenset({"from_file", "_local_scalar_dense", "record_stream"})
 """Operations that reach beyond the device: a file, a value that Python reads, another stream."""
 
+GIVEN = frozenset({"Tensor", "List[Tensor]", "Optional[Tensor]"})
+"""Types of what such an operation gives."""
+
 _DESCRIPTOR = ("base", "shape", "strides", "block_shape", "padding", "round_f32_to_tf32")  # of a tensor, for TMA
 
 
@@ -40,7 +43,7 @@ _METADATA = {
 """Metadata that Triton's launcher needs, of a binary by a release without it."""
 
 
-class UnreplayableError(Exception):
+class UnreplayableError(ValueError):
     """A call that cannot be repeated from what it did. The reason says what of it."""
 
     def __init__(self, what: str) -> None:
@@ -304,6 +307,8 @@ class Program:
         match kind:
             case "constant":
                 return Constant(inner)
+            case "device" if inner != self._arrays.device:
+                raise UnreplayableError(f"work on {inner}")
             case "descriptor":
                 return TensorDescriptor(
                     **{name: unspell(inner_value, self._unspell) for name, inner_value in inner.items()}
@@ -312,10 +317,16 @@ class Program:
 
 
 def _operator(step: RecordedStep) -> Any:
+    """Returns an operator that torch dispatches and that gives tensors alone. Names of a forgery lead anywhere else."""
     namespace, name, overload = step.operation.split(".")
     if namespace not in NAMESPACES or name in REFUSED:
         raise UnreplayableError(step.operation)
-    return getattr(getattr(getattr(torch.ops, namespace), name), overload)
+    operator = getattr(getattr(getattr(torch.ops, namespace), name, None), overload, None)
+    if isinstance(operator, torch._ops.OpOverload) and torch._C._dispatch_has_kernel(operator.name()):
+        returned = {str(part.type) for part in operator._schema.returns}
+        if returned <= GIVEN:
+            return operator
+    raise UnreplayableError(step.operation)
 
 
 def _load_binary(binary: RecordedBinary, folder: Path) -> Any:

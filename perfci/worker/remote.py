@@ -45,6 +45,7 @@ _KINDS = {
     kind.__name__: kind for kind in (TypeError, ValueError, NotImplementedError, MemoryError, NotInterpretedError)
 }
 
+_UNSOUND = (ArithmeticError, AttributeError, LookupError, MemoryError, TypeError, ValueError)
 
 LINGER_S = 0.1  # in which an op that ends its process after its last check does so
 
@@ -193,10 +194,16 @@ class RemoteOp:
                 raise RuntimeError(program.kind)
         answer, lender = self._ask(suite, inputs)
         lender.take_back()
-        try:
+        with self._reading("output"):
             return self._receive(answer, lender)
-        except (ArithmeticError, LookupError, MemoryError, TypeError, ValueError) as error:
-            reason = self._process.refuse(f"Called with what is no output: {error}"[:200])
+
+    @contextmanager
+    def _reading(self, what: str) -> Iterator[None]:
+        """Read an answer, which code of a merge request can write. Raises HostLostError for what no sound one has."""
+        try:
+            yield
+        except _UNSOUND as error:
+            reason = self._process.refuse(f"Called with what is no {what}: {error}"[:200])
             raise HostLostError(reason, answering=self._answering) from error
 
     def _record(self, suite: Suite, inputs: Inputs) -> Callable[..., Any] | Reason:
@@ -208,7 +215,8 @@ class RemoteOp:
         self.heard |= any(step.operation.startswith(DRIVER) for step in steps)
         if answer.recording is None:
             return answer.refusal or Reason("captured_nothing")
-        return self._device.play(answer.recording, self.folder)
+        with self._reading("recording"):
+            return self._device.play(answer.recording, self.folder)
 
     def _ask(
         self, suite: Suite, inputs: Inputs, *, record: bool = False, calls: int | None = None

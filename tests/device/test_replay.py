@@ -131,7 +131,12 @@ def test_a_call_that_reads_a_file_is_not_repeated(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", ["aten.from_file.default", "aten._local_scalar_dense.default", "profiler._record_function_enter.default"]
+    "name",
+    [
+        *("aten.from_file.default", "aten._local_scalar_dense.default", "profiler._record_function_enter.default"),
+        *("aten.save.default", "aten.item.default", "aten.__setattr__.__call__", "aten.__getattribute__.__call__"),
+        *("aten.add.__init__", "aten._dir.append", "aten.no_such.default", "aten.add.no_such"),
+    ],
 )
 def test_a_forged_recording_calls_nothing_that_reaches_beyond_the_device(name, tmp_path):
     forged = Recording("", ({"tensor": 0},), (RecordedStep(name, given=({"tensor": 0},)),), {"tensor": 0})
@@ -149,6 +154,15 @@ def test_a_forged_value_becomes_no_object(spelled, tmp_path):
 
     with pytest.raises((TypeError, KeyError)):
         Program(forged, tmp_path, HOST)
+
+
+def test_a_forged_recording_does_no_work_on_another_device(tmp_path):
+    moved = RecordedStep(
+        "aten._to_copy.default", given=({"tensor": 0},), named={"device": {"device": "meta"}}, gives={"tensor": 1}
+    )
+
+    with pytest.raises(UnreplayableError):
+        Program(Recording("", ({"tensor": 0},), (moved,), {"tensor": 1}), tmp_path, HOST)
 
 
 def test_every_repeated_launch_is_seen_by_whoever_watches(tmp_path, monkeypatch):

@@ -3,6 +3,7 @@
 import os
 from contextlib import nullcontext
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -154,6 +155,20 @@ def test_launches_in_the_process_show_that_torch_does_not_do_the_work_whose_answ
         x.expand(3, 4).clone()
 
     assert calls_reference(kernel.identity(""), reference.identity("")) == operation
+
+
+@pytest.mark.parametrize("error", [AttributeError("save"), KeyError("kernel"), ValueError("aten.save.default")])
+def test_a_recording_that_cannot_be_one_ends_its_process_and_says_what_was_sent(rig, remote, monkeypatch, error):
+    op, process = remote
+    told = []
+    process.refuse = lambda message: told.append(message) or Reason("worker_unasked", {"message": message})
+    monkeypatch.setattr(rig.device, "play", mock.Mock(side_effect=error))
+
+    with pytest.raises(HostLostError) as caught:
+        op.kernel(Suite.PERFORMANCE)(**make_inputs(4, "cpu", 1))
+
+    assert caught.value.reason.kind == "worker_unasked"
+    assert told == [f"Called with what is no recording: {error}"]
 
 
 # --- turns of calls ---------------------------------------------------------------------------------------------------
