@@ -23,7 +23,7 @@ from perfci.runs.precompile import Precompiler
 from perfci.runs.tasks import Tasks
 from perfci.worker.process import Running, working
 from perfci.worker.protocol import Doing, Message, Prepared
-from perfci.worker.tasks import Measure, Task, WorkerEnvironment
+from perfci.worker.tasks import Measure, WorkerEnvironment
 from perfci.worker.warm import list_nodes
 
 PARTS = 2  # of an op's cases: a process each
@@ -40,7 +40,7 @@ class _Part:
 
     op: str
     of_base: bool
-    task: Task
+    task: Precompile
     around: WorkerEnvironment
 
 
@@ -58,17 +58,19 @@ class Lanes(Precompiler):
     ) -> list[Iterator[Sequence[Running]]]:
         if (target := Precompile.find_target(self._board)) is None:
             return []
-        # The only op has all cores, as it is not timed before it is compiled.
         self._at_once, self._spare = at_once, list_spare() if tasks[1:] else ()
         lanes = len(self._spare) or count_cores()
         for task in tasks:
             places = [(task.place, self._tasks.around(task))]
             if with_base and task.base:
                 places.append((self._tasks.on_base(task).place, self._tasks.around(task, of_base=True)))
-            count = max(lanes // len(places), PARTS) if task is tasks[0] else PARTS  # the first one is waited for
+            # The first one is waited for, and has all cores: nothing is timed before it is compiled.
+            behind = task is not tasks[0]
+            count = PARTS if behind else max(lanes // len(places), PARTS)
             for index, (place, around) in itertools.product(range(count), places):
                 ahead = Precompile(
-                    place=place, board=self._board, target=target, part=(index, count), cores=self._spare,
+                    place=place, board=self._board, target=target, part=(index, count),
+                    cores=self._spare if behind else (), behind=behind,
                     suites=task.suites, pattern=task.pattern, cases=task.cases,
                 )  # fmt: skip
                 self._waiting.append(_Part(task.op, place is not task.place, ahead, around))
@@ -94,8 +96,10 @@ class Lanes(Precompiler):
             worker.stand_still(still=still)
 
     def _find_compiled(self, ops: Sequence[str]) -> str | None:
-        rest = {part.op for part in (*self._waiting, *self._under_way)}.difference(self._at_once)
-        return next((op for op in ops if op not in rest), None)
+        left = [part for part in (*self._waiting, *self._under_way) if part.op not in self._at_once]
+        if not all(part.task.behind for part in left):
+            return None
+        return next((op for op in ops if all(part.op != op for part in left)), None)
 
     def _compile(self, ends: float | None) -> Iterator[Sequence[Running]]:
         while self._waiting:

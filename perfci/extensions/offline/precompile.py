@@ -18,6 +18,8 @@ from perfci.ops.spec import LAYOUTS, Accuracy, Params, Performance, case_id
 from perfci.worker.load import LoadedOp, choose_cases, load_op
 from perfci.worker.protocol import Doing, MessageChannel, OpDone, Prepared
 
+NICE = 10  # not more: other work of a busy machine would stop it, and the device would wait
+
 Call = tuple[Performance | Accuracy, Params, str]
 """A suite, the parameters of a case, and the layout of its inputs."""
 
@@ -26,9 +28,10 @@ def run(task: Precompile, channel: MessageChannel) -> None:
     """Compile this worker's part of the cases, those to be timed first, and report how long these took.
 
     Nothing is reported of what fails, as the op's process will meet it. Does nothing for a Triton with a cache that
-    cannot be trusted. The device is not touched, and other processes go first: something may be timed meanwhile.
+    cannot be trusted. The device is not touched: something may be timed meanwhile.
     """
-    os.nice(19)
+    if task.behind:
+        os.nice(NICE)
     if task.cores:
         os.sched_setaffinity(0, task.cores)
     send, board, target = channel.send, task.board, TARGETS[task.target]

@@ -2,9 +2,12 @@
 
 import importlib
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
+from collections import deque
 from pathlib import Path
 
 import pytest
@@ -15,6 +18,7 @@ from perfci.extensions.offline import lanes as offline
 from perfci.extensions.offline.task import Precompile
 from perfci.worker.protocol import Doing
 from tests.processes import runs
+from tests.runs.stand_ins import write_ops
 
 START, WORKING = subprocess.Popen, offline.working
 DEADLINE_S = 20
@@ -117,39 +121,61 @@ def test_an_op_is_measured_once_it_is_compiled_while_the_next_one_is_compiled(me
     assert [op.failure for op in run.ops] == [None, None]
     # What goes on beside a look is not counted twice.
     assert 0 < run.spent_s["compile"] <= run.wall_s - 1.0
-    assert {task.cores for task in lanes.tasks} == {(0, 1)}
+    # Nothing is timed before the first one is compiled.
+    assert {(task.op, task.cores, task.behind) for task in lanes.tasks} == {
+        ("relu", (), False),
+        ("scale", (0, 1), True),
+    }
 
 
-def test_an_op_that_is_compiled_is_measured_before_one_that_is_not(measure, lanes):
-    lanes.let_end("relu", [0])  # the core that it leaves compiles the next op
-    lanes.let_end("scale")
-    lanes.measuring["scale"] = lambda: lanes.let_end("relu") or ()
+def test_an_op_that_is_compiled_is_measured_before_one_that_is_not_but_none_before_the_first(
+    measure, lanes, settings, monkeypatch
+):
+    write_ops(settings.root, ["wave"])
+    monkeypatch.setattr(offline, "list_spare", lambda: (0, 1, 2))
+    lanes.let_end("relu", [0, 1])  # cores that it leaves compile the next ops
+    lanes.let_end("scale", [0])
+    lanes.let_end("wave")
+    lanes.measuring["wave"] = lambda: lanes.let_end("scale") or ()
 
+    def end_the_first():
+        processes = lanes.list_processes
+        deque(until(lambda: len(processes("wave")) == 2 and not any(map(runs, processes("wave")))), maxlen=0)
+        time.sleep(0.2)
+        lanes.let_end("relu")
+        lanes.let_end("relu", [2])
+
+    thread = threading.Thread(target=end_the_first)
+    thread.start()
     measure(suites=(Suite.PERFORMANCE,))
+    thread.join()
 
-    assert lanes.looks == ["scale", "relu"]
+    assert lanes.looks == ["relu", "wave", "scale"]
 
 
-def test_with_few_cores_nothing_is_compiled_while_anything_is_timed(measure, lanes, monkeypatch):
+def test_with_few_cores_nothing_is_compiled_while_anything_is_timed(measure, lanes, settings, monkeypatch):
     monkeypatch.setattr(offline, "list_spare", lambda: ())
+    write_ops(settings.root, ["wave"])
     lanes.let_end("relu")
+    lanes.let_end("wave")
     seen = []
 
     def measuring():
         began = len(lanes.tasks)
         yield from until(lambda: lanes.list_states("scale") == {"T"})
         lanes.let_end("scale")
+        os.kill(int(lanes.list_processes("scale")[0]), signal.SIGKILL)  # a core is free, and stays so
         ends = time.monotonic() + 0.5
         yield from until(lambda: time.monotonic() > ends)
         seen.extend([lanes.list_states("scale"), len(lanes.tasks) - began])
 
-    lanes.preparing["relu"] = lambda: until(lambda: lanes.list_states("scale"))
+    lanes.preparing["relu"] = lambda: until(lambda: len(lanes.list_processes("scale")) == 2)
     lanes.measuring["relu"] = measuring
     run = measure(suites=(Suite.PERFORMANCE,))
 
     assert seen == [{"T"}, 0]
-    assert lanes.looks == ["relu", "scale"]
-    assert [op.failure for op in run.ops] == [None, None]
+    assert lanes.looks == ["relu", "scale", "wave"]
+    assert not any(op.failure for op in run.ops)
 
 
 @pytest.mark.parametrize("spare", [(), (0, 1)])
@@ -174,9 +200,11 @@ def test_a_run_whose_device_is_gone_waits_for_nothing_to_be_compiled(measure, la
     gone = Reason("device_gone", {"device": "cuda", "why": "no"})
     lanes.let_end("relu")
     workers.dies["measure", "relu"] = gone
+    began = time.monotonic()
 
     run = measure(suites=(Suite.PERFORMANCE,))
 
+    assert time.monotonic() < began + DEADLINE_S
     assert lanes.looks == ["relu"]
     assert [op.failure for op in run.ops] == [gone, gone]
     assert not any(map(runs, lanes.list_processes("relu", "scale")))
