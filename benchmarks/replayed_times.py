@@ -5,6 +5,7 @@
 Three arms of one process share their inputs and are launched in random order: the kernel called directly, its
 recording, and the kernel called directly once more, which shows how far two equal arms differ by chance. The shift of
 an arm is the mean over blocks of its log ratio to the first. Calls without a recording are listed with the reason.
+Another process records them: one that hears what kernels of any compiler do has no timer.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import csv
 import math
+import multiprocessing
 import statistics
 import sys
 import tempfile
@@ -20,11 +22,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from perfci.core.model import Reason, peer_arm
+from perfci.core.codec import decode, encode
+from perfci.core.model import peer_arm
 from perfci.device import open_device
 from perfci.measure.bench import KERNEL, Rig
 from perfci.measure.blocks import take_blocks
+from perfci.measure.inputs import bound_inputs
 from perfci.measure.prepare import prepare
+from perfci.ops.recording import Recording
+from perfci.ops.spec import case_id
 from perfci.worker.load import describe_exception, load_op
 
 KERNELS = Path(__file__).resolve().parents[1] / "kernels"
@@ -35,18 +41,23 @@ def main() -> None:
     parser.add_argument("ops", nargs="*", metavar="OP")
     parser.add_argument("--blocks", type=int, default=24)
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--kernels", type=Path, default=KERNELS, help="the folder of ops")
     options = parser.parse_args()
-    ops = options.ops or sorted(path.parent.name for path in KERNELS.glob("*/*_triton.py"))
+    kernels = options.kernels.resolve()
+    ops = options.ops or sorted(path.parent.name for path in kernels.glob("*/*_triton.py"))
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        recorded = pool.apply(record_all, (kernels, ops))
     device = open_device("cuda", seed=1)
     device.start_timer()
     rows: list[dict[str, Any]] = []
     for op in ops:
-        suite = load_op(op, KERNELS / op, KERNELS).performance
-        folder = KERNELS / op
+        suite = load_op(op, kernels / op, kernels).performance
+        folder = kernels / op
         rig = Rig(suite, device, partial(describe_exception, folder=folder), 1, 0, 1e9, time.monotonic())
         with tempfile.TemporaryDirectory() as binaries:
             for params in suite.cases:
-                rows.append({"op": op, **compare(rig, params, Path(binaries), options.blocks)})
+                recording = recorded[op, case_id(params)]
+                rows.append({"op": op, **compare(rig, params, recording, Path(binaries), options.blocks)})
         print(summarise(op, [row for row in rows if row["op"] == op]), flush=True)
     print(summarise("all", rows))
     if options.out:
@@ -56,16 +67,32 @@ def main() -> None:
             writer.writerows(rows)
 
 
-def compare(rig: Rig, params: Any, folder: Path, blocks: int) -> dict[str, Any]:
+def record_all(kernels: Path, ops: list[str]) -> dict[tuple[str, str], bytes | str]:
+    """The recording of each case's call, encoded, or why it has none."""
+    device = open_device("cuda", seed=1)
+    device.hear_driver()
+    recorded: dict[tuple[str, str], bytes | str] = {}
+    for op in ops:
+        suite = load_op(op, kernels / op, kernels).performance
+        for params in suite.cases:
+            inputs = bound_inputs(suite, params, "cuda", 1)
+            suite.kernel(**inputs)  # it compiles and tunes
+            recording = device.record(suite.kernel, inputs)
+            recorded[op, case_id(params)] = encode(recording) if isinstance(recording, Recording) else str(recording)
+    return recorded
+
+
+def compare(rig: Rig, params: Any, recorded: bytes | str, folder: Path, blocks: int) -> dict[str, Any]:
     """Time one case. Returns its shifts, log scale, and the direct call's median in microseconds."""
     subject = prepare(rig, params)
     if subject.broken:
         return {"case": subject.case, "why": str(subject.facts.failure)}
-    suite, device = rig.suite, rig.device
-    recording = device.record(suite.kernel, rig.make_inputs(suite, params, 1))
-    if isinstance(recording, Reason) or recording is None:
-        return {"case": subject.case, "why": str(recording)}
-    subject.peers = {"replayed": device.play(recording, folder), "again": suite.kernel}
+    if isinstance(recorded, str):
+        return {"case": subject.case, "why": recorded}
+    program = rig.device.play(decode(recorded, Recording), folder)
+    if not callable(program):
+        return {"case": subject.case, "why": str(program)}
+    subject.peers = {"replayed": program, "again": rig.suite.kernel}
     take_blocks(rig, [(subject, index) for index in range(blocks)], lambda *_: None)
     shifts = {
         name: [block.shifts[f"{KERNEL}/{peer_arm(name)}"] for block in subject.blocks if peer_arm(name) in block.arms]
