@@ -425,7 +425,7 @@ def test_a_slower_kernel_is_red_and_its_report_becomes_a_comment_that_is_updated
     assert (done.result, done.outputs["exit_code"]) == (2, "2")
     assert "REGRESSED" in done.summary and "`scale`" in done.summary
     kept = done.kept / "perfci-report-fake"
-    assert {"run.json", "report.md", "junit.xml"} <= {path.name for path in kept.iterdir()}
+    assert {"run.json", "report.md", "junit.xml", "metrics.txt"} <= {path.name for path in kept.iterdir()}
     assert store.read_run(kept).plan.base.name == "origin/release"
     shutil.rmtree(repository / "reports")
 

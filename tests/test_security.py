@@ -130,7 +130,7 @@ def forge():
 def spoil():
     reports = Path(__file__).parents[2] / "reports"
     (reports / "report.md").write_text("forged")
-    for name in ("junit.xml", "report.html", "changes-scale.png"):
+    for name in ("junit.xml", "metrics.txt", "report.html", "changes-scale.png"):
         (reports / name).symlink_to(OUTSIDE)
 
 
@@ -587,7 +587,7 @@ def test_launches_that_are_a_link_publish_no_other_file(given):
 
 def test_links_in_the_places_of_reports_leave_what_they_point_at(given):
     temporary = f".run.json.{os.getpid()}.tmp"
-    for name in ("report.md", "report.html", "junit.xml", "launches.jsonl.gz", temporary):
+    for name in ("report.md", "report.html", "junit.xml", "metrics.txt", "launches.jsonl.gz", temporary):
         (given.reports / name).symlink_to(given.outside)
 
     code, _, _ = merged(given, "--html")
@@ -1053,7 +1053,7 @@ LINKS = {
     **dict.fromkeys(("baselines/fake-one/scale.json", "baselines/fake-one/scale.history.jsonl"), ENVIRON),
     **dict.fromkeys(("pyproject.toml", "kernels/_shared.txt", "kernels/scale/tuned/fake-one.json"), ENVIRON),
     **dict.fromkeys(("reports/report.md", "reports/run.json", "reports/.lock", "reports/logs/scale.log"), VICTIM),
-    **dict.fromkeys(("reports/launches.jsonl.gz", "reports/changes-scale.png", "reports/junit.xml"), VICTIM),
+    **dict.fromkeys(("reports/launches.jsonl.gz", "reports/changes-scale.png", "reports/metrics.txt"), VICTIM),
     **dict.fromkeys(("reports", "reports/logs", "thresholds", "baselines"), "."),
 }
 """Where a merge request has a link -> where it leads: what perfci's process alone can read, a file or folder beside the

@@ -298,8 +298,10 @@ def write_report(
     """Writes the report and returns lines that name its files."""
     from perfci import report
 
-    extras, formats = read_context(run, where, against).extras, tuple(formats)
-    path = report.write(run, judgements, folder, launches or folder, extras=extras, formats=formats)
+    stored, formats = read_context(run, where, against), tuple(formats)
+    path = report.write(
+        run, judgements, folder, launches or folder, stored.baselines, extras=stored.extras, formats=formats
+    )
     page = say("Page: {path}", path=relative(path.with_suffix(".html")))
     lines = {"md": say("Report: {path}", path=relative(path)), "html": page}
     return [line for name, line in lines.items() if name in formats]

@@ -107,7 +107,7 @@ def report(
     ] = [],  # noqa: B006
     to: Annotated[
         str,
-        option("--to", "Some of md, html, junit, or csv, parquet (needs pyarrow) or site.", metavar="LIST"),
+        option("--to", "Some of md, html, junit, metrics, or csv, parquet (needs pyarrow) or site.", metavar="LIST"),
     ] = ",".join(reports.list_standard()),
     against: options.AgainstStored = None,
     ops: options.OpsOfRun = [],  # noqa: B006
@@ -130,7 +130,7 @@ def report(
         option("--project", "A folder of the project.", "the current one; tables: the one around each run", "DIR"),
     ] = None,
 ) -> int:
-    """Write runs as Markdown and pictures, a page, JUnit or a table, or the kept history as a site."""
+    """Write runs as Markdown and pictures, a page, JUnit, metrics or a table, or the kept history as a site."""
     builders: dict[str, ReportFormat] = {builder.name: builder for builder in extensions.provided("report")}
     if to in builders:
         return builders[to].build(ReportAsked(runs, out, store, ops, case, verdicts, project))

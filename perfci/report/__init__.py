@@ -10,14 +10,14 @@ data       what `--format json` prints. The extension formats has files that oth
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perfci.core import extensions
 from perfci.core.errors import require
-from perfci.core.model import Judgements, Run
+from perfci.core.model import Baseline, Judgements, Run
 from perfci.core.wording import sentence
 from perfci.report.text import plain
 from perfci.store.files import write_atomically
@@ -37,7 +37,7 @@ class FileFormat:
 
     name: str
     file: str
-    write: Callable[[Run, Judgements], bytes]
+    write: Callable[[Run, Judgements, Mapping[str, Baseline]], bytes]
 
 
 def list_standard() -> list[str]:
@@ -62,6 +62,7 @@ def write(
     judgements: Judgements,
     folder: Path,
     launches: Path | None = None,
+    baselines: Mapping[str, Baseline] | None = None,
     *,
     extras: Sequence[OpExtra] = (),
     formats: Collection[str] | None = None,
@@ -80,7 +81,7 @@ def write(
     formats = list_standard() if formats is None else formats
     for made in extensions.provided("format"):
         if made.name in formats:
-            write_atomically(folder / made.file, made.write(run, judgements))
+            write_atomically(folder / made.file, made.write(run, judgements, baselines or {}))
     if {"md", "html"} & {*formats}:
         spreads = frame.pool_spreads(run)
         pictures = folder if "md" in formats else None

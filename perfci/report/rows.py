@@ -1,4 +1,4 @@
-"""The plain view of verdicts that every format renders: terminal, Markdown, HTML, note, JUnit."""
+"""The plain view of verdicts that every format renders: terminal, Markdown, HTML, note, JUnit, metrics."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence

@@ -157,7 +157,7 @@ def test_merge_alone_decides_and_runs_whatever_came_before():
 
     assert (merge["when"], merge["allow_failure"]) == ("always", {"exit_codes": [3]})
     assert merge["artifacts"]["when"] == "always" and merge["artifacts"]["expose_as"] == "Kernel report"
-    assert merge["artifacts"]["reports"].keys() == {"junit"}
+    assert {"junit", "metrics"} <= merge["artifacts"]["reports"].keys()
     assert "allow_failure" not in JOBS["perfci-check"]
     assert JOBS["perfci-note"]["allow_failure"] is True
 

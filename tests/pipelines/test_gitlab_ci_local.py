@@ -64,7 +64,7 @@ def _the_report_is_whole(done):
     assert run.missing == ()
     suites = ElementTree.parse(reports / "junit.xml").getroot()
     assert int(suites.get("failures", 0)) == 2
-    assert {"report.html", "report.md", "junit.xml", "plan.json"} <= {path.name for path in reports.iterdir()}
+    assert {"report.html", "report.md", "metrics.txt", "plan.json"} <= {path.name for path in reports.iterdir()}
     assert not list((reports / "shards").rglob("run.json")), "they are kept once"
 
 

@@ -222,4 +222,4 @@ def _fit(text: str) -> str:
     return _ATTACHMENT.sub("[ [", _UNFIT.sub("\ufffd", text))
 
 
-JUNIT = FileFormat("junit", "junit.xml", lambda run, judgements: _write_xml(run, tuple(make_cases(run, judgements))))
+JUNIT = FileFormat("junit", "junit.xml", lambda run, judgements, _: _write_xml(run, tuple(make_cases(run, judgements))))

@@ -87,7 +87,7 @@ def test_shards_come_to_the_verdicts_of_one_run_with_the_same_seed(topic):
 
 def _everything_lies_where_a_check_would_have_put_it(topic, answer):
     reports = topic.root / "reports"
-    assert all((reports / name).exists() for name in ("run.json", "report.md", "junit.xml"))
+    assert all((reports / name).exists() for name in ("run.json", "report.md", "junit.xml", "metrics.txt"))
     rows = read_launches(reports).rows
     assert {row.op for row in rows} == {"relu", "scale"}
     for name, path in (("plan", topic.file), ("run", reports / "run.json"), ("run", reports / "shards/1/run.json")):
