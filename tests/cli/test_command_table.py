@@ -45,6 +45,7 @@ TABLE = {
     ),
     "thresholds show": "OP... --op --case --device-key --key --format --project",
     "thresholds tighten": "OP... --op --case --device-key --write --format --project",
+    "thresholds relax": "KEY --op --why --until --case --device-key --value --format --project",
     "ci plan": (
         "OP... --op --case --device --budget --seed --suite --timer --against --duel --shards --balance --out --all"
         " --threshold --peers --format --project"

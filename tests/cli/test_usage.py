@@ -17,6 +17,7 @@ WRONG = {
     "check --devcie fake": ["--devcie", "--device"],
     "chek": ["chek", "check"],
     "bisect op": ["--against"],
+    "thresholds relax": ["KEY"],
     "demo x": ["x"],
 }
 """Command -> what is named of it"""

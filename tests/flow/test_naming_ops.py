@@ -98,10 +98,16 @@ def test_an_op_that_there_is_not_is_refused_in_either_way(project):
 
 @pytest.mark.parametrize(
     "command",
-    ["bisect --against HEAD", "brief", "try --why faster", "profile"],
+    [
+        "bisect --against HEAD",
+        "brief",
+        "try --why faster",
+        "profile",
+        "thresholds relax tau --why x --until 2027-01-31",
+    ],
 )
 def test_a_command_of_one_op_asks_for_it_and_takes_no_second_one(command, project):
-    name = command.split()[0]
+    name = " ".join(part for part in command.split("--")[0].split() if part != "tau")
     assert f"perfci {name} needs an op" in project.perfci(*command.split()).err
 
     several = project.perfci(*command.split(), "--op", "relu", "--op", "scale")

@@ -9,7 +9,7 @@ site site_op                    pages over all kept runs
 archive database                copies in a store
 tables results                  runs as flat tables, and what `perfci.load` gives
 ratchet tightening              thresholds that tighten by what accepted runs have earned
-origins                         where thresholds come from
+origins relaxing                where thresholds come from, and entries that loosen them for a time
 rebaseline                      baselines measured anew when what surrounds the kernels changed
 groups retry creep              cases beside commits of their own: what a run left open, or all beside the last release
 proposal propose                baselines and thresholds proposed from a pipeline
@@ -32,7 +32,7 @@ EXTENSION = Extension(
             f"{HERE}.commands.history", "History", "Show accepted runs over time, drift and boards."
         ),
         "thresholds": CommandLine(
-            f"{HERE}.commands.thresholds", "History", "Show, or tighten, what every case is judged by."
+            f"{HERE}.commands.thresholds", "History", "Show, tighten or relax what every case is judged by."
         ),
     },
     provides={

@@ -94,7 +94,7 @@ def explain(
     names = pick_ops(settings, ops, written)
     known = CaseThresholds.__dataclass_fields__
     if key is not None and key not in known:
-        raise UsageError("no_threshold_key", key=key, keys=list_nearest_first(key, known))
+        raise UsageError("relax_key", key=key, keys=list_nearest_first(key, known))
     if device is not None:
         check_device(settings, device)
     keys = list(known) if key is None else [key]
@@ -128,7 +128,7 @@ def explain(
 
     explained = [explain_op(op, name) for op in names for name in devices]
     if pattern is not None and not any(value.case for one in explained for value in one.values):
-        raise UsageError("no_threshold_case", pattern=pattern, op=", ".join(names))
+        raise UsageError("relax_case", pattern=pattern, op=", ".join(names))
     return explained
 
 
@@ -183,14 +183,14 @@ def list_devices(settings: Settings) -> list[str]:
 
 def pick_ops(settings: Settings, names: Sequence[str], written: Thresholds) -> list[str]:
     """The ops that names or globs mean. Raises UsageError for one that the project does not have."""
-    return pick(sorted({*(list_known_ops(settings) or ()), *written.ops}), names, "no_threshold_op")
+    return pick(sorted({*(list_known_ops(settings) or ()), *written.ops}), names, "relax_op")
 
 
 def check_device(settings: Settings, device: str) -> None:
     """Raises UsageError for a device of which nothing is stored."""
     devices = list_devices(settings)
     if device not in devices:
-        raise UsageError("no_threshold_device", device=device, known=list_nearest_first(device, devices))
+        raise UsageError("relax_device", device=device, known=list_nearest_first(device, devices))
 
 
 def _list_values(

@@ -4,10 +4,9 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
-from pathlib import Path
 
 from perfci.core.environment import list_differences, unmixable
-from perfci.core.errors import PerfciError, StoredFileError, UsageError
+from perfci.core.errors import PerfciError, UsageError
 from perfci.core.model import Fact, HistoryRun, Reason, Suite
 from perfci.core.settings import Settings
 from perfci.core.wording import ENGLISH, sentence, speaking
@@ -15,16 +14,15 @@ from perfci.extensions.history.origins import read_counted
 from perfci.extensions.history.ratchet import figures
 from perfci.extensions.history.ratchet.figures import KEYS
 from perfci.extensions.history.ratchet.steps import Tighter, propose, rescale_targets
+from perfci.extensions.history.relaxing import refuse_link, replace_file
 from perfci.ops.discover import pick
 from perfci.ops.spec import matches
 from perfci.runs.accept_runs import Rescaled
 from perfci.runs.effective_thresholds import place
-from perfci.store.files import write_atomically
-from perfci.store.history import held, history_devices, history_ops, read_history
+from perfci.store.history import history_devices, history_ops, read_history
 from perfci.thresholds.earned import EarnedFile, read_file, write_earned
 from perfci.thresholds.layers import Earned, find_strictest, is_stricter
 from perfci.thresholds.limits import Thresholds
-from perfci.thresholds.place import read_bytes
 from perfci.thresholds.read import load
 from perfci.thresholds.write import show
 
@@ -214,21 +212,3 @@ def rescale(settings: Settings, op: str, losses: Sequence[tuple[HistoryRun, Mapp
         return Rescaled(tuple(said), {file.path: write_earned(file, last.environment, values.values())})
     except PerfciError as error:
         return Rescaled((error.reason,))
-
-
-def replace_file(settings: Settings, path: Path, before: bytes | None, after: bytes) -> None:
-    """Writes a thresholds file if it still is as it was read (None: there was none). Raises StoredFileError."""
-    refuse_link(settings, path)
-    with held(settings.thresholds):
-        now = read_bytes(path) if path.exists() else None
-        if now != before:
-            raise StoredFileError("thresholds_changed_meanwhile", file=place(path, settings.root))
-        if after != now:
-            write_atomically(path, after)
-
-
-def refuse_link(settings: Settings, path: Path) -> None:
-    """Raises StoredFileError for a thresholds file that is a link, or lies in a folder that is one."""
-    link = next((place for place in (path, path.parent) if place.is_symlink() and place != settings.thresholds), None)
-    if link:
-        raise StoredFileError("thresholds_linked", file=place(link, settings.root))

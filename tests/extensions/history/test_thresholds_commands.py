@@ -1,6 +1,7 @@
-"""`perfci thresholds show|tighten`: tables for people within 100 columns, JSON for programs, exit codes."""
+"""`perfci thresholds show|tighten|relax`: tables for people within 100 columns, JSON for programs, exit codes."""
 
 import json
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -82,8 +83,20 @@ def test_programs_get_every_field(ask, root):
     assert file["values"][1]["earned"]["predicted"] < 0.001
 
 
+def test_a_threshold_is_relaxed_and_says_how_it_stands(ask, root):
+    until = (datetime.now(UTC).date() + timedelta(days=30)).isoformat()
+    wishes = ["--op", "relu", "--why", "see !43", "--until", until, "--value", "9 %"]
+    code, text, _ = ask("relax", "rsd", *wishes)
+    assert code == 0
+    assert "rsd of relu is relaxed to 9 %" in text
+    assert "thresholds/relu.yaml, line 3" in text
+
+    code, text, _ = ask("relax", "rsd", *wishes, "--format", "json")
+    assert (json.loads(text)["replaced"], json.loads(text)["kind"]) == (True, "relaxed_to")
+
+
 def test_a_refusal_is_one_sentence_and_perfcis_own_failure(ask, root, monkeypatch):
-    code, _, error = ask("show", "--op", "relu", "--key", "tua")
+    code, _, error = ask("relax", "tua", "--op", "relu", "--why", "x", "--until", "2026-12-24")
     assert (code, "give one of tau, " in error) == (1, True)
 
     monkeypatch.setenv("CI_MERGE_REQUEST_IID", "7")

@@ -1,4 +1,4 @@
-"""`perfci thresholds`: what every case is judged by, shown, and tightened by accepted runs."""
+"""`perfci thresholds`: what every case is judged by, shown, tightened by accepted runs, relaxed for a time."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -10,14 +10,16 @@ from rich.console import RenderableType
 from perfci.cli import language, options
 from perfci.cli.exits import Exit
 from perfci.cli.output import STYLES, Grid, Paragraph, print_found
-from perfci.cli.parsing import Command, flag, make_group, option
+from perfci.cli.parsing import Command, argument, flag, make_group, option
 from perfci.core import units
 from perfci.core.model import Gate, Reason
 from perfci.core.wording import say, sentence
 from perfci.extensions.history.origins import Explained, Layer, Value, explain
+from perfci.extensions.history.relaxing import relax as write_relaxed
 from perfci.extensions.history.tightening import Tightened, refuse_in_pipeline
 from perfci.extensions.history.tightening import tighten as tighten_by_history
-from perfci.report.text import shorten
+from perfci.report.data import write_plain
+from perfci.report.text import plain, shorten
 from perfci.report.view import make_table
 from perfci.runs.effective_thresholds import relaxed_note
 from perfci.thresholds.layers import TAU
@@ -26,7 +28,7 @@ from perfci.thresholds.write import show as show_number
 _RUN = 12  # characters of a run's id
 
 thresholds = make_group(
-    "thresholds", "What every case is judged by: show where it comes from, tighten what was earned."
+    "thresholds", "What every case is judged by: show where it comes from, tighten what was earned, relax for a time."
 )
 
 
@@ -61,6 +63,33 @@ def tighten(
     tightened = tighten_by_history(where, ops, device, write=write, pattern=case)
     print_found(tightened, _show_earned(tightened, wrote=write), json=output == "json")
     return Exit.PERFCI_FAILED if any(one.failure for one in tightened) else Exit.OK
+
+
+@thresholds.command("relax", cls=Command)
+def relax(
+    key: Annotated[str, argument("KEY", "The threshold, such as tau.")],
+    why: Annotated[str, option("--why", "The reason, stored with it.", metavar="TEXT")],
+    until: Annotated[str, option("--until", "Last day on which it holds: 2027-01-31; a year at most.", metavar="DATE")],
+    ops: Annotated[list[str], options.name_op(options.REQUIRED)] = [],  # noqa: B006
+    case: options.Case = None,
+    device: options.DeviceKey = None,
+    value: Annotated[
+        str | None, option("--value", "Allowed meanwhile: '3 %'.", "what people wrote, nothing earned", "VALUE")
+    ] = None,
+    output: options.Output = "text",
+    project: options.Project = options.HERE,
+) -> int:
+    """Loosen a threshold for a time, by an entry with a reason and a last day in the op's file."""
+    where = language.load(project)
+    op = options.take_one(ops)
+    entry, replaced = write_relaxed(where, key, op, why=why, until=until, case=case, device=device, to=value)
+    note, path = relaxed_note(entry, None), plain(entry.file)
+    answer = {**write_plain(note), "written": entry.file, "replaced": replaced}
+    new = say("Written: {path}", path=path)
+    written = say("Written in the place of an older entry: {path}", path=path) if replaced else new
+    commit = say("It holds for merge requests once it is on their target branch: commit it.")
+    print_found(answer, [written, sentence(note), commit], json=output == "json")
+    return Exit.OK
 
 
 COMMANDS = {"thresholds": thresholds}
