@@ -83,6 +83,8 @@ def steps() -> Iterator[Step]:
         yield Step(f"check-{op}", (*PERFCI, "check", op, "--device", "cuda", "--duel", "none"), 300)
     mutations = (sys.executable, "benchmarks/mutations.py", "--first", "--device", "cuda", "--workers", "12")
     yield Step("mutations", mutations, 600)
+    for seed in ("1", "2"):
+        yield Step(f"chain-seed-{seed}", (*PERFCI, "chain", "--device", "cuda", "--seed", seed), 180)
     for op, case in SOAKED.items():
         yield Step(f"soak-{op}", (*PERFCI, "soak", op, "--case", case, "--device", "cuda", "--seed", "1"), 120)
     for op in sorted(SOAKED):

@@ -26,6 +26,12 @@ def __getattr__(name: str) -> Any:
         from perfci.ops import spec
 
         return getattr(spec, name)
+    if name[:1].isupper():
+        from perfci.core import extensions
+
+        for place in extensions.list_places("suite"):
+            if place.endswith(f":{name}"):
+                return extensions.load(place)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -46,7 +52,7 @@ def load(run: str | os.PathLike[str], project: str | os.PathLike[str] | None = N
 
 
 def main(suite: object) -> None:
-    """Check the op whose suite file is run by its path, that suite only."""
+    """Check the op whose suite file is run by its path, that suite only, or what else a file declares."""
     from perfci.cli import run_file
 
     run_file(suite)
@@ -55,7 +61,7 @@ def main(suite: object) -> None:
 def _reach_shared_modules() -> None:
     """Python looks for modules beside the file that it runs. If that is a suite, look where its worker looks too."""
     file = Path(str(getattr(sys.modules["__main__"], "__file__", None)))
-    if file.stem.endswith(("_accuracy", "_performance")):
+    if file.stem.endswith(("_accuracy", "_performance")) or file.absolute().parent.name.startswith("_"):
         from perfci.worker.load import suite_roots
 
         sys.path[:0] = suite_roots(file.resolve())

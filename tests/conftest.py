@@ -14,7 +14,7 @@ import pytest
 DEVICES = ("cuda", "npu")
 LEFT_OUT = pytest.StashKey[int]()
 """how many tests are left to `make nightly`"""
-WITHOUT_PICTURES = {"cli", "flow", "gitlab", "npu", "soak", "tune"}
+WITHOUT_PICTURES = {"chains", "cli", "flow", "gitlab", "npu", "soak", "tune"}
 """Folders with tests that make checks and look at no picture."""
 
 

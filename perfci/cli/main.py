@@ -81,11 +81,15 @@ def _run(arguments: list[str]) -> int:
 
 
 def run_file(suite: object) -> NoReturn:
-    """Check the suite that is being run by its path, as `perfci check --suite` would, and exit."""
+    """Check the suite that is being run by its path, as `perfci check --suite` would, and exit.
+
+    Of what an extension declares its `command` is run, which is how the file's name ends too.
+    """
     path = Path(str(sys.modules["__main__"].__file__)).resolve()
-    suite_name = "accuracy" if isinstance(suite, Accuracy) else "performance"
-    op = path.stem.removesuffix(f"_{suite_name}")
-    main(["check", "--suite", suite_name, op, "--project", str(path.parent), *sys.argv[1:]])
+    command = getattr(suite, "command", None)
+    ending = command or ("accuracy" if isinstance(suite, Accuracy) else "performance")
+    words = [command] if command else ["check", "--suite", ending]
+    main([*words, path.stem.removesuffix(f"_{ending}"), "--project", str(path.parent), *sys.argv[1:]])
 
 
 def _find_full() -> str:

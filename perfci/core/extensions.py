@@ -48,6 +48,7 @@ POINTS = {
     "stored": "a `StoredChecks` of perfci.measure.stored: how tensors stored in low precision are checked and judged",
     "boards": "a function of the folder of baselines that yields UUIDs of boards that are sick",
     "note": "a function of settings and names of ops that yields a title and a table of the note in a merge request",
+    "suite": "a class that files of a project use as `perfci.NAME`. Its `command` runs a file by its path",
     "stages": "a function that returns stages of workers, and what a line of progress says of them",
     "task": "a class of perfci.worker.tasks: what a worker can be asked to do",
     "compile": "a function of an experiment and its run on a CPU that returns the run with what kernels compile to",

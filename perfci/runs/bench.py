@@ -239,7 +239,7 @@ def list_files(folders: Iterable[OpFolder]) -> tuple[OpFiles, ...]:
 
 
 def place_ops(settings: Settings, ops: Sequence[OpFiles], head_root: Path | None = None) -> Place:
-    """Where ops of a project live. head_root: of the project under test, if these are the base's."""
+    """Where ops of a project, or a chain, live. head_root: of the project under test, if these are the base's."""
     return Place(tuple(ops), settings.kernels, settings.root, head_root)
 
 

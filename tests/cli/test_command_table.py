@@ -30,6 +30,7 @@ TABLE = {
         "OP... --op --case --lf --changed --watch --target --coverage --against --base-python --toolchain --threshold"
         " --strict --quiet --format --project"
     ),
+    "chain": "NAME... --case --device --seed --format --project",
     "soak": "OP... --op --case --calls --decay-limit --device --seed --timer --format --project",
     "brief": "OP --op --case --device --rounds --format --project",
     "try": "OP --op --case --why --expect --advice --against --device --seed --format --project",
@@ -58,10 +59,10 @@ TABLE = {
 }
 """Command -> its arguments and options"""
 
-NO_OPS = {"init", "demo", "mcp", "ci note"}
+NO_OPS = {"init", "demo", "mcp", "chain", "ci note"}
 """Commands that are about no op, or about all of a run's"""
 
-NO_CASES = {*NO_OPS, "new"}
+NO_CASES = {*NO_OPS, "new"} - {"chain"}
 """Commands that show no cases of a person's ops"""
 
 NO_FORMAT = {"demo", "mcp", "report", "ci note"}

@@ -162,11 +162,12 @@ def test_merge_alone_decides_and_runs_whatever_came_before():
     assert JOBS["perfci-note"]["allow_failure"] is True
 
 
-def test_soak_runs_when_all_is_timed_whatever_came_of_it_and_holds_no_baseline_up():
-    soak = JOBS["perfci-soak"]
+def test_chains_and_soak_run_when_all_is_timed_whatever_came_of_it_and_hold_no_baseline_up():
+    timed = {"perfci-again", "perfci-creep"}
 
-    assert (set(soak["needs"]), soak["when"]) == ({"perfci-again", "perfci-creep"}, "always")
-    assert not any("perfci-soak" in job["needs"] for job in JOBS.values())
+    for name in ("perfci-chain", "perfci-soak"):
+        assert (set(JOBS[name]["needs"]), JOBS[name]["when"]) == (timed, "always")
+        assert not any(name in job["needs"] for job in JOBS.values())
 
 
 def test_every_job_ends_and_no_cause_is_left_out():
@@ -178,7 +179,7 @@ def test_every_job_ends_and_no_cause_is_left_out():
     (lacking,) = (each for job in JOBS.values() for each in job["needs"] if isinstance(each, dict))
     assert lacking == {"job": "perfci-confirm", "optional": True} and JOBS["perfci-confirm"]["allow_failure"] is True
     nightly = {name for name, job in JOBS.items() if any("schedule" in rule["if"] for rule in job["rules"])}
-    on_device = {"perfci-again", "perfci-creep", "perfci-soak"}
+    on_device = {"perfci-again", "perfci-creep", "perfci-chain", "perfci-soak"}
     assert nightly == {*on_device, "perfci-accept", "perfci-propose"}
 
 
@@ -244,7 +245,14 @@ def test_the_jobs_on_an_npu_run_on_its_runners_with_what_the_image_brings():
     jobs = extended({"device": "npu", "tags": ["npu"], "image": "cann", "packages": "pybind11"})
 
     on_device = {name for name, each in jobs.items() if each.get("tags") == ["npu"]}
-    assert on_device == {"perfci-check", "perfci-confirm", "perfci-again", "perfci-creep", "perfci-soak"}
+    assert on_device == {
+        "perfci-check",
+        "perfci-confirm",
+        "perfci-again",
+        "perfci-creep",
+        "perfci-chain",
+        "perfci-soak",
+    }
     for name in on_device:
         assert (jobs[name]["image"], jobs[name]["variables"]["PERFCI_PACKAGES"]) == ("cann", "pybind11")
         assert jobs[name]["variables"]["PERFCI_DEVICE"] == "npu"

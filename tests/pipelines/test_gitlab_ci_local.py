@@ -155,15 +155,16 @@ def test_nightly_the_default_branch_is_measured_whole_and_its_baselines_are_prop
 
 
 @pytest.mark.nightly
-def test_the_nightly_soak_runs_even_if_what_is_timed_failed(repository):
+def test_nightly_chains_and_soak_run_even_if_what_is_timed_failed(repository):
     demo = repository()
     git(demo.root, "checkout", "-q", "main")
     demo.broken("--against-release")
 
-    done = demo.run("perfci-soak", CI_PIPELINE_SOURCE="schedule")
+    done = demo.run("perfci-chain", "perfci-soak", CI_PIPELINE_SOURCE="schedule")
 
     assert done.outcomes["perfci-creep"] == "FAIL", done.output
-    assert done.outcomes["perfci-soak"] == "PASS", done.output
+    assert (done.outcomes["perfci-chain"], done.outcomes["perfci-soak"]) == ("PASS", "PASS"), done.output
+    assert "There are no chains in" in " ".join(done.log("perfci-chain").split())
     soaked = json.loads((done.kept("perfci-soak") / "reports" / "soak" / "soak.json").read_text())
     assert {finding["op"] for finding in soaked["findings"]} == {"relu", "row_sum", "scale"}
 
@@ -176,7 +177,7 @@ def test_a_merge_request_has_no_nightly_jobs_and_a_push_has_no_note(repository):
 
     git(demo.root, "checkout", "-q", "main")
     assert demo.jobs(CI_PIPELINE_SOURCE="push") == {"static", "plan", "check", "merge"}
-    nightly = {"static", "plan", "check", "merge", "again", "creep", "soak", "accept", "propose"}
+    nightly = {"static", "plan", "check", "merge", "again", "creep", "chain", "soak", "accept", "propose"}
     assert demo.jobs(CI_PIPELINE_SOURCE="schedule") == nightly
 
     git(demo.root, "checkout", "-q", "topic")
@@ -190,7 +191,7 @@ def test_in_pipelines_of_branches_there_is_no_note_and_without_proposals_nothing
     assert "note" not in demo.jobs()
     assert demo.jobs(CI_PIPELINE_SOURCE="push") == {"static", "plan", "check", "merge"}
     git(demo.root, "checkout", "-q", "main")
-    nightly = {"static", "plan", "check", "merge", "again", "creep", "soak"}
+    nightly = {"static", "plan", "check", "merge", "again", "creep", "chain", "soak"}
     assert demo.jobs(CI_PIPELINE_SOURCE="schedule") == nightly
 
 

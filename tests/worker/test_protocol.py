@@ -25,6 +25,8 @@ from perfci.core.model import (
     Summary,
 )
 from perfci.extensions.doctor.task import Examine, Examined
+from perfci.extensions.lab.chains.records import ChainMeasured, Error, StageMeasured
+from perfci.extensions.lab.chains.task import ChainPlanned
 from perfci.extensions.static.tasks import Compile
 from perfci.thresholds.case import CaseThresholds
 from perfci.worker.answers import Rule
@@ -80,6 +82,8 @@ MESSAGES = [
     OpDone(REASON, (REASON,), "abc", 1.0, 2.0, Limits(4000.0, {"float16": 700.0})),
     OpDone(),
     StaticOp("relu", "sm_90", failure=REASON),
+    ChainPlanned(("rows=1", "rows=2")),
+    ChainMeasured("rows=1", 7, (StageMeasured("norm", (0,), Error(1e-3, 0.5)),), failures=(REASON,)),
     Apart(REASON),
     TurnAsked(),
     Failed(REASON),

@@ -1,7 +1,8 @@
-"""Work with kernels beside judging a change: faster configurations, long runs.
+"""Work with kernels beside judging a change: faster configurations, long runs, ops in a row.
 
 tune        the search for an op's configurations
 soak        leaks, decay, answers that change, streams, threads and huge arrays
+chains      ops as a model calls them, stage by stage and as a whole
 toolchain   the same check by another Triton or torch
 selftest    perfci tried out on this machine
 stages      what a line of progress says while they run
@@ -13,6 +14,12 @@ HERE = "perfci.extensions.lab"
 
 EXTENSION = Extension(
     commands={
+        "chain": CommandLine(
+            f"{HERE}.commands.chain",
+            "Every day",
+            "Check ops in a row, as a model calls them, stage by stage.",
+            "device project",
+        ),
         "soak": CommandLine(
             f"{HERE}.commands.soak",
             "Every day",
@@ -31,6 +38,11 @@ EXTENSION = Extension(
         "toolchain": (f"{HERE}.commands.toolchain:check_in_toolchain",),
         "selftest": (f"{HERE}.commands.selftest:try_out",),
         "stages": (f"{HERE}.stages:describe_stages",),
-        "task": (f"{HERE}.tune.task:Tune", f"{HERE}.soak.task:SoakOp"),
+        "suite": (f"{HERE}.chains.spec:Chain", f"{HERE}.chains.spec:Stage"),
+        "task": (
+            f"{HERE}.tune.task:Tune",
+            f"{HERE}.chains.task:CheckChain",
+            f"{HERE}.soak.task:SoakOp",
+        ),
     },
 )

@@ -9,6 +9,7 @@ def describe_stages() -> Mapping[str, str]:
     """Stages of this extension's workers, and their lines of progress."""
     return {
         "tune": say("trying"),
+        "chain": say("checking the chain"),
         "threads": say("two threads at once"),
         "memory": say("memory over many calls"),
         "decay": say("speed over many calls"),

@@ -1,1 +1,1 @@
-"""The commands of this extension (tune and soak): with perfci/cli the only modules that print."""
+"""The commands of this extension (tune, soak and chain): with perfci/cli the only modules that print."""

@@ -2,27 +2,23 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
 from itertools import groupby
 from typing import Annotated, Any
 
 from rich.console import RenderableType
 
-from perfci import git
 from perfci.cli import language, options
 from perfci.cli.exits import exit_code
 from perfci.cli.output import Paragraph, print_parts, relative, write_json
 from perfci.cli.parsing import option
 from perfci.cli.progress import Progress
-from perfci.core import codec
 from perfci.core.model import Fact, Gate
 from perfci.core.wording import say, sentence
+from perfci.extensions.lab.kept import keep_answer
 from perfci.extensions.lab.soak.findings import Status
 from perfci.extensions.lab.soak.flow import FOLDER, Soak, soak_ops
-from perfci.report.data import FORMAT, pick, write_plain
-from perfci.report.text import plain
+from perfci.report.data import pick
 from perfci.runs.plan import Request
-from perfci.store.files import write_atomically
 
 _STYLES = {Status.PASS: "green", Status.FAIL: "bold red", Status.ERROR: "bold red", Status.SKIPPED: "dim"}
 
@@ -47,14 +43,16 @@ def soak(
     where, request = language.load(project), Request(tuple(ops), case, device, seed=seed, timer=timer)
     with Progress() as progress:
         soaked = soak_ops(where, request, progress, calls, decay_limit / 100)
-    gate = Gate.FAILS if soaked.failed else Gate.OK
-    here = git.read(where.root)
-    about: dict[str, Any] = {"commit": here.commit, "dirty": here.dirty} if isinstance(here, git.Revision) else {}
-    about |= {"format": FORMAT, "created": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", "gate": gate, "case": case}
-    text = codec.encode(write_plain({**about, **to_json(soaked)}))
-    path = write_atomically(where.reports / FOLDER / "soak.json", text + b"\n")
+    gate, looked = Gate.FAILS if soaked.failed else Gate.OK, {finding.op for finding in soaked.findings}
+    bad = (
+        (finding.op, finding.test, finding.reason)
+        for finding in soaked.findings
+        if finding.status in {Status.FAIL, Status.ERROR}
+    )
+    said = [f"{op}, {test}: {sentence(why)}" for op, test, why in bad if why] or [write_summary(soaked)]
+    text, path = keep_answer(where, FOLDER, gate, looked, said, {**to_json(soaked), "case": request.pattern})
     if output == "json":
-        write_json(text.decode())
+        write_json(text)
     else:
         print_parts([*show_soak(soaked), say("All numbers: {path}", path=relative(path))])
     return exit_code(gate, strict=False)
@@ -126,9 +124,4 @@ def write_numbers(test: str, facts: dict[str, Fact]) -> str:
 
 def to_json(soak: Soak) -> Mapping[str, Any]:
     """The same for programs: bytes, microseconds, and ratios - 1."""
-    bad = (finding for finding in soak.findings if finding.status in {Status.FAIL, Status.ERROR})
-    said = [f"{one.op}, {one.test}: {sentence(one.reason)}" for one in bad if one.reason] or [write_summary(soak)]
-    return pick(
-        soak, "seed failed findings", device=soak.device.name, device_key=soak.device.key,
-        looked=sorted({finding.op for finding in soak.findings}), said=[plain(line) for line in said],
-    )  # fmt: skip
+    return pick(soak, "seed failed findings", device=soak.device.name, device_key=soak.device.key)
