@@ -15,13 +15,17 @@ if TYPE_CHECKING:
 __version__ = VERSION
 
 __all__ = [
-    "LAYOUTS", "VALUES", "Accuracy", "Performance", "Quantised", "Stored", "__version__", "case_id", "grid", "load",
-    "main",
+    "LAYOUTS", "VALUES", "Accuracy", "Performance", "Quantised", "Stored", "__version__", "backends", "case_id",
+    "get_kernel", "grid", "load", "main",
 ]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
     """Declarations for suites, imported on demand: signals are heard behind this import."""
+    if name in {"backends", "get_kernel"}:
+        from perfci.core.errors import require
+
+        return require(name, "backends", f"perfci.{name}")
     if name in __all__:
         from perfci.ops import spec
 

@@ -15,6 +15,7 @@ from typing import Any
 NAMES = (
     "adopt",
     "agents",
+    "backends",
     "doctor",
     "driver",
     "formats",
@@ -38,6 +39,8 @@ POINTS = {
     "target": "several `Target`s of perfci.device.targets: what `perfci static` compiles for",
     "report": "a `ReportFormat` of perfci.cli.results: what else `perfci report --to` writes",
     "load": "the function behind `perfci.load`",
+    "backends": "the function behind `perfci.backends`",
+    "get_kernel": "the function behind `perfci.get_kernel`",
     "format": "a `FileFormat` of perfci.report: a file of a run's verdicts that other programs read",
     "ci": "a function that adds commands to `perfci ci`",
     "pictures": "a class that draws the pictures of a report: `Painter` of the extension pictures",

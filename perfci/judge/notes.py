@@ -195,7 +195,7 @@ def _note_unchecked(ops: Iterable[PlannedOp]) -> Iterator[Reason]:
     whys = [op.failure for op in ops if op.failure and op.unchecked]
     for why in _once(Reason(one.kind, {**one.facts, "op": None}) for one in whys):
         names = [str(one.facts["op"]) for one in whys if {**one.facts, "op": None} == why.facts]
-        yield Reason(why.kind, {**why.facts, "op": _name_some(names)})
+        yield because("backend_unchecked", why, op=_name_some(names))
 
 
 def _once(reasons: Iterable[Reason | None]) -> list[Reason]:

@@ -7,7 +7,8 @@ is the first of BACKENDS whose file the performance suite imports, else the firs
 
 import importlib.util
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -46,17 +47,13 @@ DEFAULT = next(iter(BACKENDS))
 
 
 def name_of(key: str) -> str:
-    """Returns the op's name, which its folder, its files and its function have.
-
-    >>> name_of("softmax@cuda"), name_of("softmax")
-    ('softmax', 'softmax')
-    """
+    """Returns the op's name, which its folder, its files and its function have: softmax of softmax@cuda."""
     return key.partition(MARK)[0]
 
 
-def find_backends(op: str, folder: Path, files: Collection[str]) -> tuple[str, ...]:
-    """Returns the backends of an op with these files in its folder: the first one first. Empty if it has none."""
-    there = [name for name in BACKENDS if f"{op}_{name}.py" in files]
+def find_backends(op: str, folder: Path) -> tuple[str, ...]:
+    """Returns the backends that an op has files of in its folder: the first one first. Empty if it has none."""
+    there = [name for name in BACKENDS if (folder / f"{op}_{name}.py").is_file()]
     if len(there) > 1:
         try:
             suite = read_regular((folder / f"{op}_performance.py").resolve()).decode(errors="replace")
@@ -69,47 +66,32 @@ def find_backends(op: str, folder: Path, files: Collection[str]) -> tuple[str, .
 def find_kernel(key: str, folder: Path) -> Path:
     """Returns the file with the kernel of a key, below a folder that is the op's. It need not exist."""
     op, _, backend = key.partition(MARK)
-    if not backend:
-        backend = next(iter(find_backends(op, folder, {path.name for path in folder.glob(f"{op}_*.py")})), DEFAULT)
-    return folder / f"{op}_{backend}.py"
+    return folder / f"{op}_{backend or next(iter(find_backends(op, folder)), DEFAULT)}.py"
 
 
 def backend_of(kernel: Path) -> str:
-    """Returns the backend of a kernel's file.
-
-    >>> backend_of(Path("softmax/softmax_cuda.py"))
-    'cuda'
-    """
+    """Returns the backend of a kernel's file, such as cuda."""
     return kernel.stem.rpartition("_")[2]
 
 
-def explain_missing(key: str, kernel: Path, kind: str, failure: Reason | None) -> Reason | None:
+def explain_missing(key: str, kernel: Path, kind: str | None, failure: Reason | None) -> Reason | None:
     """Returns why a backend cannot run here: on this kind of device, or without a package. None if it may.
 
-    failure: what came of importing its file. What it says of a missing package is looked up in this Python.
+    kind: None for any. failure: of importing its file. What it says of a missing package is looked up in this Python.
     """
     backend = BACKENDS[backend_of(kernel)]
     facts: dict[str, Fact] = {"op": key, "backend": backend.title}
-    if kind not in backend.runs_on:
-        return Reason("backend_needs_device", {**facts, "device": kind, "runs": ", ".join(sorted(backend.runs_on))})
-    module = str(failure.facts.get("module")) if failure and failure.kind == "import_failed" else ""
-    for needed, package in backend.packages.items():
-        if module and f"{needed}.".startswith(f"{module}.") and not _is_importable(module):
-            return Reason("backend_lacks_package", {**facts, "module": module, "package": package})
-    return None
-
-
-def _is_importable(module: str) -> bool:
-    try:
-        return importlib.util.find_spec(module) is not None
-    except (ImportError, ValueError):  # the package around it is missing
-        return False
+    if kind and kind not in backend.runs_on:
+        return Reason("backend_needs_device", {**facts, "device": kind})
+    module = str(failure.facts.get("module", "-")) if failure else "-"
+    needed = next((name for name in backend.packages if f"{name}.".startswith(f"{module}.")), None)
+    with suppress(ImportError, ValueError):  # of a package around it that is missing
+        needed = None if needed and importlib.util.find_spec(module) else needed
+    if needed is None:
+        return None
+    return Reason("backend_lacks_package", {**facts, "module": module, "package": backend.packages[needed]})
 
 
 def is_kernel(file: str, key: str) -> bool:
-    """Returns whether a file, by its name, is a backend of the op of a key.
-
-    >>> is_kernel("kernels/softmax/softmax_cuda.py", "softmax"), is_kernel("softmax_accuracy.py", "softmax")
-    (True, False)
-    """
+    """Returns whether a file, by its name, is a backend of the op of a key, and no suite."""
     return Path(file).name in {f"{name_of(key)}_{name}.py" for name in BACKENDS}

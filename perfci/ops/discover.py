@@ -63,7 +63,7 @@ def ops(settings: Settings) -> tuple[OpFolder, ...]:
     listed = list[OpFolder]()
     for folder in map(Path, op_folders(str(settings.kernels), listing)):
         place, name = folder.relative_to(settings.kernels).as_posix(), folder.name
-        main, *others = find_backends(name, folder, listing(str(folder)).files) or (DEFAULT,)
+        main, *others = find_backends(name, folder) or (DEFAULT,)
         listed += [OpFolder(name, folder, place, main)]
         listed += [OpFolder(f"{name}{MARK}{other}", folder, place, other) for other in others]
     listed.sort(key=lambda op: op.op)

@@ -64,18 +64,14 @@ class LoadedOp:
         The kernel is the function that users call, unless the base's suites wrap it.
         """
         accuracy, timed = self.accuracy, self.performance
-        kernels = {
-            name: self.function if self.function and name not in base.wrappers else suite.kernel
-            for name, suite in (("accuracy", accuracy), ("performance", timed))
-        }
+        kernels: dict[str, dict[str, Any]] = {}
+        for name, suite in (("accuracy", accuracy), ("performance", timed)):
+            kernel = self.function if self.function and name not in base.wrappers else suite.kernel
+            kernels[name] = {"kernel": kernel, "backend": suite.backend}
         return dataclasses.replace(
             self,
-            accuracy=dataclasses.replace(
-                base.accuracy, kernel=kernels["accuracy"], quantised=accuracy.quantised, backend=accuracy.backend
-            ),
-            performance=dataclasses.replace(
-                base.performance, kernel=kernels["performance"], peers=timed.peers, backend=timed.backend
-            ),
+            accuracy=dataclasses.replace(base.accuracy, quantised=accuracy.quantised, **kernels["accuracy"]),
+            performance=dataclasses.replace(base.performance, peers=timed.peers, **kernels["performance"]),
         )
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from perfci.core.files import open_regular, read_regular
 from perfci.core.model import Reason
-from perfci.ops.backends import BACKENDS, MARK, find_backends, name_of
+from perfci.ops.backends import BACKENDS, MARK, find_kernel, name_of
 from perfci.ops.fingerprint.finder import Finder, is_compiled
 from perfci.ops.fingerprint.source import Import, Source, read
 
@@ -73,19 +73,16 @@ class Tree:
 
     def _find_folder(self, op: str) -> str | None:
         """Returns the folder of an op that has the backend of its key."""
-        name, _, backend = op.partition(MARK)
-        folder = self._finder.ops.get(name)
-        has = folder and (not backend or f"{name}_{backend}.py" in self._finder.listing(folder).files)
-        return folder if has else None
+        folder = self._finder.ops.get(name_of(op))
+        return folder if folder and (MARK not in op or find_kernel(op, Path(folder)).is_file()) else None
 
     def _find_needed(self, op: str, folder: str) -> tuple[frozenset[str], dict[str, _Needs]]:
         """Returns the paths of all files that an op needs, and what each Python file among them needs."""
         # A page about the op, the logbook of its rounds, other backends: they count only if its code names them.
-        name, _, backend = op.partition(MARK)
-        backend = backend or next(iter(find_backends(name, Path(folder), self._finder.listing(folder).files)), "")
-        others = {f"{folder}/{name}_{other}.py" for other in BACKENDS if other != backend}
-        pages = {f"{folder}/{name}.md", f"{folder}/optimization.jsonl"}
-        own = {*self._finder.below(folder, hidden=True)} - pages - others
+        name, kernel = name_of(op), str(find_kernel(op, Path(folder)))
+        others = {f"{folder}/{name}_{backend}.py" for backend in BACKENDS} - {kernel}
+        own = {*self._finder.below(folder, hidden=True)} - others
+        own -= {f"{folder}/{name}.md", f"{folder}/optimization.jsonl"}
         code = self._closure(folder, own)
         paths = own | code.keys() | {path for needs in code.values() for path in needs.data} | {*self._shared}
         for path in filter(self._finder.leads_out, paths):
