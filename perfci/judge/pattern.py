@@ -8,6 +8,9 @@ from perfci.judge.cause import NAMED
 
 _WIDE = tuple(2**power for power in range(1, 14))  # widths of a block along an axis, elements
 
+_DIGITS = 18  # of a size. Python reads no text of more than 4300 as a number
+_NUMBER = rf"\d{{1,{_DIGITS}}}"
+
 _HOW = {
     "wrote_outside": "pattern_outside", "not_written": "pattern_unwritten", "used_outside": "pattern_strays",
     "race": "pattern_race", "differs_from_itself": "pattern_race",
@@ -30,7 +33,7 @@ def find_pattern(op: str, checks: Sequence[AccuracyCase]) -> Reason | None:
         return None
     if first := next((kind for kind in _HOW if kind in kinds), None):
         same = [why.facts for _, why in failed if why.kind == first]
-        farthest = max(same, key=_reach) if first == "wrote_outside" else {}
+        farthest = max(same, key=lambda facts: _whole(facts.get("far"))) if first == "wrote_outside" else {}
         return Reason(_HOW[first], {**farthest, "op": op})
     if kinds == {"less_exact"}:
         return Reason("pattern_imprecise", {"op": op})
@@ -58,15 +61,15 @@ def find_pattern(op: str, checks: Sequence[AccuracyCase]) -> Reason | None:
     return next(filter(None, (_find_sizes(op, name, bad, good) for name in bad[0])), None)
 
 
-def _reach(facts: Mapping[str, Fact]) -> int:
-    """How far outside its arrays a kernel wrote, in elements."""
-    return int(str(facts.get("far") or 0))
+def _whole(fact: Fact) -> int:
+    """A whole number of a reason. 0 for what is none: an op may have made it up."""
+    return fact if isinstance(fact, int) else 0
 
 
 def _read(case: str) -> dict[str, int | str]:
     """The parameters of a case's id."""
     pairs = (part.partition("=") for part in case.split(",") if "=" in part)
-    return {name: int(value) if value.isdecimal() else value for name, _, value in pairs}
+    return {name: int(value) if value.isdecimal() and len(value) <= _DIGITS else value for name, _, value in pairs}
 
 
 def _find_end(op: str, places: Sequence[tuple[Mapping[str, int | str], Reason]]) -> Reason | None:
@@ -79,7 +82,7 @@ def _find_end(op: str, places: Sequence[tuple[Mapping[str, int | str], Reason]])
             causes = []
             for params, why in places:
                 length, size, count = params.get(name), why.facts.get("size"), why.facts.get("count")
-                index = [*map(int, re.findall(r"\d+", str(why.facts.get("index"))))]
+                index = [*map(int, re.findall(_NUMBER, str(why.facts.get("index"))))]
                 if not (
                     isinstance(length, int) and isinstance(size, int) and isinstance(count, int) and size and index
                 ):
@@ -108,7 +111,7 @@ def _find_left_out(op: str, places: Sequence[tuple[Mapping[str, int | str], Reas
                 return None
     if len(left) != 1:
         return None
-    most = max(int(str(why.facts["left"])) for _, why in places if why.facts.get("left_out"))
+    most = max(_whole(why.facts.get("left")) for _, why in places if why.facts.get("left_out"))
     return Reason("pattern_left_out", {"op": op, "name": next(iter(left)), "most": most})
 
 

@@ -146,8 +146,10 @@ def of_block(said: Said, message: Measured) -> Subject:
 
 
 def of_end(said: Said, message: OpDone) -> Subject:
-    """The end. That nothing can be timed is for the device to say."""
-    return "it" if message.unmeasured is None or said.task.opening.device in UNTIMED else None
+    """The end. That nothing can be timed is for the device to say. What suites ask less of has a name."""
+    weaker = message.change.weaker if message.change else ()
+    is_told = all(isinstance(reason.facts.get("what"), str) for reason in weaker)
+    return "it" if is_told and (message.unmeasured is None or said.task.opening.device in UNTIMED) else None
 
 
 # --- what no message may have -----------------------------------------------------------------------------------------

@@ -203,6 +203,15 @@ def test_each_can_be_worded_without_any_fact():
     assert [kind for kind in KINDS if "{" in sentence(Reason(kind))] == []
 
 
+@pytest.mark.parametrize("fact", ["a text", "", True, -1, 1e308, -1e308])
+def test_each_can_be_worded_whatever_its_facts_are(fact):
+    """A message of an op may have any."""
+    templates = {kind: catalogue()[kind] for kind in KINDS}
+    names = {kind: re.findall(r"\{(\w+)", template) for kind, template in templates.items()}
+
+    assert all(sentence(Reason(kind, dict.fromkeys(names[kind], fact))) for kind in KINDS)
+
+
 @pytest.mark.parametrize(
     ("template", "facts", "expected"),
     [

@@ -209,6 +209,12 @@ FORGERIES = {
     "late_without_a_limit": says("say(OpDone(late=True)); os._exit(0)", WRONG),
     "why_it_is_late": says("say(Finished(PerformanceCase('rows=9', late=Reason('case_late'))))"),
     "nothing_weaker": says("say(OpDone(change=SuiteChange())); os._exit(0)", WRONG),
+    "weaker_without_a_name": says("say(OpDone(change=SuiteChange((Reason('weaker_fewer'),)))); os._exit(0)"),
+    "facts_of_its_own": says(
+        "say(AccuracyCase('rows=' + '9' * 5000, 'normal', 'contiguous', 0, "
+        "failure=Reason('wrong_values', {'left_out': 'x', 'left': 'y', 'change': 'z'}))); say(OpDone()); os._exit(0)",
+        WRONG,
+    ),
     "limits_without_end": says("say(OpDone(limits=Limits(copy_gbps=1e9))); os._exit(0)", WRONG),
     "coverage": says("""say(b'{"kind":"Covered","body":{"op":"OP","target":"sm_90"}}\\n')"""),
     "not_interpreted": answers("replace(m, error=ERROR, kinds=('NotInterpretedError',))", "kernel_raised"),

@@ -250,6 +250,21 @@ def test_what_was_never_written_is_no_race_though_it_differs_too():
     assert find_pattern("op", made).kind == "pattern_unwritten"
 
 
+@pytest.mark.parametrize(
+    ("kind", "facts"),
+    [
+        ("wrong_values", {"left_out": "n", "left": "some"}),
+        ("wrong_values", {"size": 1, "count": 1, "index": "9" * 5000}),
+        ("wrote_outside", {"far": "far away"}),
+    ],
+)
+def test_facts_that_an_op_has_made_up_raise_nothing(kind, facts):
+    cases = [f"n={size}" for size in (31, 33, "9" * 5000)]
+    made = [AccuracyCase(case, "normal", "contiguous", 1, failure=Reason(kind, facts)) for case in cases]
+
+    assert sentence(find_pattern("op", made))
+
+
 def test_what_is_right_or_raises_or_is_wrong_at_random_has_no_pattern():
     raised = AccuracyCase("n=1", "normal", "contiguous", 1, failure=Reason("kernel_raised"), raised=True)
 

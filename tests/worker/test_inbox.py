@@ -25,6 +25,7 @@ from perfci.core.model import (
     PlannedOp,
     Reason,
     Suite,
+    SuiteChange,
     Summary,
     SustainedTurn,
 )
@@ -122,6 +123,7 @@ UNASKED = {
     "a process that it does not have": [HostLost(WHY)],
     "a refusal": [Refused(A, WHY)],
     "nothing to time": [OpDone(unmeasured=WHY)],
+    "something without a name that its suites ask less of": [OpDone(change=SuiteChange((Reason("weaker_fewer"),)))],
     "another op's stage": [Doing("measure", "scale")],
     "the start": [Doing("start", "relu")],
     "the end of an op": [Doing("done", "relu")],

@@ -193,6 +193,8 @@ def _write(name: str, spec: str, facts: Mapping[str, Any]) -> str:
         one, many = spec.split("|")
         return f"{value} {one if value == 1 else many}"
     write = _WRITERS.get(spec)
+    if not isinstance(value, int | float) and (write or spec == "size"):  # of a reason that an op has made up
+        return str(value)
     if write is None:
         return _TEXTS.get(spec, str)(value)
     others = [facts.get(other) for pair in COMPARED if name in pair for other in pair if other != name]
