@@ -80,8 +80,9 @@ def _describe(bench: Bench, request: Request, source: OpSource) -> Generator[Seq
     names = {op.op for op in ops(source.settings)} if any(op.renamed_from for op in imported.ops) else set[str]()
     described = {op.op: op for op in imported.ops}
     kernels = {op.op: op.files[0] for op in source.folders}
+    kind = None if request.elsewhere else imported.device.kind
     for op in imported.ops:
-        if lacking := explain_missing(op.op, kernels[op.op], imported.device.kind, op.failure):
+        if lacking := explain_missing(op.op, kernels[op.op], kind, op.failure):
             described[op.op] = PlannedOp(op.op, failure=lacking)
         if op.renamed_from in names:
             # An op that claims the name of another that is still there breaks the contract: neither owns the history.
@@ -114,6 +115,7 @@ def _import(
             opening=plan_opening(settings, request.device, request.seed or draw_seed()),
             suites=request.suites,
             pattern=request.pattern,
+            elsewhere=request.elsewhere,
         )
         around = make_environment(bench, WorkerPlace(log, request.device, task.place.root, source.python))
         failure = yield from working(task, around, call_both(heard.append, bench.listener))

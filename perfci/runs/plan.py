@@ -44,6 +44,7 @@ class Request:
     thresholds: Mapping[str, str] = field(default_factory=dict)  # --threshold: key -> value, as it was typed
     changed: bool = False  # --changed: only ops with files that differ from those of the base
     peers: bool = False  # --peers: time what suites name as peers too
+    elsewhere: bool = False  # other machines run the plan: backends that this device cannot run are described too
     weight: int = 1  # of a round: how many times its cases count in the family of duels of all rounds
 
 

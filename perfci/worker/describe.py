@@ -21,7 +21,8 @@ def describe(task: Describe, channel: MessageChannel) -> None:
     channel.send(Ready(device.info, devices=device.count(), visible=device.visible(), uuids=device.uuids()))
     for files in task.place.ops:
         channel.send(Doing("import", files.op))
-        if device.info.kind not in BACKENDS[backend_of(find_kernel(files.name, files.folder))].runs_on:
+        runs_on = BACKENDS[backend_of(find_kernel(files.name, files.folder))].runs_on
+        if device.info.kind not in runs_on and not task.elsewhere:
             channel.send(PlannedOp(files.op))  # perfci says of it why it cannot run
             continue
         # The op before may have modules of the same names.

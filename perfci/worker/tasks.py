@@ -168,6 +168,7 @@ class Describe(DeviceTask):
 
     suites: tuple[Suite, ...] = (Suite.ACCURACY, Suite.PERFORMANCE)
     pattern: str | None = None
+    elsewhere: bool = False  # backends that this device cannot run are described too
 
     def ends(self, message: Message) -> bool:
         """With the last op, or with the device if there is none."""

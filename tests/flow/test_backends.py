@@ -4,6 +4,9 @@ import json
 
 import pytest
 
+from perfci.core.settings import load
+from perfci.runs import flow
+from perfci.runs.plan import Request
 from tests.git_repositories import alone, begin_topic, commit_all
 from tests.ops.test_discover import write_op
 
@@ -181,16 +184,41 @@ DOUBLE = {
 }
 
 
+@pytest.fixture
+def double(project):
+    """A function that adds an op without a Triton file: x and what `body` does with it, in PyTorch."""
+
+    def add(body):
+        folder = write_op(project.root / "kernels", "double", **{**DOUBLE, "triton": ""})
+        (folder / "double_triton.py").unlink()
+        (folder / "double_torch.py").write_text(DOUBLE["torch"].format(body))
+        return folder
+
+    return add
+
+
 @pytest.mark.torch
 @pytest.mark.parametrize(("body", "verdict", "code"), [("+ x", "PASS", 0), ("* 3", "WRONG", 2)])
-def test_an_op_without_a_triton_file_is_judged_on_the_cpu_though_it_launches_no_kernel(project, body, verdict, code):
-    folder = write_op(project.root / "kernels", "double", **{**DOUBLE, "triton": ""})
-    (folder / "double_triton.py").unlink()
-    (folder / "double_torch.py").write_text(DOUBLE["torch"].format(body))
-    (folder / "double_cutile.py").write_text("import cuda.tile\n")
+def test_an_op_without_a_triton_file_is_judged_on_the_cpu_though_it_launches_no_kernel(
+    project, double, body, verdict, code
+):
+    (double(body) / "double_cutile.py").write_text("import cuda.tile\n")
 
     answer = project.perfci("check", "double", "--device", "cpu", "--format", "json")
 
     assert answer.code == code, answer.err
     assert accuracy(answer, "double") == verdict
     assert notes(answer)["backend_unchecked"]["op"] == "double@cutile"
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("elsewhere", [True, False])
+def test_a_plan_for_other_machines_has_the_cases_of_what_this_one_cannot_run(project, double, elsewhere):
+    folder = double("+ x")
+    (folder / "double_cutile.py").write_text((folder / "double_torch.py").read_text())
+
+    request = Request(("double@cutile",), device="cpu", elsewhere=elsewhere)
+    (op,) = flow.describe(load(project.root), request, lambda _: None).ops
+
+    assert op.unchecked is not elsewhere
+    assert bool(op.performance) is elsewhere

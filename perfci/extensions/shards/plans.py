@@ -63,7 +63,7 @@ def plan_shards(
         kind = last.plan.device if last and request.device == AUTO else request.device
         if described is None:
             # Only importing the ops shows their cases. A machine without an accelerator can do that too.
-            anywhere = dataclasses.replace(request, device=FAKE if kind == FAKE else AUTO)
+            anywhere = dataclasses.replace(request, device=FAKE if kind == FAKE else AUTO, elsewhere=True)
             described = dataclasses.replace(experiment, request=anywhere).describe()
             kind = described.device.kind if kind == AUTO else kind
         whole = experiment.plan(_as_planned(described, kind))
