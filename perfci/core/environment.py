@@ -10,10 +10,12 @@ from fnmatch import fnmatchcase
 from perfci.core.model import BaselineRun, Bearing, Device, Difference, Environment, Fact
 from perfci.core.variables import holds_secret
 
+BACKEND_PACKAGES = ("cuda-core", "cuda-tile", "helion", "nvidia-cutlass-dsl", "tilelang")  # compilers of some ops only
+
 PACKAGES = (
     "perfci", "torch", "triton", "pytorch-triton", "torch-npu", "triton-ascend", "numpy", "scipy", "nvidia-ml-py",
     "nvidia-cublas", "nvidia-cublas-cu12", "nvidia-cuda-cupti", "nvidia-cuda-cupti-cu12", "nvidia-cudnn-cu12",
-    "nvidia-cudnn-cu13",
+    "nvidia-cudnn-cu13", *BACKEND_PACKAGES,
 )  # fmt: skip
 """Distributions with a version that is recorded. Kernels, references and timers come from them."""
 
@@ -50,7 +52,7 @@ BEARINGS: tuple[tuple[str, Bearing], ...] = (
     ("device.*", Bearing.MOVES),
     ("python", Bearing.MOVES),  # its patch level is only named
     ("packages.perfci", Bearing.NAMED),  # one that times otherwise gives its timer another name
-    *((f"packages.{name}", Bearing.NAMED) for name in ("numpy", "scipy", "nvidia-ml-py")),
+    *((f"packages.{name}", Bearing.NAMED) for name in ("numpy", "scipy", "nvidia-ml-py", *BACKEND_PACKAGES)),
     ("packages.*", Bearing.MOVES),
     *((f"variables.{name}", Bearing.NAMED) for name in UNTOLD),
     ("variables.*", Bearing.MOVES),

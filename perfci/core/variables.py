@@ -20,7 +20,9 @@ CACHES = frozenset({"TRITON_CACHE_DIR", "TRITON_DUMP_DIR", "TRITON_OVERRIDE_DIR"
 
 OWN = {
     "TRITON_CACHE_DIR": "triton", "TORCHINDUCTOR_CACHE_DIR": "inductor", "TORCH_EXTENSIONS_DIR": "extensions",
-    "CUDA_CACHE_PATH": "cuda", "ASCEND_CACHE_PATH": "ascend", "ASCEND_WORK_PATH": "ascend",
+    "CUDA_CACHE_PATH": "cuda", "CUDA_TILE_CACHE_DIR": "cutile", "CUDA_TILE_TEMP_DIR": "tmp", "CUPY_CACHE_DIR": "cupy",
+    "CUTE_DSL_CACHE_DIR": "cutedsl", "HELION_CACHE_DIR": "helion", "TILELANG_CACHE_DIR": "tilelang",
+    "ASCEND_CACHE_PATH": "ascend", "ASCEND_WORK_PATH": "ascend",
     "ASCEND_PROCESS_LOG_PATH": "ascend/log", "TMPDIR": "tmp",
 }  # fmt: skip
 """Folders that each worker has for itself, since it can write nowhere else, below one that it is given."""

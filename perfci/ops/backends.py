@@ -26,7 +26,7 @@ class Backend:
     packages: Mapping[str, str] = field(default_factory=dict)
     """module that its files may import -> what to install for that. Without it they are UNCHECKED"""
     runs_on: frozenset[str] = frozenset({"cuda", "fake"})  # kinds of device
-    uses_triton: bool = False  # its kernels are launched by Triton, which tells what was launched
+    uses_triton: bool = False  # its kernels are always launched by Triton, which tells what was launched
 
 
 _ANYWHERE = frozenset({"cuda", "npu", "cpu", "fake"})
@@ -38,7 +38,7 @@ BACKENDS: Mapping[str, Backend] = {
     "cutile": Backend("cuTile", {"cuda.tile": "cuda-tile[tileiras]"}),
     "cutedsl": Backend("CuTe DSL", {"cutlass": "nvidia-cutlass-dsl"}),
     "gluon": Backend("Gluon", {"triton": "triton"}, uses_triton=True),
-    "helion": Backend("Helion", {"helion": "helion"}, _ANYWHERE, uses_triton=True),
+    "helion": Backend("Helion", {"helion": "helion"}, _ANYWHERE),  # torch interprets it on a CPU
     "torch": Backend("PyTorch", {"torch": "torch"}, _ANYWHERE),
 }
 """Backend, as files are named by it -> what it is, in the order in which one is an op's first."""

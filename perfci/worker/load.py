@@ -145,12 +145,24 @@ class _Stopwatch:
         def exec_module(module: ModuleType) -> None:
             began = perf_counter()
             try:
-                execute(module)
+                with _interpreted(self._file):
+                    execute(module)
             finally:
                 self.seconds += perf_counter() - began
 
         loader.exec_module = exec_module
         return spec
+
+
+@contextmanager
+def _interpreted(file: Path) -> Iterator[None]:
+    """Has Helion interpret what a kernel's file declares, where Triton would: it refuses to be asked for both."""
+    own = backend_of(file) == "helion" and os.environ.get("TRITON_INTERPRET") == "1"
+    os.environ.update({"TRITON_INTERPRET": "0", "HELION_INTERPRET": "1"} if own else {})
+    try:
+        yield
+    finally:
+        os.environ.update({"TRITON_INTERPRET": "1", "HELION_INTERPRET": "0"} if own else {})
 
 
 def _find_function(op: str, file: Path) -> Callable[..., Any] | None:

@@ -212,6 +212,17 @@ def test_an_op_without_a_triton_file_is_judged_on_the_cpu_though_it_launches_no_
 
 
 @pytest.mark.torch
+def test_helion_is_asked_to_interpret_where_triton_is_for_the_others_and_refuses_both(project, double):
+    asked = "import os\nassert [os.environ[name] for name in ('HELION_INTERPRET', 'TRITON_INTERPRET')] == ['1', '0']\n"
+    folder = double("+ x")
+    (folder / "double_helion.py").write_text(asked + (folder / "double_torch.py").read_text())
+
+    answer = project.perfci("check", "double", "--device", "cpu", "--format", "json")
+
+    assert (accuracy(answer, "double"), accuracy(answer, "double@helion")) == ("PASS", "PASS")
+
+
+@pytest.mark.torch
 @pytest.mark.parametrize("elsewhere", [True, False])
 def test_a_plan_for_other_machines_has_the_cases_of_what_this_one_cannot_run(project, double, elsewhere):
     folder = double("+ x")

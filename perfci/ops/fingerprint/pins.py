@@ -16,7 +16,7 @@ PATTERNS = (
 
 _TOOL = (
     r"torch([-_.]npu)?|triton([-_.]\w+)?|pytorch([-_.](triton[-_.\w]*|cuda))?"
-    r"|(cuda|nvidia)[-_.][-_.\w]+|cuda(toolkit)?|cudnn"
+    r"|(cuda|nvidia|cupy)[-_.][-_.\w]+|cuda(toolkit)?|cudnn|cupy|tilelang|helion|apache[-_.]tvm[-_.]ffi"
 )
 _PIN = re.compile(rf"(?:[\w-]+::)?(?P<name>{_TOOL})(?![-\w.])\s*(?:$|[\[=<>!~@;(\d].*)", re.IGNORECASE)
 _INDEX = re.compile(

@@ -27,6 +27,8 @@ def changes(tmp_path):
     ("old", "new", "expected"),
     [
         ("triton==3.7.1", "triton==3.8.0", ("triton==3.7.1 -> triton==3.8.0",)),
+        ("tilelang==0.1.8", "tilelang==0.1.9", ("tilelang==0.1.8 -> tilelang==0.1.9",)),
+        ("cupy-cuda13x==14.1", "cupy-cuda13x==14.2", ("cupy-cuda13x==14.1 -> cupy-cuda13x==14.2",)),
         ("torch-npu==2.6  # for CANN 8\n", "torch_npu==2.7\n", ("torch-npu==2.6 -> torch_npu==2.7",)),
         ("triton>=3", "triton-ascend>=3", ("triton>=3 -> nothing", "nothing -> triton-ascend>=3")),
         ("nvidia-cublas-cu12==12.8.4.1", "nvidia-cublas-cu12==12.9", None),
