@@ -16,7 +16,7 @@ import triton.language as tl
 
 from perfci.core import extensions
 from perfci.core.errors import DeviceError
-from perfci.core.model import CompiledKernel, Device, DeviceState, Reason
+from perfci.core.model import CompiledKernel, Device, DeviceState, Reason, as_fact
 from perfci.device.arrays import Inputs
 from perfci.device.nvml import NvmlBoard
 from perfci.device.seam import Session, Sustained
@@ -114,6 +114,7 @@ class CudaDevice(TorchDevice):
         self.target = TARGETS.get(f"sm_{properties.major}{properties.minor}")
         self._flush: Flush
         self._driver: Any = None  # of an extension, which hears launches of any compiler
+        self._deaf = False  # calls may launch what is not heard any more
 
     def hear_driver(self) -> None:
         for listen in extensions.provided("driver"):
@@ -123,6 +124,7 @@ class CudaDevice(TorchDevice):
     def hear_no_more(self) -> None:
         if self._driver:
             self._driver.close()
+            self._deaf = self._driver.any
         self._driver = None
 
     @contextmanager
@@ -187,6 +189,8 @@ class CudaDevice(TorchDevice):
     def record(self, function: Callable[..., Any], inputs: Inputs) -> Recording | Reason:
         from perfci.device.capture import record_call  # which a Triton of other insides cannot be asked for
 
+        if self._deaf:
+            return Reason("not_replayable", {"what": as_fact("a call on inputs of another shape, between timed calls")})
         return record_call(function, inputs, self._tensors, self._driver)
 
     def play(self, recording: Recording, folder: Path) -> Callable[..., Any] | Reason:

@@ -147,6 +147,8 @@ def record_kernels() -> Iterator[dict[str, KernelFacts]]:
     kernel_facts: dict[str, KernelFacts] = {}
 
     def heard(launch: Launched) -> None:
+        if not launch.kernel.asm:  # a fill of memory, or a call that waits
+            return
         metadata, constants = launch.kernel.metadata, _find_constants(launch)
         kernel_facts[f"{launch.name} {constants}"] = KernelFacts(
             name=launch.name,

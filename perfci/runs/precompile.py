@@ -35,4 +35,4 @@ class Precompiler:
         """Compile no more of these ops: a process of theirs does so itself, or has ended, or none will begin."""
 
     def stand_still(self, *, still: bool) -> None:
-        """Compile nothing until it may go on, unless what is timed has cores that nothing is compiled on."""
+        """Compile nothing until it may go on."""

@@ -8,7 +8,7 @@ import functools
 import select
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
@@ -71,6 +71,7 @@ class RemoteOp:
         self._answering = False  # it has sent an answer, at first that it is ready
         self._wrapped = frozenset[str]()  # suites of the judge that wrap the function that users call
         self.living = True  # the process holds the device
+        self._stands = False  # it is stopped but for its turns
 
     @property
     def device(self) -> Accelerator:
@@ -124,6 +125,14 @@ class RemoteOp:
         while (left_s := ends - perf_counter()) > 0:
             select.select([self._process], [], [], left_s)
             self._listen()
+
+    def does_more(self, inputs: Inputs) -> bool:
+        """Whether a timed call gives the device work that only the driver shows. It is recorded, if none is yet."""
+        place = Suite.PERFORMANCE, self._device.key_of(inputs)
+        if not self.heard and place not in self._programs:
+            with suppress(Exception):  # which its own call will raise
+                self._programs[place] = self._record(*place[:1], inputs)
+        return self.heard
 
     def hold(self, inputs: Inputs) -> MakeCalls:
         """Have the process keep the inputs of a call. Returns how it makes turns of such calls."""
@@ -181,6 +190,7 @@ class RemoteOp:
     def stand_still(self, *, still: bool = True) -> None:
         """Stop the process but for its turns, so that it cannot meddle with what is timed meanwhile."""
         if self._device.can_replay:
+            self._stands = still
             self._process.stand_still(still=still)
 
     def _run(self, suite: Suite, inputs: Inputs) -> Any:
@@ -208,7 +218,8 @@ class RemoteOp:
 
     def _record(self, suite: Suite, inputs: Inputs) -> Callable[..., Any] | Reason:
         """How a call is repeated, or why it cannot be."""
-        answer = self._ask(suite, inputs, record=True)[0]
+        with self._awake() if self._stands else nullcontext():
+            answer = self._ask(suite, inputs, record=True)[0]
         self.recorded = answer
         self._device.arrays.take_back()
         steps = answer.recording.steps if answer.recording else ()
@@ -310,16 +321,19 @@ def connect(host: Host, device: Accelerator, alive: Callable[[], None], handles:
 
 
 def repeat_own(
-    function: Callable[..., Any], device: Accelerator, folder: Path, elsewhere: Callable[[], Callable[..., Any] | None]
+    function: Callable[..., Any],
+    device: Accelerator,
+    folder: Path,
+    elsewhere: Callable[[Inputs], Callable[..., Any] | None],
 ) -> Callable[..., Any]:
     """A function of this process, repeated from recordings as the other process's kernel is, if that is possible.
 
-    elsewhere: gives the same function in another process, where this one cannot see all that it does.
+    elsewhere: gives the same function in another process, where this one cannot see all that a call does.
     """
     programs: dict[str, Callable[..., Any]] = {}
 
     def call(**inputs: Any) -> Any:
-        if other := elsewhere():
+        if other := elsewhere(inputs):
             return other(**inputs)
         key = device.key_of(inputs)
         if key not in programs:

@@ -59,6 +59,7 @@ from perfci.worker.protocol import (
 from perfci.worker.tasks import BASE, Host, Measure
 
 if TYPE_CHECKING:
+    from perfci.device.arrays import Inputs
     from perfci.worker.remote import RemoteOp
 
 
@@ -541,8 +542,9 @@ def own_base(
         return None
     suite = loaded.performance
 
-    def elsewhere() -> Callable[..., Any] | None:
-        if not (remote.heard and base_host):
+    def elsewhere(inputs: Inputs) -> Callable[..., Any] | None:
+        # Of two revisions one may be of Triton: that both are known by head's is a guess, which wrong answers show.
+        if base_host is None or not remote.does_more(inputs):
             return None
         process = base_host.start()
         process.await_ready()

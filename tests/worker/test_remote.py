@@ -14,10 +14,10 @@ from perfci.device.fake import FakeDevice, FakeSpec
 from perfci.device.numpy_arrays import NumpyArrays
 from perfci.measure.bench import Rig
 from perfci.measure.suspect import calls_reference
-from perfci.ops.recording import Recording
+from perfci.ops.recording import RecordedStep, Recording
 from perfci.ops.spec import Performance
 from perfci.worker.handover import DONE, READY, RETURNED, Arena, Called, HostLostError
-from perfci.worker.remote import RemoteOp
+from perfci.worker.remote import RemoteOp, repeat_own
 from perfci.worker.remote_device import RemoteDevice
 
 
@@ -254,6 +254,38 @@ def test_the_process_runs_during_its_turns_alone(turning):
     op.hold(INPUTS)(50)
 
     assert process.still == [False, True, False, True]
+
+
+def test_a_process_that_stands_still_goes_on_to_give_a_recording(turning):
+    op, process = turning(Called(recording=Recording("", (), (), {"tensor": 0})))
+    op.hear()
+    op.stand_still()
+
+    op.kernel(Suite.PERFORMANCE)(x=np.ones(3))
+
+    assert process.still == [True, False, True]
+
+
+@pytest.mark.parametrize(("operation", "elsewhere"), [("driver.launch", True), ("aten.add.Tensor", False)])
+def test_a_base_is_called_in_its_process_where_only_the_driver_shows_what_head_does(rig, operation, elsewhere):
+    """Also if the base comes first, as in every second process."""
+    recording = Recording("", (), (RecordedStep(operation),), {"tensor": 0})
+    process = Recorded()
+    process.hear = lambda: [Called(recording=recording)]
+    head = RemoteOp(process, rig.device, Arena.create(), Path(), Path(), lambda: None)
+    rig.device.record = lambda function, inputs: None
+
+    def there(inputs):
+        return (lambda **_: "there") if head.does_more(inputs) else None
+
+    call = repeat_own(lambda **_: "here", rig.device, Path(), there)
+
+    assert call(x=np.ones(3)) == ("there" if elsewhere else "here")
+    assert process.asked == 1
+    assert call(x=np.ones(3)) == ("there" if elsewhere else "here")
+    assert process.asked == 1
+    os.close(process.reading)
+    os.close(process.writing)
 
 
 def test_a_process_that_has_ended_takes_no_turn(turning):

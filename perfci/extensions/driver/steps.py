@@ -43,6 +43,7 @@ class DriverSteps:
 
     def __init__(self) -> None:
         """Hear what is loaded from now on. Raises OSError if that cannot be heard."""
+        self.any = False  # whether any launch was told of
         libraries = open_libraries()
         if libraries is None:
             raise OSError("there is no CUPTI")
@@ -58,6 +59,7 @@ class DriverSteps:
 
         def heard(work: Work) -> None:
             if not covered():
+                self.any |= isinstance(work, DriverLaunch)
                 tell(Launched(None, _name_kernel(work), _grid_of(work), {}, HeardWork(work, self._driver)))
 
         with self._driver.listen(heard):

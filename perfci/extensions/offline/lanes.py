@@ -1,18 +1,14 @@
 """Compiles what ops launch, into their caches, before the ops are looked at and beside looks at other ops.
 
-Workers that compile cannot open the device, and leave some cores to what is timed. Where there are few cores, they
-stand still while anything is timed.
+Workers that compile cannot open the device, and stand still while anything is timed: they run code of other ops.
 """
 
 import contextlib
 import dataclasses
 import itertools
-import os
-import sys
 import time
 from collections.abc import Collection, Generator, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from perfci.core.cores import count_cores
 from perfci.core.model import Device
@@ -27,11 +23,6 @@ from perfci.worker.tasks import Measure, WorkerEnvironment
 from perfci.worker.warm import list_nodes
 
 PARTS = 2  # of an op's cases: a process each
-
-KEPT = 4  # cores that are left to what is timed
-
-SIBLINGS = "/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list"
-"""File with the cores that share their circuits with one: 3,11 or 6-7"""
 
 
 @dataclass(frozen=True, eq=False)  # keys of a table, each its own
@@ -51,27 +42,25 @@ class Lanes(Precompiler):
         super().__init__(bench, tasks, board)
         self._waiting, self._under_way = list[_Part](), dict[_Part, Sequence[Running]]()
         self._at_once: Collection[str] = ()
-        self._spare, self._is_still = tuple[int, ...](), False
+        self._is_still = False
 
     def begin(
         self, tasks: Sequence[Measure], ends: float | None, at_once: Collection[str], *, with_base: bool
     ) -> list[Iterator[Sequence[Running]]]:
         if (target := Precompile.find_target(self._board)) is None:
             return []
-        self._at_once, self._spare = at_once, list_spare() if tasks[1:] else ()
-        lanes = len(self._spare) or count_cores()
+        self._at_once, lanes = at_once, count_cores()
         for task in tasks:
             places = [(task.place, self._tasks.around(task))]
             if with_base and task.base:
                 places.append((self._tasks.on_base(task).place, self._tasks.around(task, of_base=True)))
-            # The first one is waited for, and has all cores: nothing is timed before it is compiled.
+            # The first one is waited for: nothing is timed before it is compiled.
             behind = task is not tasks[0]
             count = PARTS if behind else max(lanes // len(places), PARTS)
             for index, (place, around) in itertools.product(range(count), places):
                 ahead = Precompile(
                     place=place, board=self._board, target=target, part=(index, count),
-                    cores=self._spare if behind else (), behind=behind,
-                    suites=task.suites, pattern=task.pattern, cases=task.cases,
+                    behind=behind, suites=task.suites, pattern=task.pattern, cases=task.cases,
                 )  # fmt: skip
                 self._waiting.append(_Part(task.op, place is not task.place, ahead, around))
         return [self._compile(ends) for _ in range(min(lanes, len(self._waiting)))]
@@ -89,7 +78,7 @@ class Lanes(Precompiler):
         self._under_way = {part: workers for part, workers in self._under_way.items() if part.op not in ops}
 
     def stand_still(self, *, still: bool) -> None:
-        if still == self._is_still or self._spare:
+        if still == self._is_still:
             return
         self._is_still = still
         for worker in (worker for workers in self._under_way.values() for worker in workers):
@@ -129,19 +118,3 @@ class Lanes(Precompiler):
                     return
                 self._under_way[part] = workers
                 yield workers
-
-
-def list_spare() -> tuple[int, ...]:
-    """The cores for work beside what is timed: without the last few, and those that share a core's circuits with them.
-
-    None where they would be less than half.
-    """
-    cores = sorted(os.sched_getaffinity(0)) if sys.platform == "linux" else []
-    kept = set(cores[-KEPT:])
-    for core in cores[-KEPT:]:
-        with contextlib.suppress(OSError, ValueError):
-            text = Path(SIBLINGS.format(core=core)).read_text(encoding="ascii")
-            for first, _, last in (part.partition("-") for part in text.split(",")):
-                kept.update(range(int(first), int(last or first) + 1))
-    spare = [core for core in cores if core not in kept][: count_cores() - KEPT]
-    return tuple(spare) if 2 * len(spare) >= min(count_cores(), len(cores)) else ()

@@ -32,8 +32,6 @@ def run(task: Precompile, channel: MessageChannel) -> None:
     """
     if task.behind:
         os.nice(NICE)
-    if task.cores:
-        os.sched_setaffinity(0, task.cores)
     send, board, target = channel.send, task.board, TARGETS[task.target]
     kernel = find_kernel(task.place.ops[0].name, task.folder)
     is_of_triton = BACKENDS[backend_of(kernel)].uses_triton

@@ -21,7 +21,6 @@ class Precompile(Task):
 
     board: Device  # to compile for
     target: str  # that it is
-    cores: tuple[int, ...] = ()  # to compile on. Empty: all
     behind: bool = False  # other ops are looked at meanwhile: their processes go first
     part: tuple[int, int] = (0, 1)  # of the cases: every how many, from which on
     suites: tuple[Suite, ...] = (Suite.ACCURACY, Suite.PERFORMANCE)

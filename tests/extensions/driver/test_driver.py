@@ -383,3 +383,17 @@ def test_a_prepared_launch_keeps_descriptors_where_a_device_reads_them():
     assert all(place % 64 == 0 for place in launch._places)
     launch.slot(0, 8).value = 0x1234
     assert c_uint64.from_address(launch._places[0] + 8).value == 0x1234
+
+
+def test_what_is_no_kernel_is_not_among_those_that_were_compiled(machine):
+    cuda, heard = machine
+    function = cuda.load(0x100, SCALE)
+
+    with launches.record_kernels() as kernels, heard.listen(launches.is_covered):
+        cuda.cupti.tell("cuGraphLaunch", c_int())
+        cuda.launch(function, bytes(8), bytes(16), bytes(4))
+
+    assert [(kernel.name, kernel.registers, kernel.shared_bytes) for kernel in kernels.values()] == [
+        ("scale", 40, 1024)
+    ]
+    assert heard.any

@@ -94,7 +94,6 @@ def lanes(workers, tmp_path, monkeypatch):
     monkeypatch.setattr(process, "_GLANCE_S", 0.02)
     monkeypatch.setattr(offline, "working", lanes.compiling)
     monkeypatch.setattr(offline, "count_cores", lambda: 2)
-    monkeypatch.setattr(offline, "list_spare", lambda: (0, 1))
     monkeypatch.setattr(importlib.import_module("perfci.runs.schedule"), "warm_up", lambda *_: None)
     monkeypatch.setattr(importlib.import_module("perfci.runs.looks"), "working", lanes.looking)
     monkeypatch.setattr(Precompile, "find_target", staticmethod(lambda _: "sm_90"))
@@ -102,18 +101,18 @@ def lanes(workers, tmp_path, monkeypatch):
     return lanes
 
 
-def test_an_op_is_measured_once_it_is_compiled_while_the_next_one_is_compiled(measure, lanes):
+def test_an_op_is_prepared_once_it_is_compiled_while_the_next_one_is_compiled(measure, lanes):
     lanes.let_end("relu")
     seen = set()
 
-    def measuring():
+    def preparing():
         yield from until(lambda: lanes.list_states("scale"))
         seen.update(lanes.list_states("scale"))
         lanes.let_end("scale")
         ends = time.monotonic() + 1.0
         yield from until(lambda: time.monotonic() > ends)
 
-    lanes.measuring["relu"] = measuring
+    lanes.preparing["relu"] = preparing
     run = measure(suites=(Suite.PERFORMANCE,))
 
     assert lanes.looks == ["relu", "scale"]
@@ -122,21 +121,18 @@ def test_an_op_is_measured_once_it_is_compiled_while_the_next_one_is_compiled(me
     # What goes on beside a look is not counted twice.
     assert 0 < run.spent_s["compile"] <= run.wall_s - 1.0
     # Nothing is timed before the first one is compiled.
-    assert {(task.op, task.cores, task.behind) for task in lanes.tasks} == {
-        ("relu", (), False),
-        ("scale", (0, 1), True),
-    }
+    assert {(task.op, task.behind) for task in lanes.tasks} == {("relu", False), ("scale", True)}
 
 
 def test_an_op_that_is_compiled_is_measured_before_one_that_is_not_but_none_before_the_first(
     measure, lanes, settings, monkeypatch
 ):
     write_ops(settings.root, ["wave"])
-    monkeypatch.setattr(offline, "list_spare", lambda: (0, 1, 2))
-    lanes.let_end("relu", [0, 1])  # cores that it leaves compile the next ops
+    monkeypatch.setattr(offline, "count_cores", lambda: 3)
+    lanes.let_end("relu", [0, 1])  # what it leaves compiles the next ops
     lanes.let_end("scale", [0])
     lanes.let_end("wave")
-    lanes.measuring["wave"] = lambda: lanes.let_end("scale") or ()
+    lanes.preparing["wave"] = lambda: lanes.let_end("scale") or ()
 
     def end_the_first():
         processes = lanes.list_processes
@@ -153,8 +149,7 @@ def test_an_op_that_is_compiled_is_measured_before_one_that_is_not_but_none_befo
     assert lanes.looks == ["relu", "wave", "scale"]
 
 
-def test_with_few_cores_nothing_is_compiled_while_anything_is_timed(measure, lanes, settings, monkeypatch):
-    monkeypatch.setattr(offline, "list_spare", lambda: ())
+def test_nothing_is_compiled_while_anything_is_timed(measure, lanes, settings):
     write_ops(settings.root, ["wave"])
     lanes.let_end("relu")
     lanes.let_end("wave")
@@ -178,9 +173,7 @@ def test_with_few_cores_nothing_is_compiled_while_anything_is_timed(measure, lan
     assert not any(op.failure for op in run.ops)
 
 
-@pytest.mark.parametrize("spare", [(), (0, 1)])
-def test_whatever_ends_a_run_ends_what_is_compiled_beside_it(measure, lanes, monkeypatch, spare):
-    monkeypatch.setattr(offline, "list_spare", lambda: spare)
+def test_whatever_ends_a_run_ends_what_is_compiled_beside_it(measure, lanes):
     lanes.let_end("relu")
 
     def measuring():
@@ -208,30 +201,3 @@ def test_a_run_whose_device_is_gone_waits_for_nothing_to_be_compiled(measure, la
     assert lanes.looks == ["relu"]
     assert [op.failure for op in run.ops] == [gone, gone]
     assert not any(map(runs, lanes.list_processes("relu", "scale")))
-
-
-@pytest.mark.parametrize(
-    ("usable", "share", "siblings", "spare"),
-    [
-        (range(16), 16, "{core}\n", range(12)),
-        (range(16), 16, "{even}-{odd}\n", range(12)),
-        (range(16), 16, "{low},{high}\n", [0, 1, 2, 3, 8, 9, 10, 11]),
-        (range(8), 8, None, range(4)),
-        (range(7), 7, None, []),
-        (range(4), 4, None, []),
-        (range(128), 16, None, range(12)),  # of a container that may use no more at a time
-        (range(128), 6, None, []),
-    ],
-)
-def test_work_beside_what_is_timed_has_cores_that_share_nothing_with_the_last_four(
-    monkeypatch, tmp_path, usable, share, siblings, spare
-):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(usable))
-    monkeypatch.setattr(offline, "count_cores", lambda: share)
-    monkeypatch.setattr(offline, "SIBLINGS", str(tmp_path / "{core}"))
-    for core in usable if siblings else ():
-        low, high = core % 8, core % 8 + 8
-        text = siblings.format(core=core, even=core & ~1, odd=core | 1, low=low, high=high)
-        (tmp_path / str(core)).write_text(text)
-
-    assert offline.list_spare() == tuple(spare)
