@@ -61,7 +61,7 @@ def have_one_interface(before: Sequence[str], after: Sequence[str]) -> bool:
 def find_kind(op: PlannedOp, outcome: OpRun | None) -> Kind | None:
     """Returns the kind of a change. None if the op's files are the base's, or no one could compare them."""
     base, change = op.base, outcome.change if outcome else None
-    if base is None or base.same or change is None or outcome is None:
+    if base is None or base.same or base.lent or change is None or outcome is None:
         return None
     changed = {part for part in PARTS if any(_is_part(path, op.op, part) for path in base.changed)}
     name, _, backend = op.op.partition(MARK)

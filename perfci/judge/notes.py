@@ -54,8 +54,10 @@ def note_run(
         outcomes = {op.op: op for op in run.ops}
         yield from (weaker for op in plan.ops for weaker in list_weaker(run, op, outcomes.get(op.op)))
         yield from _note_base(plan, base, comparisons)
-        names = [{"op": op.op, "old": op.base.op, "base": base.name} for op in plan.ops if op.base and op.base.op]
-        yield from (Reason("op_renamed", facts) for facts in names)
+        others = [(op.op, op.base) for op in plan.ops if op.base and op.base.op]
+        for name, other in others:
+            kind = "backend_added" if other.lent else "op_renamed"
+            yield Reason(kind, {"op": name, "old": other.op, "base": base.name})
         yield from _note_kinds(run, rows, outcomes)
     if plan.base_note:
         yield plan.base_note

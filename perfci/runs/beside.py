@@ -8,7 +8,7 @@ from types import MappingProxyType
 from perfci.core.files import read_regular
 from perfci.core.model import PlannedBase, PlannedOp, Reason, because
 from perfci.core.settings import Settings
-from perfci.ops.backends import is_kernel
+from perfci.ops.backends import is_kernel, name_of
 from perfci.ops.discover import OpFolder, ops, select
 from perfci.ops.fingerprint.tree import Fingerprint, Tree
 from perfci.ops.spec import name_parameters
@@ -30,6 +30,7 @@ def describe_against(bench: Bench, request: Request, tree: BaseTree | None) -> D
     prints = fingerprint_both(tree, bench.settings, [op.op for op in chosen if not find_violation(op)])
     here, there = ({op.op for op in ops(project)} for project in (bench.settings, tree.settings))
     gone = there - here if any(op.op not in there for op in chosen) else set[str]()
+    gone |= there & {name_of(op.op) for op in chosen if op.op not in there}
     changed = _list_changed(tree, prints, gone)
     head, *others = describe_sources(bench, request, OpSource(bench.settings, chosen), *changed)
     return dataclasses.replace(head, ops=plan_beside(tree, head.ops, prints, others, bench.settings))
@@ -38,7 +39,7 @@ def describe_against(bench: Bench, request: Request, tree: BaseTree | None) -> D
 def plan_ops(bench: Bench, tree: BaseTree, request: Request, head: Sequence[PlannedOp]) -> tuple[PlannedOp, ...]:
     """Every op with what the base has of it: the same files, or the cases of the base's suites."""
     prints = fingerprint_both(tree, bench.settings, [op.op for op in head if not op.failure])
-    gone = find_former_names(tree, bench.settings, head).values()
+    gone = find_names(tree, bench.settings, head).values()
     described = describe_sources(bench, request, *_list_changed(tree, prints, gone))
     return plan_beside(tree, head, prints, described, bench.settings)
 
@@ -60,14 +61,16 @@ def plan_beside(
     settings: of the project under test.
     """
     of_base, planned = {op.op: op for base in described for op in base.ops}, []
-    before = find_former_names(tree, settings, head)
+    before = find_names(tree, settings, head)
     prints = {**prints, **fingerprint_both(tree, settings, [*before], before)}
     for op in head:
         base = planned_base(op, prints.get(op.op), of_base.get(before.get(op.op, op.op)), tree)
-        lines = list_lines(base.changed, tree.settings.root, settings.root) if base else ()
-        planned.append(
-            dataclasses.replace(op, base=base and dataclasses.replace(base, lines=lines, op=before.get(op.op)))
-        )
+        if base:
+            lines = list_lines(base.changed, tree.settings.root, settings.root)
+            base = dataclasses.replace(base, lines=lines, op=before.get(op.op))
+        if base and base.op and name_of(base.op) == name_of(op.op):
+            base = dataclasses.replace(base, lent=True, performance=(), renamed={})
+        planned.append(dataclasses.replace(op, base=base))
     return tuple(planned)
 
 
@@ -78,6 +81,13 @@ def fingerprint_both(
     ours, base = (Tree(project.root, project.kernels) for project in (settings, tree.settings))
     theirs, there = {op.op for op in tree.ops}, {op: before.get(op, op) for op in names}
     return {op: (ours.fingerprint(op), base.fingerprint(name)) for op, name in there.items() if name in theirs}
+
+
+def find_names(tree: BaseTree, settings: Settings, head: Sequence[PlannedOp]) -> Mapping[str, str]:
+    """The base's name of each op that it has under another, and of each new backend that of the op's first one."""
+    there = {op.op for op in tree.ops}
+    lenders = {op.op: name_of(op.op) for op in head if op.op not in there and name_of(op.op) in there}
+    return {**lenders, **find_former_names(tree, settings, head)}
 
 
 def find_former_names(tree: BaseTree, settings: Settings, head: Sequence[PlannedOp]) -> Mapping[str, str]:
@@ -118,9 +128,9 @@ def planned_base(
         return None
     if prints is None:
         return PlannedBase(failure=Reason("base_lacks_op", {"op": head.op, "base": tree.base.name}))
-    if base is None:
-        return PlannedBase(same=True, performance=head.performance, cache=head.cache)
     ours, theirs = prints
+    if base is None or (ours.same_as(theirs) and not tree.base.python):
+        return PlannedBase(same=True, performance=head.performance, cache=head.cache)
     changed, failure, apart = ours.changed_files(theirs), None, None
     if base.failure:
         return PlannedBase(changed=changed, failure=because("base_broken", base.failure, op=head.op))

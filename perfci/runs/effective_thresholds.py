@@ -98,7 +98,7 @@ def of_run(run: Run, rules: Settings, *, check_ops: bool = False) -> InForce:
 
 def _list_names(plan: Plan) -> Mapping[str, str]:
     """The names at the base of ops that have another now: the rules that judge are those of the base."""
-    return {op.op: op.base.op for op in plan.ops if op.base and op.base.op}
+    return {op.op: op.base.op for op in plan.ops if op.base and op.base.op and not op.base.lent}
 
 
 def alpha_of(rules: Settings, asked: Mapping[str, str]) -> float:

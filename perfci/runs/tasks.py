@@ -186,14 +186,15 @@ class Tasks:
             path = task.folder / file
             inside = path.resolve().is_relative_to(task.place.root.resolve())
             write_atomically(folder / file, read_regular(path.resolve() if inside else path))  # which reads no link
-        if base.op != op:
+        lent = base.op if planned.base.lent else None
+        if base.op not in {op, lent}:
             kernel = find_kernel(base.op, folder)
             text = read_regular(kernel) + f"\n{name} = {name_of(base.op)}\n".encode()
             write_atomically(folder / f"{name}_{backend_of(kernel)}.py", text)
         head_root = task.place.head_root or task.place.root
         compare = dataclasses.replace(
             task,
-            place=Place((OpFiles(op, folder),), shared, root, head_root),
+            place=Place((OpFiles(op, folder, lent),), shared, root, head_root),
             opening=dataclasses.replace(task.opening, lock=False),
             suites=(),
             remaining=True,

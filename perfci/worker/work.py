@@ -161,7 +161,9 @@ class Worker:
         unknown = explain_unknown_triton() if device.info.kind != "fake" else None
         self._notes = tuple(note for note in (unknown, base.note) if note)
         self._before = base.op
-        self._earlier = base.op.accuracy.kernel if base.op else None  # as exact as head's has to be
+        # What head's has to be as exact as, if it is the same backend.
+        is_like = base.op and base.op.accuracy.backend == loaded.accuracy.backend
+        self._earlier = base.op.accuracy.kernel if base.op and is_like else None
         self._change: SuiteChange | None = None
         if base.op is not None and base.judges and not task.by_own:
             self._judged = loaded.judged_by(base.op)

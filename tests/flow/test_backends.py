@@ -63,6 +63,44 @@ def test_a_wrong_backend_that_a_change_adds_fails(topic):
     assert answer.verdicts("relu") == answer.verdicts("relu@torch") == {"UNCHANGED"}
 
 
+@pytest.mark.parametrize("words", [["relu"], ["relu@cuda"]])
+def test_a_backend_that_a_change_adds_is_judged_by_the_suites_of_the_base_and_beside_no_other_backend(topic, words):
+    add(topic, "cuda", "US_PER_MEGABYTE = 320.0", "US_PER_MEGABYTE = 400.0")
+    commit_all(topic.root)
+
+    answer = topic.check(*words)
+
+    assert answer.code == 0
+    assert answer.verdicts("relu@cuda") == {"PASS", "NEW"}
+    assert notes(answer)["backend_added"]["old"] == "relu"
+
+
+def test_suites_that_a_change_weakens_do_not_let_a_wrong_backend_of_it_pass(topic):
+    add(topic, "cuda", "np.maximum(x, 0, out=out)", "out[:] = x")
+    topic.edit("relu", "accuracy", "    kernel=kernel,", '    kernel=kernel,\n    values=("ones",),')
+    topic.edit("relu", "baseline", "rng.standard_normal(min(rows * cols, 8_192))", "np.ones(min(rows * cols, 8_192))")
+    commit_all(topic.root)
+
+    answer = topic.check("relu@cuda")
+
+    assert answer.code == 2
+    assert accuracy(answer, "relu@cuda") == "WRONG"
+
+
+def test_shards_have_a_backend_that_a_change_adds_as_it_was_planned(topic):
+    add(topic, "cuda")
+    commit_all(topic.root)
+    plan, runs = topic.root / "plan.json", topic.root / "runs"
+
+    codes = [
+        topic.perfci("ci", "plan", "--device", "fake", "--out", str(plan)).code,
+        topic.perfci("check", "--plan", str(plan), "--shard", "1/1", "--device", "fake").code,
+        topic.perfci("ci", "merge", "--plan", str(plan), str(topic.root / "reports"), "--out", str(runs)).code,
+    ]
+
+    assert codes == [0, 0, 0]
+
+
 def test_a_backend_that_a_change_drops_is_removed(topic):
     topic.op_file("relu", "torch").unlink()
     commit_all(topic.root)

@@ -63,6 +63,8 @@ class PlannedBase:
     renamed: Mapping[str, str] = field(default_factory=dict)
     """id of a performance case -> the id that the base has for it, where the change gives it another"""
     op: str | None = None  # the op's name there, where the change gives it another
+    lent: bool = False
+    """whether the change adds this backend: `op` is another one, whose suites judge this one. Nothing is duelled"""
 
 
 UNCHECKED = frozenset({"backend_needs_device", "backend_lacks_package", "backend_not_static"})

@@ -27,7 +27,7 @@ from perfci.ops.discover import select
 from perfci.ops.fingerprint.tree import Tree
 from perfci.runs.base import BaseTree
 from perfci.runs.bench import Listener, name_devices, open_bench
-from perfci.runs.beside import find_former_names, fingerprint_both, planned_base
+from perfci.runs.beside import find_names, fingerprint_both, planned_base
 from perfci.runs.changed_lines import list_lines
 from perfci.runs.describe import Described, find_violation
 from perfci.runs.effective_thresholds import alpha_of
@@ -187,7 +187,7 @@ def _compare_files(tree: BaseTree | None, settings: Settings, planned: Sequence[
     """Planned ops with what files show of the base: whether it has the op, and which files differ. Imports nothing."""
     if tree is None:
         return tuple(dataclasses.replace(op, base=None) for op in planned)
-    before = find_former_names(tree, settings, planned)
+    before = find_names(tree, settings, planned)
     prints = fingerprint_both(tree, settings, [op.op for op in planned if not op.failure], before)
 
     def compare(op: PlannedOp) -> PlannedBase | None:
