@@ -1,6 +1,7 @@
 """`perfci list`: what a project holds."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 from perfci.cli import language, options
 from perfci.cli.exits import Exit
@@ -8,6 +9,8 @@ from perfci.cli.output import STYLES, Paragraph, print_found
 from perfci.cli.progress import Progress
 from perfci.core.model import Gate, PlannedOp
 from perfci.core.wording import say
+from perfci.ops.backends import MARK, name_of
+from perfci.ops.discover import select
 from perfci.runs import flow
 from perfci.runs.plan import Request
 
@@ -21,15 +24,17 @@ def list_(
     project: options.Project = options.HERE,
 ) -> int:
     """List the ops with their cases, those of tensors stored in low precision included."""
-    where = language.load(project)
+    where, names = language.load(project), options.name_backends(ops, backend)
     with Progress() as progress:
-        planned = flow.describe(where, Request(options.name_backends(ops, backend), case, device), progress).ops
-    print_found(planned, show_ops(planned), json=output == "json")
+        planned = flow.describe(where, Request(names, case, device), progress).ops
+    backends = {op.op: f"{op.name}@{op.backend}" for op in select(where, names)}
+    print_found(planned, show_ops(planned, backends), json=output == "json")
     return Exit.PERFCI_FAILED if any(op.failure and not op.unchecked for op in planned) else Exit.OK
 
 
-def show_ops(ops: Sequence[PlannedOp]) -> Iterator[Paragraph]:
-    """Every op with its cases."""
+def show_ops(ops: Sequence[PlannedOp], backends: Mapping[str, str] = MappingProxyType({})) -> Iterator[Paragraph]:
+    """Every op with its cases. backends: of a key, the name that says the backend."""
+    several = {name_of(op.op) for op in ops if MARK in op.op}
     for op in ops:
         counts = say(
             "{performance}, {accuracy}",
@@ -41,7 +46,8 @@ def show_ops(ops: Sequence[PlannedOp]) -> Iterator[Paragraph]:
             counts = say("{cases}, {stored}", cases=counts, stored=stored)
         if op.failure:
             counts = say("unchecked") if op.unchecked else say("cannot run")
-        yield Paragraph(f"{op.op}: {counts}", style="bold")
+        name = f"{op.op} ({backends[op.op]})" if op.op in several and op.op in backends else op.op
+        yield Paragraph(f"{name}: {counts}", style="bold")
         if op.failure:
             yield Paragraph(op.failure, 2, "" if op.unchecked else STYLES[Gate.FAILS])
         else:

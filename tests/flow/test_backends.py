@@ -200,6 +200,14 @@ def test_names_and_an_option_choose_backends(relu, words, checked):
     assert {op["op"] for op in json.loads(answer.out)} == checked
 
 
+def test_a_list_says_which_backend_has_the_plain_name_of_an_op_with_several(relu):
+    listed = relu.perfci("list", "--device", "fake").out.splitlines()
+
+    assert [line.partition(":")[0] for line in listed if not line.startswith(" ")] == [
+        "relu (relu@triton)", "relu@torch", "row_sum", "scale",
+    ]  # fmt: skip
+
+
 def test_a_backend_that_is_not_there_is_met_with_those_that_are(relu):
     answer = relu.perfci("list", "relu@cuda", "--device", "fake")
 
