@@ -19,7 +19,7 @@ from perfci.core.model import (
 )
 from perfci.core.units import name_some
 from perfci.judge.expected import Standing, day_of, stage
-from perfci.ops.backends import DEFAULT, MARK, is_kernel, name_of
+from perfci.ops.backends import DEFAULT, MARK, is_kernel
 
 PARTS = ("baseline", "triton", "accuracy", "performance")
 """Files of an op that all belong to a change of its interface or logic, in the order in which they are written."""
@@ -63,10 +63,12 @@ def find_kind(op: PlannedOp, outcome: OpRun | None) -> Kind | None:
     base, change = op.base, outcome.change if outcome else None
     if base is None or base.same or base.lent or change is None or outcome is None:
         return None
-    changed = {part for part in PARTS if any(_is_part(path, op.op, part) for path in base.changed)}
     name, _, backend = op.op.partition(MARK)
-    files = {part: f"{name}_{backend if backend and part == DEFAULT else part}.py" for part in PARTS}
-    missing = tuple(file for part, file in files.items() if part not in changed)
+    changed = {part for part in PARTS if any(path.endswith(f"/{name}_{part}.py") for path in base.changed)}
+    changed |= {DEFAULT} if any(is_kernel(path, op.op) for path in base.changed) else set()
+    missing = tuple(
+        f"{name}_{backend if backend and part == DEFAULT else part}.py" for part in PARTS if part not in changed
+    )
     wrong = any(check.of_base and check.failure for check in outcome.accuracy)
     for proof in change.differs:
         if proof.kind == "answers_formed":
@@ -79,11 +81,6 @@ def find_kind(op: PlannedOp, outcome: OpRun | None) -> Kind | None:
     checks = sum(not check.failure and not check.unchecked for check in outcome.accuracy)
     proof = Reason("proof_same", {"checks": checks}) if checks else Reason("proof_unchecked")
     return Kind("tuning" if DEFAULT in changed or not changed else "suites", proof)
-
-
-def _is_part(path: str, op: str, part: str) -> bool:
-    """Whether a file is that part of an op: for Triton any of its backends."""
-    return is_kernel(path, op) if part == DEFAULT else path.endswith(f"/{name_of(op)}_{part}.py")
 
 
 def take_own(op: PlannedOp, outcome: OpRun | None) -> OpRun | None:

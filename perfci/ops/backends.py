@@ -63,6 +63,12 @@ def find_backends(op: str, folder: Path) -> tuple[str, ...]:
     return tuple(there)
 
 
+def list_keys(folder: Path) -> dict[str, str]:
+    """Returns the keys of the backends in an op's folder, each with its backend. A folder without any has Triton's."""
+    first, *others = find_backends(folder.name, folder) or (DEFAULT,)
+    return {folder.name: first, **{f"{folder.name}{MARK}{other}": other for other in others}}
+
+
 def find_kernel(key: str, folder: Path) -> Path:
     """Returns the file with the kernel of a key, below a folder that is the op's. It need not exist."""
     op, _, backend = key.partition(MARK)

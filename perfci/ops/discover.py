@@ -19,7 +19,7 @@ from perfci.core.errors import ContractError, UsageError
 from perfci.core.files import read_regular
 from perfci.core.model import Fact, Reason
 from perfci.core.settings import Settings
-from perfci.ops.backends import BACKENDS, DEFAULT, MARK, find_backends, name_of
+from perfci.ops.backends import BACKENDS, DEFAULT, MARK, list_keys, name_of
 from perfci.ops.fingerprint.finder import COPIED, PARTS, list_inside, op_folders
 
 ALLOWED_IMPORT = "perfci.device.fake"
@@ -60,12 +60,12 @@ def ops(settings: Settings) -> tuple[OpFolder, ...]:
     if not settings.kernels.is_dir():
         raise UsageError("no_kernels_folder", folder=str(settings.kernels))
     listing = functools.partial(list_inside, (str(settings.root), str(settings.kernels)))
-    listed = list[OpFolder]()
-    for folder in map(Path, op_folders(str(settings.kernels), listing)):
-        place, name = folder.relative_to(settings.kernels).as_posix(), folder.name
-        main, *others = find_backends(name, folder) or (DEFAULT,)
-        listed += [OpFolder(name, folder, place, main)]
-        listed += [OpFolder(f"{name}{MARK}{other}", folder, place, other) for other in others]
+    folders = map(Path, op_folders(str(settings.kernels), listing))
+    listed = [
+        OpFolder(key, folder, folder.relative_to(settings.kernels).as_posix(), backend)
+        for folder in folders
+        for key, backend in list_keys(folder).items()
+    ]
     listed.sort(key=lambda op: op.op)
     for first, second in itertools.pairwise(listed):
         if first.op == second.op:

@@ -6,8 +6,9 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from perfci.ops.backends import BACKENDS
+from perfci.ops.backends import BACKENDS, list_keys
 
 FOREIGN = frozenset({"perfci", "torch", "torch_npu", "triton", "numpy", "scipy", "pytest"})
 """Never looked for in folders that are no usual import root."""
@@ -43,8 +44,9 @@ class Finder:
         self._kernels = kernels
         self._listings: dict[str, Listing] = {}
         self._elsewhere: dict[str, str | None] = {}
-        self.ops = {posixpath.basename(folder): folder for folder in op_folders(kernels, self.listing)}
-        """the folder of every op"""
+        folders = op_folders(kernels, self.listing)
+        self.ops = {key: folder for folder in folders for key in list_keys(Path(folder))}
+        """the folder of every backend of an op, by its key"""
 
     def listing(self, folder: str) -> Listing:
         """Returns what is in a folder, with links out of the project as files. Nothing for what cannot be read."""

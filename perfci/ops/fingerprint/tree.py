@@ -12,7 +12,7 @@ from pathlib import Path
 
 from perfci.core.files import open_regular, read_regular
 from perfci.core.model import Reason
-from perfci.ops.backends import BACKENDS, MARK, find_kernel, name_of
+from perfci.ops.backends import BACKENDS, find_kernel, name_of
 from perfci.ops.fingerprint.finder import Finder, is_compiled
 from perfci.ops.fingerprint.source import Import, Source, read
 
@@ -55,7 +55,7 @@ class Tree:
 
     def fingerprint(self, op: str) -> Fingerprint:
         """Returns an op's fingerprint; an opaque one without files if the tree has no such op."""
-        folder = self._find_folder(op)
+        folder = self._finder.ops.get(op)
         if folder is None:
             missing = Reason("op_not_in_tree", {"op": op, "folder": self._name(self._kernels)})
             return Fingerprint(_digest({}), {}, opaque=missing)
@@ -67,14 +67,9 @@ class Tree:
 
     def list_files(self, op: str) -> frozenset[str] | None:
         """Returns the paths of the files that an op's fingerprint counts. None if there may be more."""
-        folder = self._find_folder(op)
+        folder = self._finder.ops.get(op)
         paths, code = self._find_needed(op, folder) if folder else (frozenset(), {})
         return None if not folder or any(needs.opaque for needs in code.values()) else paths
-
-    def _find_folder(self, op: str) -> str | None:
-        """Returns the folder of an op that has the backend of its key."""
-        folder = self._finder.ops.get(name_of(op))
-        return folder if folder and (MARK not in op or find_kernel(op, Path(folder)).is_file()) else None
 
     def _find_needed(self, op: str, folder: str) -> tuple[frozenset[str], dict[str, _Needs]]:
         """Returns the paths of all files that an op needs, and what each Python file among them needs."""
@@ -91,7 +86,7 @@ class Tree:
 
     def list_code(self, op: str, file: Path) -> tuple[str, ...]:
         """Returns the Python files that one of an op's files needs, itself included, by name."""
-        code = self._closure(self._finder.ops[name_of(op)], [posixpath.abspath(file)])
+        code = self._closure(self._finder.ops[op], [posixpath.abspath(file)])
         return tuple(sorted(map(self._name, code)))
 
     def _closure(self, folder: str, files: Iterable[str]) -> dict[str, _Needs]:
