@@ -92,6 +92,15 @@ def pytest_runtest_setup(item):
             pytest.skip(f"no {name} device here")
 
 
+@pytest.fixture(autouse=True)
+def own_git(request, monkeypatch):
+    """No user's settings, pipeline's variables or repository above its folder reach git in a test that has a folder."""
+    if "tmp_path" in request.fixturenames:
+        from tests.git_repositories import alone  # a copy of this file serves tests that stand alone
+
+        alone(monkeypatch, request.getfixturevalue("tmp_path").parent)
+
+
 @pytest.fixture
 def pictures():
     """The test's reports have pictures."""
@@ -104,7 +113,7 @@ def few_pictures(request):
     if WITHOUT_PICTURES.isdisjoint(folders) or "pictures" in request.fixturenames:
         yield
         return
-    from tests.program import no_pictures  # a copy of this file serves tests that stand alone
+    from tests.program import no_pictures
 
     with no_pictures():
         yield

@@ -20,7 +20,7 @@ from perfci import store
 from perfci.cli.demo import write_project
 from perfci.cli.options import DeviceKind
 from perfci.gitlab.note_text import marker
-from tests.git_repositories import alone, commit_all, git
+from tests.git_repositories import commit_all, git
 from tests.gitlab.github_server import OTHER, OWN, GitHub
 from tests.gitlab.server import Fault
 from tests.program import COMMAND
@@ -213,9 +213,8 @@ class _Outputs(SimpleNamespace):
 
 
 @pytest.fixture
-def repository(tmp_path, monkeypatch):
+def repository(tmp_path):
     """The demo project on a branch beside main, and a perfci on the PATH."""
-    alone(monkeypatch, tmp_path)
     root = tmp_path / "work"
     write_project(root)
     (root / ".gitignore").write_text("reports/\n__pycache__/\n")

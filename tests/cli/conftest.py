@@ -1,12 +1,11 @@
 import pytest
 
-from tests.git_repositories import alone, start
+from tests.git_repositories import start
 
 
 @pytest.fixture
 def root(tmp_path, monkeypatch):
     """A project without ops in a separate repository, and the current folder."""
-    alone(monkeypatch, tmp_path)
     folder = start(tmp_path / "project")
     (folder / "pyproject.toml").write_text("[tool.perfci]\n")
     monkeypatch.chdir(folder)

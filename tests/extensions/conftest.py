@@ -6,7 +6,7 @@ import pytest
 
 from tests.cli.conftest import root
 from tests.flow.conftest import Project, editable, measured, project
-from tests.git_repositories import alone, begin_topic
+from tests.git_repositories import begin_topic
 from tests.report.conftest import examples, golden, sentences
 from tests.runs.conftest import forked, heard, measure, settings, workers
 
@@ -37,8 +37,7 @@ def connect(monkeypatch):
 
 
 @pytest.fixture
-def topic(project: Project, monkeypatch, tmp_path):
-    alone(monkeypatch, tmp_path)
+def topic(project: Project):
     begin_topic(project.root)
     project.edit("scale", "triton", "US_PER_MEGABYTE = 320.0", "US_PER_MEGABYTE = 328.0")
     project.edit("relu", "triton", "US_PER_MEGABYTE = 320.0", "US_PER_MEGABYTE = 319.2")

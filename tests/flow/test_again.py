@@ -10,14 +10,9 @@ from perfci import store
 from perfci.store.launches import read_launches
 from tests.closed_schemas import faults
 from tests.flow.conftest import find_boards
-from tests.git_repositories import alone, commit_all, git
+from tests.git_repositories import commit_all, git
 
 THROTTLED = '\nthrottle = ["thermal"]\n'
-
-
-@pytest.fixture(autouse=True)
-def _own_git(monkeypatch, tmp_path):
-    alone(monkeypatch, tmp_path)
 
 
 class Nightly:

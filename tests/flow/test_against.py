@@ -16,17 +16,12 @@ import pytest
 from perfci import store
 from perfci.core.wording import sentence
 from perfci.store import launches
-from tests.git_repositories import alone, commit_all, git
+from tests.git_repositories import commit_all, git
 from tests.processes import NAME, runs_there
 from tests.typed import parse
 
 OPS = ("relu", "row_sum", "scale")
 SPEED = "US_PER_MEGABYTE = 320.0"
-
-
-@pytest.fixture(autouse=True)
-def _own_git(monkeypatch, tmp_path):
-    alone(monkeypatch, tmp_path)
 
 
 @pytest.fixture

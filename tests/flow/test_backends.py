@@ -7,7 +7,7 @@ import pytest
 from perfci.core.settings import load
 from perfci.runs import flow
 from perfci.runs.plan import Request
-from tests.git_repositories import alone, begin_topic, commit_all
+from tests.git_repositories import begin_topic, commit_all
 from tests.ops.test_discover import write_op
 
 CASES = 2  # performance cases of each op of the demo
@@ -21,9 +21,8 @@ def relu(project):
 
 
 @pytest.fixture
-def topic(relu, monkeypatch, tmp_path):
+def topic(relu):
     """On a branch that differs in nothing yet."""
-    alone(monkeypatch, tmp_path)
     begin_topic(relu.root)
     return relu
 
@@ -138,11 +137,10 @@ def test_what_an_import_says_of_a_package_that_is_there_or_not_the_backends_excu
     assert answer.verdicts("relu@tilelang") == {"ERROR"}
 
 
-def test_suites_that_name_no_backend_leave_the_others_unchanged_when_one_changes(relu, monkeypatch, tmp_path):
+def test_suites_that_name_no_backend_leave_the_others_unchanged_when_one_changes(relu):
     for part in ("accuracy", "performance"):
         relu.edit("relu", part, "from relu_triton import relu as kernel\n", "")
         relu.edit("relu", part, "kernel=kernel", "kernel=reference")
-    alone(monkeypatch, tmp_path)
     begin_topic(relu.root)
     relu.edit("relu", "triton", "US_PER_MEGABYTE = 320.0", "US_PER_MEGABYTE = 300.0")
     commit_all(relu.root)

@@ -9,15 +9,14 @@ from perfci.core.model import Reason
 from perfci.runs import looks
 from perfci.worker.tasks import Measure
 from tests.flow.test_cheats import HONEST, write
-from tests.git_repositories import alone, begin_topic, commit_all, git
+from tests.git_repositories import begin_topic, commit_all, git
 
 SPEED = "US_PER_MEGABYTE = 320.0"
 
 
 @pytest.fixture
-def topic(project, monkeypatch, tmp_path):
+def topic(project):
     """On a branch that differs in nothing yet."""
-    alone(monkeypatch, tmp_path)
     begin_topic(project.root)
     return project
 
@@ -324,9 +323,8 @@ def test_a_base_that_ends_its_own_process_leaves_the_op_to_judge_itself_which_is
     assert "self_reported" in notes(answer)
 
 
-def test_on_a_machine_without_a_gpu_the_bases_suites_judge_as_well(tmp_path, monkeypatch, project):
+def test_on_a_machine_without_a_gpu_the_bases_suites_judge_as_well(tmp_path, project):
     """Three times instead of twice, in kernel and reference, and a tolerance that takes anything."""
-    alone(monkeypatch, tmp_path)
     root = project.root = tmp_path / "torch"
     write(root, HONEST)
     (root / ".gitignore").write_text("reports/\n__pycache__/\n")

@@ -4,16 +4,15 @@ import json
 
 import pytest
 
-from tests.git_repositories import alone, commit_all, git
+from tests.git_repositories import commit_all, git
 
 WARM = ("    kernel=kernel,", '    cache="warm",\n    kernel=kernel,')
 OP = ("scale",)
 
 
 @pytest.fixture
-def scale(project, monkeypatch, tmp_path):
+def scale(project):
     """The project's op that takes half of its time if the cache is warm."""
-    alone(monkeypatch, tmp_path)
     settings = project.root / "pyproject.toml"
     settings.write_text(settings.read_text() + "warm_factor = 0.5\n")
     return project

@@ -8,7 +8,7 @@ import pytest
 
 from perfci import store
 from perfci.store.launches import read_launches
-from tests.git_repositories import alone, begin_topic
+from tests.git_repositories import begin_topic
 from tests.processes import NAME, runs_there
 
 OPS = ("relu", "row_sum", "scale")
@@ -45,8 +45,7 @@ def test_on_several_boards_the_verdicts_are_those_of_one(project, boards):
     assert (launches.note, {row.op for row in launches.rows}) == (None, set(OPS))
 
 
-def test_what_one_board_suspects_is_looked_at_on_another_too(project, boards, monkeypatch, tmp_path):
-    alone(monkeypatch, tmp_path)
+def test_what_one_board_suspects_is_looked_at_on_another_too(project, boards):
     begin_topic(project.root)
     project.edit("scale", "triton", "US_PER_MEGABYTE = 320.0", "US_PER_MEGABYTE = 400.0")
 

@@ -6,17 +6,12 @@ from datetime import date, timedelta
 
 import pytest
 
-from tests.git_repositories import alone, begin_topic, commit_all, git
+from tests.git_repositories import begin_topic, commit_all, git
 
 pytestmark = pytest.mark.slow
 
 SPEED = "US_PER_MEGABYTE = 320.0"
 CASES = ("rows=256,cols=128,dtype=float32", "rows=512,cols=128,dtype=float32")
-
-
-@pytest.fixture(autouse=True)
-def _own_git(monkeypatch, tmp_path):
-    alone(monkeypatch, tmp_path)
 
 
 @pytest.fixture

@@ -92,9 +92,8 @@ def scale(x, factor):
 """
 
 
-def test_an_op_that_ends_its_process_when_all_cases_were_right_once_is_an_error(project, monkeypatch, tmp_path):
+def test_an_op_that_ends_its_process_when_all_cases_were_right_once_is_an_error(project):
     """relu in a later check of a case, scale after the last check."""
-    alone(monkeypatch, tmp_path)
     begin_topic(project.root)
     for op, first, code in (("relu", "def relu(x):\n", COUNTS), ("scale", "def scale(x, factor):\n", WAITS)):
         project.edit(op, "triton", first, f"import os\nimport threading\n\n{code}")

@@ -8,7 +8,7 @@ from perfci.extensions.history import results
 from perfci.extensions.shards.files import read_plan
 from perfci.store.launches import read_launches
 from tests.closed_schemas import faults
-from tests.git_repositories import alone, commit_all, git
+from tests.git_repositories import commit_all, git
 
 CASES = ("rows=256,cols=128,dtype=float32", "rows=512,cols=128,dtype=float32")
 FEW, MANY = CASES
@@ -46,11 +46,6 @@ ALL = """{
     "slow": peer(400.0), "fast": lambda: peer(288.0), "picky": picky, "wrong": peer(240.0, plus_one),
     "raising": raising,
 }"""
-
-
-@pytest.fixture(autouse=True)
-def _own_git(monkeypatch, tmp_path):
-    alone(monkeypatch, tmp_path)
 
 
 def declare(project, peers, op="scale"):

@@ -25,7 +25,7 @@ from tests.decision_examples import (
     plan,
 )
 from tests.decision_examples import run as make_run
-from tests.git_repositories import alone, begin_topic, commit_all, git
+from tests.git_repositories import begin_topic, commit_all, git
 from tests.typed import find_commands, parse, split
 
 CASE = "rows=256,cols=128,dtype=float32"
@@ -128,10 +128,9 @@ def find_kind(command: str) -> frozenset[str]:
 
 
 @pytest.fixture
-def scratch(project, monkeypatch, tmp_path):
+def scratch(project, monkeypatch):
     """The demo's project with an op named as that of the examples, and a stored baseline. The base's commit."""
     project.copy_op("relu", "op")
-    alone(monkeypatch, tmp_path)
     begin_topic(project.root)
     monkeypatch.chdir(project.root)
     project.edit("op", "triton", "US_PER_MEGABYTE = 320.0", "US_PER_MEGABYTE = 321.0")

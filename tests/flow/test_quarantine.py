@@ -2,15 +2,10 @@
 
 import pytest
 
-from tests.git_repositories import alone, begin_topic, commit_all, git
+from tests.git_repositories import begin_topic, commit_all, git
 
 SPEED = "US_PER_MEGABYTE = 320.0"
 BOARD = '[tool.perfci]\nquarantine = ["fake-0"]\n'
-
-
-@pytest.fixture(autouse=True)
-def _own_git(monkeypatch, tmp_path):
-    alone(monkeypatch, tmp_path)
 
 
 @pytest.fixture

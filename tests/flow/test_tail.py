@@ -7,14 +7,9 @@ import pytest
 from perfci.core import wording
 from perfci.core.model import Reason
 from tests.closed_schemas import faults
-from tests.git_repositories import alone, begin_topic, commit_all, git
+from tests.git_repositories import begin_topic, commit_all, git
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(autouse=True)
-def _own_git(monkeypatch, tmp_path):
-    alone(monkeypatch, tmp_path)
 
 
 @pytest.fixture

@@ -6,15 +6,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from perfci.extensions.shards.files import read_plan
-from tests.git_repositories import alone, begin_topic, commit_all, git
+from tests.git_repositories import begin_topic, commit_all, git
 
 NOTHING = "0.001"
 """Seconds in which nothing can be begun."""
-
-
-@pytest.fixture(autouse=True)
-def _own_git(monkeypatch, tmp_path):
-    alone(monkeypatch, tmp_path)
 
 
 def of_job(monkeypatch, timeout_s, ago_s):

@@ -10,7 +10,7 @@ from perfci.cli.main import run
 from perfci.core import settings
 from perfci.ops import discover
 from perfci.ops.fingerprint.tree import Tree
-from tests.git_repositories import alone, git
+from tests.git_repositories import git
 
 KERNEL = re.search(
     r"```python\n# \S+\n(.*?)```",
@@ -24,7 +24,6 @@ SILU = "torch.nn.functional.silu"
 @pytest.fixture
 def stranger(tmp_path, monkeypatch) -> Path:
     """A repository of a user's, which nothing is installed from, and perfci called from its root."""
-    alone(monkeypatch, tmp_path)
     root = tmp_path / "theirs"
     (root / "kernels").mkdir(parents=True)
     git(root, "init", "-q", "-b", "main")

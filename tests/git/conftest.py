@@ -4,12 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.git_repositories import alone, fork, git, start
-
-
-@pytest.fixture(autouse=True)
-def _own_git(monkeypatch, tmp_path):
-    alone(monkeypatch, tmp_path.parent)
+from tests.git_repositories import fork, git, start
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from perfci.cli.demo import write_project
-from tests.git_repositories import alone, commit_all, git
+from tests.git_repositories import commit_all, git
 from tests.gitlab.gitlab_server import GitLab
 from tests.program import COMMAND
 
@@ -145,11 +145,10 @@ class Repository:
 
 
 @pytest.fixture
-def repository(tmp_path, monkeypatch):
+def repository(tmp_path):
     """Returns a function that makes the repository from inputs of the component."""
     if program() is None:
         pytest.skip(f"{LOCAL} and rsync are not both here; {NAMED} may name the former")
-    alone(monkeypatch, tmp_path)
     return lambda **inputs: Repository(tmp_path, inputs)
 
 

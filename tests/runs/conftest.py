@@ -8,13 +8,8 @@ import pytest
 from perfci.core.settings import load
 from perfci.runs import flow
 from perfci.runs.plan import Request
-from tests.git_repositories import alone, commit_all, git
+from tests.git_repositories import commit_all, git
 from tests.runs.stand_ins import Workers, write_ops
-
-
-@pytest.fixture(autouse=True)
-def _own_git(monkeypatch, tmp_path):
-    alone(monkeypatch, tmp_path.parent)
 
 
 @pytest.fixture

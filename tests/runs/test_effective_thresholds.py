@@ -18,12 +18,6 @@ from tests.git_repositories import commit_all, git
 from tests.thresholds.earned_examples import earned
 
 
-@pytest.fixture(autouse=True)
-def _no_pipeline(monkeypatch):
-    for name in ("CI", "GITLAB_CI"):
-        monkeypatch.delenv(name, raising=False)
-
-
 @pytest.fixture
 def people(settings):
     """What people wrote: a target for scale, and two entries of which one has ended."""

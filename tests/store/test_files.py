@@ -13,7 +13,7 @@ from perfci.extensions.adopt.setup import init
 from perfci.scaffold import edits
 from perfci.store import files
 from perfci.store.files import write_atomically, write_together
-from tests.git_repositories import alone, git
+from tests.git_repositories import git
 
 WRITER = """
 import os, signal, sys
@@ -59,8 +59,7 @@ def test_what_a_killed_writer_leaves_goes_with_the_next_file_in_that_folder(tmp_
     assert names(tmp_path) == ["other.json", "run.json"]
 
 
-def test_git_passes_over_what_a_killed_writer_leaves(tmp_path, monkeypatch):
-    alone(monkeypatch, tmp_path)
+def test_git_passes_over_what_a_killed_writer_leaves(tmp_path):
     git(tmp_path, "init", "-q")
     edits.write(init.plan(tmp_path).edits)
     git(tmp_path, "add", "--all")

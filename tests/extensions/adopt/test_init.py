@@ -23,7 +23,7 @@ from perfci.extensions.adopt.setup.texts import template
 from perfci.scaffold import edits
 from perfci.thresholds.limits import Thresholds
 from perfci.thresholds.read import load
-from tests.git_repositories import alone, git
+from tests.git_repositories import git
 
 ROOT = Path(__file__).parents[3]
 SPEC = "git+https://example.org/perfci.git@v1"
@@ -43,9 +43,8 @@ MADE = {
 
 
 @pytest.fixture
-def repository(tmp_path, monkeypatch) -> Path:
+def repository(tmp_path) -> Path:
     """A git repository with nothing in it."""
-    alone(monkeypatch, tmp_path)
     folder = tmp_path / "repository"
     folder.mkdir()
     git(folder, "init", "-q", "-b", "main")
@@ -470,8 +469,7 @@ def test_a_folder_of_a_repository_with_no_project_becomes_one_of_its_own(reposit
     fits_gitlab(*places)
 
 
-def test_outside_of_git_it_says_so(tmp_path, monkeypatch):
-    alone(monkeypatch, tmp_path)
+def test_outside_of_git_it_says_so(tmp_path):
     folder = tmp_path / "plain"
     folder.mkdir()
 

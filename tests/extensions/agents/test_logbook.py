@@ -9,7 +9,7 @@ from perfci.core.errors import GitError, StoredFileError
 from perfci.core.model import Reason
 from perfci.extensions.agents.logbook import FILE, append_round, keep_files, read_logbook
 from perfci.extensions.agents.round_records import Round, RoundVerdict
-from tests.git_repositories import alone, commit, git, start
+from tests.git_repositories import commit, git, start
 
 START = "a" * 40
 
@@ -95,8 +95,7 @@ def test_the_logbook_in_the_docs_can_be_read():
 
 
 @pytest.fixture
-def repository(tmp_path, monkeypatch):
-    alone(monkeypatch, tmp_path)
+def repository(tmp_path):
     folder = start(tmp_path / "repository")
     commit(folder, "old", "inner/kernel.py")
     commit(folder, "gone", "inner/old.json")

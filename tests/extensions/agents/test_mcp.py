@@ -22,9 +22,8 @@ TOOLS = {"brief", "try", "profile", "static", "compare", "history"}
 
 
 @pytest.fixture
-def kernel(project, monkeypatch, tmp_path):
+def kernel(project):
     """The project on a topic branch."""
-    alone(monkeypatch, tmp_path)
     begin_topic(project.root)
     return project
 

@@ -18,7 +18,7 @@ from perfci.ops.discover import select
 from perfci.runs.bench import list_files, place_ops, plan_opening
 from perfci.store.files import decode
 from perfci.worker.tasks import pack_task
-from tests.git_repositories import alone, begin_topic
+from tests.git_repositories import begin_topic
 
 WORK = "fake.work(2.0 + US_PER_MEGABYTE * x.nbytes / 1e6)"
 SMALL = "rows=256,cols=128,dtype=float32"
@@ -149,8 +149,7 @@ def try_round(project, us, *arguments):
     return read_logbook(project.root / "kernels" / "relu").rounds[-1]
 
 
-def test_the_next_round_notes_counters_and_the_advice_that_it_follows(project, monkeypatch, tmp_path):
-    alone(monkeypatch, tmp_path)
+def test_the_next_round_notes_counters_and_the_advice_that_it_follows(project):
     begin_topic(project.root)
 
     before = try_round(project, 330.0, "--why", "load earlier")
@@ -162,8 +161,7 @@ def test_the_next_round_notes_counters_and_the_advice_that_it_follows(project, m
     assert after.counters[SMALL]["occupancy"] == 0.5
 
 
-def test_a_damaged_profile_costs_no_round(project, monkeypatch, tmp_path):
-    alone(monkeypatch, tmp_path)
+def test_a_damaged_profile_costs_no_round(project):
     begin_topic(project.root)
     profile(project)
     (project.root / "reports" / "profiles" / "relu.json").write_text("{")

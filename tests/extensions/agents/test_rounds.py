@@ -16,15 +16,10 @@ from perfci.core.wording import sentence
 from perfci.extensions.agents.logbook import FILE, read_logbook
 from tests.closed_schemas import faults
 from tests.flow.conftest import quick_topic
-from tests.git_repositories import alone, begin_topic, commit_all, git
+from tests.git_repositories import begin_topic, commit_all, git
 
 GUIDE = Path(__file__).parents[3] / "docs" / "rounds.md"
 SPEED = "US_PER_MEGABYTE = 320.0"
-
-
-@pytest.fixture(autouse=True)
-def _own_git(monkeypatch, tmp_path):
-    alone(monkeypatch, tmp_path)
 
 
 @pytest.fixture
@@ -266,9 +261,7 @@ def test_a_second_round_at_once_is_told_of_the_first(kernel):
     assert not (kernel.root / "kernels" / "scale" / FILE).exists()
 
 
-def test_a_device_that_another_run_holds_is_an_error_that_costs_no_round(kernel, tmp_path, monkeypatch):
-    for name in ("CI", "GITLAB_CI"):  # a pipeline has the lock where the base has it
-        monkeypatch.delenv(name, raising=False)
+def test_a_device_that_another_run_holds_is_an_error_that_costs_no_round(kernel, tmp_path):
     (kernel.root / "pyproject.toml").write_text(
         f"[tool.perfci]\nlock_wait_s = 0.1\nlock_folder = '{tmp_path}'\n[tool.perfci.fake]\nlocked = true\n"
     )

@@ -8,18 +8,13 @@ from pathlib import Path
 import pytest
 
 from perfci.cli.main import run
-from tests.git_repositories import alone, git
+from tests.git_repositories import git
 from tests.story import tell
 
 ROOT = Path(__file__).resolve().parents[3]
 GUIDE = (ROOT / "docs" / "bisecting.md").read_text(encoding="utf-8")
 KERNEL = "kernels/scale/scale_triton.py"
 SPEED = "US_PER_MEGABYTE = 320.0"
-
-
-@pytest.fixture(autouse=True)
-def _own_git(monkeypatch, tmp_path):
-    alone(monkeypatch, tmp_path)
 
 
 def files_of(project):

@@ -12,12 +12,11 @@ from perfci.extensions.history.commits import (
     list_changes,
     list_halving,
 )
-from tests.git_repositories import alone, clone, commit, fork, git, start, told
+from tests.git_repositories import clone, commit, fork, git, start, told
 
 
 @pytest.fixture
-def repository(monkeypatch, tmp_path):
-    alone(monkeypatch, tmp_path.parent)
+def repository(tmp_path):
     return start(tmp_path / "repository")
 
 

@@ -11,7 +11,7 @@ import pytest
 from perfci import store
 from tests.closed_schemas import faults
 from tests.flow.conftest import find_boards
-from tests.git_repositories import alone, commit_all, git
+from tests.git_repositories import commit_all, git
 from tests.history_examples import accepted, figures
 from tests.stored_examples import append_history
 
@@ -19,11 +19,6 @@ STEPS = 14
 """Merges that each make scale slower by STEP."""
 
 STEP = 0.004
-
-
-@pytest.fixture(autouse=True)
-def _own_git(monkeypatch, tmp_path):
-    alone(monkeypatch, tmp_path)
 
 
 class Released:

@@ -24,7 +24,7 @@ from perfci.core.wording import sentence
 from perfci.extensions.history import commits
 from perfci.extensions.history.propose import TRAILER, Fate, ProposalOptions, propose
 from perfci.git import command
-from tests.git_repositories import alone, start
+from tests.git_repositories import start
 from tests.hostile_repository import make_hostile
 from tests.remote_repository import RemoteRepository
 from tests.stored_examples import append_history, write_baseline
@@ -48,8 +48,7 @@ def make_limits(folder, tau):
 @pytest.fixture
 def remote(tmp_path, monkeypatch):
     """main has a README among the baselines, and thresholds of softmax."""
-    alone(monkeypatch, tmp_path)
-    for name in [name for name in os.environ if name.startswith(("CI_", "PERFCI_"))]:
+    for name in [name for name in os.environ if name.startswith("PERFCI_")]:
         monkeypatch.delenv(name)
     repository = RemoteRepository(tmp_path / "repository.git", monkeypatch)
     repository.put(
@@ -397,8 +396,7 @@ def test_the_token_is_in_no_argument_and_no_file(remote, job, send, monkeypatch,
     assert not [text for text in seen if TOKEN in text or "Basic" in text]
 
 
-def test_nothing_that_a_git_directory_configures_is_run(monkeypatch, tmp_path):
-    alone(monkeypatch, tmp_path.parent)
+def test_nothing_that_a_git_directory_configures_is_run(tmp_path):
     hostile = make_hostile(start(tmp_path / "repository"), tmp_path)
 
     done = propose(hostile, settings.at(hostile), ProposalOptions(dry_run=True), {})

@@ -3,12 +3,11 @@
 import pytest
 
 from perfci.extensions.history.commits import LastRelease, find_last_release
-from tests.git_repositories import alone, clone, commit, git, start, told
+from tests.git_repositories import clone, commit, git, start, told
 
 
 @pytest.fixture
 def repository(tmp_path, monkeypatch):
-    alone(monkeypatch, tmp_path)
     folder = start(tmp_path / "project")
     made = []
     for number in range(6):

@@ -8,7 +8,7 @@ import pytest
 from perfci.cli.main import run
 from perfci.extensions.history.commands.thresholds import write_chance
 from tests.extensions.history.test_tightening import runs
-from tests.git_repositories import alone, start
+from tests.git_repositories import start
 from tests.runs.stand_ins import write_ops
 from tests.stored_examples import append_history
 
@@ -17,16 +17,6 @@ KEY = "nvidia-h200"
 
 @pytest.fixture
 def root(tmp_path, monkeypatch):
-    alone(monkeypatch, tmp_path)
-    for name in (
-        "CI_MERGE_REQUEST_IID",
-        "CI_PIPELINE_SOURCE",
-        "CI_COMMIT_BRANCH",
-        "CI_DEFAULT_BRANCH",
-        "CI",
-        "GITLAB_CI",
-    ):
-        monkeypatch.delenv(name, raising=False)
     folder = start(tmp_path / "project")
     write_ops(folder)
     (folder / "thresholds").mkdir(exist_ok=True)

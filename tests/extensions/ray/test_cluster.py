@@ -17,7 +17,7 @@ from perfci.cli.main import run
 from perfci.core.locks import device_lock
 from tests.extensions.ray.ray_cluster import LIMITS, WAIT_S, StandIn
 from tests.flow.conftest import Answer, Project, find_boards
-from tests.git_repositories import alone, begin_topic
+from tests.git_repositories import begin_topic
 from tests.processes import NAME, runs_there
 
 needs_ray = pytest.mark.skipif(not importlib.util.find_spec("ray"), reason="no ray: pip install 'perfci[ray]'")
@@ -56,8 +56,6 @@ def stated(answer):
 def test_if_a_node_is_killed_in_the_middle_the_verdicts_are_those_of_one_machine(
     topic: Project, cluster, monkeypatch: pytest.MonkeyPatch
 ):
-    for name in ("CI", "GITLAB_CI"):  # in a pipeline a change grants itself no variable
-        monkeypatch.delenv(name, raising=False)
     pipe = cluster.shared / "pipe"
     waiting = (
         f"import os\n    if os.environ.get('WHICH') == 'node' and os.path.exists({str(pipe)!r}):\n"
@@ -110,9 +108,6 @@ def test_a_cluster_without_a_board_is_refused(topic: Project, cluster):
 @pytest.mark.slow
 def test_what_finds_a_board_taken_or_sick_begins_again_elsewhere(project, monkeypatch, tmp_path, connect):
     """Another master holds the board of node a for as long as this check lasts, and that of node b is sick."""
-    alone(monkeypatch, tmp_path)
-    for name in ("CI", "GITLAB_CI"):
-        monkeypatch.delenv(name, raising=False)
     project.plant_sick("FAKE-1")
     path = project.root / "pyproject.toml"
     settings = f'[tool.perfci]\nlock_folder = "{tmp_path}"\nlock_wait_s = 0.1\n[tool.perfci.fake]\nlocked = true\n'

@@ -10,12 +10,7 @@ from perfci import store
 from perfci.extensions.shards.files import read_plan
 from perfci.store.launches import read_launches
 from tests.closed_schemas import faults
-from tests.git_repositories import alone, begin_topic, commit_all, git
-
-
-@pytest.fixture(autouse=True)
-def _own_git(monkeypatch, tmp_path):
-    alone(monkeypatch, tmp_path)
+from tests.git_repositories import begin_topic, commit_all, git
 
 
 class Sharded:

@@ -9,7 +9,7 @@ from perfci import store
 from perfci.cli.main import run
 from perfci.core import environment
 from tests import static_ops
-from tests.git_repositories import alone, begin_topic
+from tests.git_repositories import begin_topic
 
 FUSION = "TRITON_DEFAULT_FP_FUSION"
 FUSED = static_ops.edited(static_ops.SCALE, ("x * 2.0", "x * 2.0 + 1.0"))
@@ -24,7 +24,6 @@ def test_variables_that_move_a_number_are_those_that_are_recorded_and_are_no_fol
 @pytest.fixture
 def project(tmp_path, monkeypatch):
     """One op whose kernel the compiler may fuse, and a cache that no one else fills."""
-    alone(monkeypatch, tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     root = tmp_path / "work"
     root.mkdir()

@@ -6,15 +6,14 @@ import pytest
 
 from perfci.git.checkout import materialise
 from perfci.ops.fingerprint.tree import Fingerprint, Tree
-from tests.git_repositories import alone, commit_all, git, start
+from tests.git_repositories import commit_all, git, start
 
 TRITON = "kernels/softmax/softmax_triton.py"
 
 
 @pytest.fixture
-def project(tmp_path, monkeypatch) -> Path:
+def project(tmp_path) -> Path:
     """A project in a folder of a repository, committed."""
-    alone(monkeypatch, tmp_path.parent)
     folder = start(tmp_path / "repository") / "gpu"
     for name, text in {
         TRITON: "import _launch\n",

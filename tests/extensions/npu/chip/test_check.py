@@ -51,9 +51,8 @@ def main(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def project(main, tmp_path, monkeypatch) -> Path:
+def project(main, tmp_path) -> Path:
     """A copy of it on main, with nothing to compare with."""
-    alone(monkeypatch, tmp_path)
     shutil.copytree(main, tmp_path / "project")
     return tmp_path / "project"
 
