@@ -64,10 +64,8 @@ def clone(source: Path, *options: str) -> Path:
 
 def alone(monkeypatch, ceiling: Path) -> None:
     """No user's settings, pipeline's variables or repository above this folder reach the ones made here."""
-    for name in [
-        name for name in os.environ if name.startswith("CI_") or name in {"CI", "GITLAB_CI", "GITHUB_ACTIONS"}
-    ]:
-        monkeypatch.delenv(name)
+    for name in {name for name in os.environ if name.startswith("CI_")} | {"CI", "GITLAB_CI", "GITHUB_ACTIONS"}:
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
     monkeypatch.setenv("GIT_CONFIG_SYSTEM", "/dev/null")
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(ceiling))

@@ -149,26 +149,3 @@ def project(folder: Path, histories):
 def on(one, device):
     where = one.environment
     return replace(one, environment=replace(where, device=replace(where.device, key=device)))
-
-
-def many(ops, runs, cases):
-    """(op, its runs) of a large project, one op at a time."""
-    for place in range(ops):
-        rng = random.Random(place)
-        names = [
-            f"rows={2 ** (7 + i % 10)},cols={512 * (i + 1)},dtype={('float16', 'bfloat16')[i % 2]}"
-            for i in range(cases)
-        ]
-        base = {name: (5.0 * 1.3**i, 7.5 * 1.3**i, round(2e7 * 1.3**i)) for i, name in enumerate(names)}
-        drift = 0.0004 if place % 7 == 0 else 0.0
-        yield (
-            f"op_{place:03}",
-            tuple(
-                run(
-                    number,
-                    [case(rng, name, us * (1 + drift * number), ref, moved) for name, (us, ref, moved) in base.items()],
-                    driver="590.12.01" if number >= runs // 2 else "580.65.06",
-                )
-                for number in range(runs)
-            ),
-        )

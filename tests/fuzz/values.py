@@ -32,7 +32,6 @@ NASTY = (
 PLAIN = ("softmax", "rows=1,dtype=float16", "rows=2,dtype=float16", "kernel", "0123abcd", "cuda", "none")
 NAMES = ("softmax", "softmax_2", "op-3", *NASTY)
 CASES = ("rows=1,dtype=float16", "rows=2,dtype=float16", "rows=1,dtype=float32", *NASTY)
-ARMS = ("kernel", "reference", "base")
 
 texts = st.one_of(
     st.sampled_from(PLAIN), st.sampled_from(NASTY), st.text(st.characters(exclude_categories=["Cs"]), max_size=12)

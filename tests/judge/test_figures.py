@@ -1,7 +1,6 @@
 """Limits on a case's figures: share of the copy's bandwidth, first call, errors."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -47,7 +46,6 @@ from tests.decision_examples import (
 
 COPY_GBPS, L2 = 4000.0, 10 << 20
 MOVED = 180_000_000  # 90 % of the copy in 50 us
-STORED = Path(__file__).parents[1] / "stored" / "format-1"
 DEFAULT, OWN = "thresholds/default.yaml", "thresholds/op.yaml"
 
 
@@ -317,16 +315,6 @@ def test_timed_outputs_have_the_same_limits_and_outweigh_a_slow_down():
 
 
 # --- whatever the run ------------------------------------------------------------------------------------------------
-
-
-EVERY = {
-    "bandwidth_share": 0.97,
-    "compile_s": 0.001,
-    "mean_abs": 0.0,
-    "rmse": 0.0,
-    "p99_abs": 0.0,
-    "max_abs": 0.0,
-}
 
 
 def test_shards_that_were_merged_are_held_against_the_copy_that_was_measured_first():

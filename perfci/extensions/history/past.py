@@ -32,9 +32,6 @@ class Past:
     damage: Reason | None = None  # why nothing of it is shown
 
 
-Histories = Mapping[str, Past]  # by op
-
-
 @dataclass(frozen=True)
 class Trail:
     """A case over the accepted runs, and in this run."""

@@ -1,6 +1,5 @@
 """The logbook of an op: appended to, merged by git line by line, and read whatever became of a line."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -159,9 +158,3 @@ def test_a_ref_behind_a_link_is_not_written(repository, tmp_path):
 def test_an_unknown_parent_is_an_error(repository):
     with pytest.raises(GitError):
         keep_files(repository, "f" * 40, ["inner/kernel.py"], "said\n", "refs/perfci/a/1")
-
-
-def test_a_round_of_another_start_counts_for_that_one_alone(tmp_path):
-    logbook = keep(tmp_path, made(1), replace(made(2), start="b" * 40))
-
-    assert [len(logbook.list_of(start)) for start in (START, "b" * 40)] == [1, 1]

@@ -88,14 +88,6 @@ def test_the_same_history_gives_the_same_bytes(root):
         assert (root / "public" / name).read_bytes() == (root / "again" / name).read_bytes()
 
 
-def test_no_history_is_an_empty_index_that_says_what_to_do(tmp_path):
-    histories.project(tmp_path, {})
-    made_site = build(tmp_path)
-
-    assert [note.kind for note in made_site.notes] == ["site_without_history"]
-    assert "There is no history in baselines yet" in made_site.index.read_text("utf-8")
-
-
 def test_a_damaged_history_is_shown_as_damaged_and_the_others_go_on(root):
     path = root / "baselines" / "ascend-910b" / "softmax.history.jsonl"
     path.write_bytes(b"\x00\xff\n" + path.read_bytes())

@@ -23,7 +23,7 @@ def test_no_history_is_a_warning_and_an_empty_site(project, capsys):
 
     assert run(["report", "--to", "site"]) == 3
     assert "There is no history in baselines yet" in capsys.readouterr().out
-    assert (project / "public" / "index.html").is_file()
+    assert "There is no history in baselines yet" in (project / "public" / "index.html").read_text("utf-8")
 
 
 def test_pages_that_are_taken_away_are_named(project, capsys):

@@ -122,17 +122,6 @@ def test_nothing_accepted_yet_is_no_error_unless_it_was_asked_for(settings):
         assert caught.value.reason.kind == kind
 
 
-def test_an_unknown_op_or_device_is_named_with_those_that_are_known(nights):
-    for options, kind in (
-        ({"ops": ("gone",)}, "history_no_op"),
-        ({"device": "x"}, "history_no_device"),
-    ):
-        with pytest.raises(UsageError) as caught:
-            tighten(nights, **options)
-        assert caught.value.reason.kind == kind
-        assert str(caught.value)
-
-
 # --- files ------------------------------------------------------------------------------------------------------------
 
 

@@ -3,19 +3,20 @@
 import itertools
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Text
 
-from perfci.core.model import Gate, Interval, Limits, OpRun, Verdict
+from perfci.core.model import Epoch, Gate, Interval, Limits, OpRun, Verdict
 from perfci.extensions.history import charts as trends
-from perfci.extensions.history.charts import RunsChart
-from perfci.extensions.history.past import LOSS
+from perfci.extensions.history.past import Past, Trail
 from perfci.extensions.pictures import cases, device, style
 from perfci.extensions.pictures.cases import CaseChart
 from perfci.report import ceilings, frame
+from tests.history_examples import CASE, accepted, figures
 
 
 def overlaps(figure):
@@ -212,23 +213,26 @@ def test_texts_of_times_against_sizes_overlap_nowhere(examples, count):
 # --- runs and storage -------------------------------------------------------------------------------------------------
 
 
-def runs_chart(name="rows=4096,cols=1024", count=30, **changes):
-    values = tuple(10 + 0.1 * math.sin(place) for place in range(count))
-    dates = tuple(f"2026-03-{1 + place % 28:02}" for place in range(count))
-    quartiles = tuple((value - 0.1, value + 0.1) for value in values)
-    return replace(RunsChart(name, dates, values, quartiles), **changes)
+def runs(count, **changes):
+    """Accepted runs of a case, and the case's trail over them."""
+    made = [accepted(place % 28, figures(CASE, 10 + 0.1 * math.sin(place)), **changes) for place in range(count)]
+    return Past(tuple(made)), Trail(CASE, tuple(run.cases[0] for run in made), 10.0, 11.0, 0.1)
 
 
 @pytest.mark.parametrize("count", [1, 30])
 def test_texts_of_histories_overlap_nowhere(count):
-    charts = [runs_chart(f"rows={2**n}", count, now=10.4, warning="a step" if n == 2 else "") for n in range(7)]
+    past, trail = runs(count)
+    trails = [replace(trail, case=f"rows={2**n},cols=1024") for n in range(7)]
+    trails[2] = replace(trails[2], changes=(SimpleNamespace(unexplained=True),))
 
-    assert overlaps(trends.draw_runs(charts, "softmax: accepted runs, and this one")) == []
+    assert overlaps(trends.draw_runs(past, trails, "softmax: accepted runs, and this one")) == []
 
 
 def test_a_history_shows_its_marks_and_this_run():
-    chart = runs_chart(now=11.0, marks=((12, LOSS),))
-    (axes,) = trends.draw_runs([chart], "softmax").axes
+    past, trail = runs(30)
+    lost = replace(past.runs[12], epoch=Epoch("float32 sums", (CASE,)))
+    past = Past((*past.runs[:12], lost, *past.runs[13:]))
+    (axes,) = trends.draw_runs(past, [trail], "softmax").axes
 
     assert [*axes.get_lines()[-1].get_xdata()] == [12.5, 12.5]
     assert [label.get_text() for label in axes.get_xticklabels()][-1] == "now"

@@ -60,15 +60,6 @@ def test_a_sound_chain_passes_with_a_table_a_case(project):
     assert "echo: checking the chain, 3 checks" in err
 
 
-def test_a_wrong_stage_fails_the_gate_and_is_named(project):
-    project.write("KERNEL = 3", "KERNEL = 2.9")
-
-    code, out, _ = project.chain("echo", "--case", "rows=4")
-    assert code == 2
-    assert "WRONG rows=4" in out
-    assert "Stage quiet contributed most" in out
-
-
 def test_a_crash_costs_one_case_and_is_an_error_that_names_stage_and_case(project):
     project.write("BREAKS", "crash()")
 
@@ -79,20 +70,6 @@ def test_a_crash_costs_one_case_and_is_an_error_that_names_stage_and_case(projec
     told = failure["sentence"]
     assert told.startswith("echo crashed with SIGSEGV at kernels/_chains/echo_chain.py:")
     assert " during stage again of rows=8; its last output: Fatal Python error: Segmentation fault (" in told
-
-
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        (("ecko",), "There is no chain ecko, the nearest is echo"),
-        (("--case", "rows=5"), "No case of echo fits --case 'rows=5'"),
-    ],
-)
-def test_what_is_not_there_is_a_usage_error(project, arguments, told):
-    code, _, err = project.chain(*arguments)
-
-    assert code == 1
-    assert told in err
 
 
 def test_a_project_without_chains_is_told_where_they_belong_and_fails_only_if_one_is_named(project):

@@ -144,18 +144,15 @@ def test_a_stage_that_changes_what_it_reads_is_told():
 
 
 def test_an_error_raised_by_a_stage_is_an_error_that_names_it_and_what_it_was_given():
-    def broken(norm, w):
+    def broken(x, product, scale):
         raise ValueError("inner sides differ")
 
-    case = check({"product": broken})
+    case = check({"total": broken})
     reason = only(case)
     assert case.verdict == "ERROR"
-    assert (reason.kind, reason.facts["stage"], reason.facts["case"]) == (
-        "chain_kernel_raised",
-        "product",
-        "rows=16,dtype=float16",
-    )
-    assert reason.facts["given"] == "norm=norm (16, 8) float16, w=w (8, 8) float16"
+    where = [reason.facts[name] for name in ("stage", "case")]
+    assert (reason.kind, *where) == ("chain_kernel_raised", "total", "rows=16,dtype=float16")
+    assert reason.facts["given"] == "x=x (16, 8) float16, product=product (16, 8) float16, scale=scale 2.0"
 
 
 def test_a_mapping_gives_several_tensors_to_later_stages():

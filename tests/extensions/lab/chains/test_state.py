@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from perfci.device.numpy_arrays import NumpyArrays
-from perfci.extensions.lab.chains.runs import StageError, describe_arguments, name_outputs, take_arguments
+from perfci.extensions.lab.chains.runs import StageError, name_outputs, take_arguments
 from perfci.extensions.lab.chains.spec import Stage
 
 ARRAYS = NumpyArrays()
@@ -40,10 +40,3 @@ def test_anything_but_tensors_with_names_is_refused(output, told):
     with pytest.raises(StageError) as error:
         name_outputs(stage(len), output, ARRAYS, WHERE)
     assert error.value.reason.facts["got"] == told
-
-
-def test_arguments_are_shown_with_what_they_are_given_and_its_shape_and_dtype():
-    wires = {"a": "q", "b": "w", "heads": "heads"}
-
-    shown = describe_arguments({"a": X, "b": W, "heads": 2}, wires, ARRAYS)
-    assert shown == "a=q (2, 3) float32, b=w (3, 4) float16, heads=heads 2"
