@@ -15,7 +15,6 @@ from perfci.core.wording import LANGUAGES
 from perfci.extensions.adopt.setup import gitlab
 from tests.pipelines.conftest import COMPONENT, ROOT
 
-PACKAGED = ROOT / "perfci" / "extensions" / "adopt" / "templates" / "init" / "jobs.yml"
 INPUTS = gitlab.list_inputs()
 
 
@@ -51,10 +50,6 @@ HARMLESS = {
 
 
 SCRIPTS = {"before": "\n".join(BASE["before_script"])} | {name: "\n".join(job["script"]) for name, job in JOBS.items()}
-
-
-def test_the_packages_copy_is_the_components_file():
-    assert PACKAGED.read_bytes() == COMPONENT.read_bytes(), f"cp {COMPONENT} {PACKAGED}"
 
 
 HEADER = COMPONENT.read_text().partition("\n---\n")[0]
