@@ -22,8 +22,8 @@ from perfci.judge.accuracy import BROKE_RULES
 from perfci.runs.bench import Listener
 from perfci.runs.record import Record, ends_run
 from perfci.runs.tasks import Tasks, changes_suites, time_all
+from perfci.worker.answers import LATE
 from perfci.worker.gather import Gathered
-from perfci.worker.inbox import LATE
 from perfci.worker.pair import run_pair
 from perfci.worker.process import Running, Working, working
 from perfci.worker.protocol import Finished, HostLost, Message, OpDone, Prepared, Refused

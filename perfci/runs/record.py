@@ -14,10 +14,11 @@ from perfci.core.settings import Settings
 from perfci.core.stopping import Stopped
 from perfci.runs.merge import join_limits
 from perfci.store import launches
+from perfci.worker.answers import GONE, TAKEN
 from perfci.worker.protocol import Measured
 from perfci.worker.tasks import Measure
 
-ENDS_RUN = frozenset({"device_gone", "device_taken"})  # failures that every later op would share
+ENDS_RUN = frozenset({GONE, TAKEN})  # failures that every later op would share
 
 
 class Record:

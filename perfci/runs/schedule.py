@@ -20,8 +20,8 @@ from perfci.runs.precompile import Precompiler
 from perfci.runs.record import ENDS_RUN, Record, ends_run
 from perfci.runs.rules import choose_rules
 from perfci.runs.tasks import Tasks
+from perfci.worker.answers import LATE
 from perfci.worker.gather import Gathered
-from perfci.worker.inbox import LATE
 from perfci.worker.process import Running, side_by_side
 from perfci.worker.protocol import DONE, Doing, Finished, LockAsked, Measured, Message, Prepared, Ready, Timing
 from perfci.worker.tasks import NOTHING_PLANTED, Measure, Plant

@@ -36,7 +36,10 @@ FAKE, TIMERS = "fake", ("activity", "event")
 
 NEVER_SAID = frozenset({"start", DONE})  # stages of which the parent alone speaks
 
-RESERVED = frozenset({"worker_late", "device_gone", "device_taken", *UNCHECKED})
+LATE, GONE, TAKEN = "worker_late", "device_gone", "device_taken"
+"""Kinds of a worker's failure: its time was up, the device does not open, another process has it."""
+
+RESERVED = frozenset({LATE, GONE, TAKEN, *UNCHECKED})
 """Kinds of reasons that end more than one op, or excuse it: perfci finds them out by itself."""
 
 Subject = Hashable | None

@@ -9,13 +9,10 @@ from typing import Any
 
 from perfci.core.errors import PerfciError
 from perfci.core.model import Fact, Reason
-from perfci.worker.answers import Rule, Said, describe, find_forged
+from perfci.worker.answers import GONE, LATE, Rule, Said, describe, find_forged
 from perfci.worker.handover import Called
 from perfci.worker.protocol import Began, Doing, Failed, Message, Ready, TurnAsked, UnaskedError, unpack
 from perfci.worker.tasks import Task
-
-LATE = "worker_late"  # kind of the failure of a worker that was ended because its time was up
-GONE = "device_gone"  # of one that cannot open the device, which it has said before anything is imported
 
 LONGEST = 1 << 25
 """Bytes of a message at most: an op that writes into the pipe itself would fill this process's memory."""

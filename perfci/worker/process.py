@@ -25,16 +25,14 @@ from perfci.core.files import read_regular
 from perfci.core.model import Fact, Reason
 from perfci.store.signature import KEY, find_key
 from perfci.worker import confine, forks, shared_memory
-from perfci.worker.answers import describe
+from perfci.worker.answers import LATE, TAKEN, describe
 from perfci.worker.forks import Forked
 from perfci.worker.handover import KernelCall
-from perfci.worker.inbox import LATE, Inbox
+from perfci.worker.inbox import Inbox
 from perfci.worker.log import copy_output, find_frame, find_last_words
 from perfci.worker.protocol import Failed, Holding, LockAsked, Message, Turn
 from perfci.worker.tasks import DeviceTask, Task, WorkerEnvironment, pack_task
 from perfci.worker.warm import PROGRAM
-
-TAKEN = "device_taken"  # kind of the failure of a worker that another process kept waiting for the device
 
 _CONFINE = [sys.executable, "-I", "-S", confine.__file__]
 _CHUNK = 1 << 14
