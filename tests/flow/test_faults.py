@@ -7,7 +7,7 @@ import time
 import pytest
 
 from perfci import store
-from tests.git_repositories import alone, begin_topic
+from tests.git_repositories import begin_topic
 from tests.processes import NAME, runs_there
 
 KERNEL_FAULTS = {
@@ -53,10 +53,9 @@ def test_kernels_that_go_wrong_are_named_and_harm_no_other_op(project):
 
 
 @pytest.mark.parametrize("apart", [False, True], ids=["alone", "judged by its base's suites"])
-def test_a_crash_names_the_kernels_line_and_what_was_being_checked(project, apart, monkeypatch, tmp_path):
+def test_a_crash_names_the_kernels_line_and_what_was_being_checked(project, apart):
     """With a base, the kernel's process makes the calls of a check that goes on in another one."""
     if apart:
-        alone(monkeypatch, tmp_path)
         begin_topic(project.root)
     project.edit("relu", "triton", "fake.work(", "fake.crash() if len(x) == 7 else None\n    fake.work(")
 
