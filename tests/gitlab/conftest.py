@@ -2,30 +2,18 @@
 
 import pytest
 
-from perfci.core import wording
-from tests import example_runs
 from tests.gitlab import gitlab_markdown
 from tests.gitlab.github_server import GitHub
 from tests.gitlab.gitlab_server import GitLab
+from tests.report.conftest import examples, sentences
 
+__all__ = ["examples", "sentences"]
 TOKEN = "glpat-Secret_of-the-tests.42"
-
-
-@pytest.fixture(scope="session")
-def examples():
-    return example_runs
 
 
 @pytest.fixture(scope="session")
 def reader():
     return gitlab_markdown
-
-
-@pytest.fixture(autouse=True)
-def sentences(examples, monkeypatch):
-    """The examples' catalogue beside the real one."""
-    both = {**wording.catalogue(), **examples.SENTENCES}
-    monkeypatch.setattr(wording, "catalogue", lambda language="en": both)
 
 
 @pytest.fixture(params=["gitlab", "github"])
