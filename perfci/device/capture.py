@@ -208,14 +208,17 @@ def note_unknown(kind: str, what: str) -> Reason:
 
 @contextmanager
 def watch_calls(
-    around: Callable[[], AbstractContextManager[Any]] = nullcontext, tape: Tape | None = None, driver: Any = None
+    around: Callable[[], AbstractContextManager[Any]] = nullcontext,
+    tape: Tape | None = None,
+    driver: Any = None,
+    unheard: Reason | None = None,
 ) -> Iterator[Captured]:
     """Note what the calls inside do. `around` is entered around the bodies of Python operators. `tape` records them.
 
-    driver: of an extension, which tells of all other work.
+    driver: of an extension, which tells of all other work. unheard: why there may be such work that none tells of.
     """
     capture = Captured()
-    capture.tape = tape
+    capture.tape, capture.blind = tape, unheard
     with ExitStack() as stack:
         stack.enter_context(watch_launches(capture.launch))
         stack.enter_context(_watch_tuners(capture))

@@ -165,6 +165,7 @@ class Accelerator:
     absent: Reason | None = None  # why speed can't be measured here
     target: Target | None = None  # its architecture, if perfci has the facts of it
     most_rounds = 30  # of a block
+    unheard: Reason | None = None  # why calls in this process may launch what no capture sees
     can_replay = False  # whether calls can be recorded, and repeated by another process
     free_mhz: float | None = None
     """the clock under light work, known from `start_timer` on. None if a power limit's effect cannot be seen"""

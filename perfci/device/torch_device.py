@@ -118,7 +118,7 @@ class TorchDevice(Accelerator):
 
     def capture_work(self) -> AbstractContextManager[Capture]:
         unknown = explain_unknown_triton()
-        return nullcontext(Uncaptured(unknown)) if unknown else capture.watch_calls()
+        return nullcontext(Uncaptured(unknown)) if unknown else capture.watch_calls(unheard=self.unheard)
 
     @contextmanager
     def peak_memory(self) -> Iterator[PeakMemory]:

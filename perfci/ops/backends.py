@@ -28,6 +28,11 @@ class Backend:
     runs_on: frozenset[str] = frozenset({"cuda", "fake"})  # kinds of device
     uses_triton: bool = False  # its kernels are always launched by Triton, which tells what was launched
 
+    @property
+    def is_unheard(self) -> bool:
+        """Whether its launches are those that only the driver shows."""
+        return not self.uses_triton and "cpu" not in self.runs_on
+
 
 _ANYWHERE = frozenset({"cuda", "npu", "cpu", "fake"})
 

@@ -35,7 +35,7 @@ from perfci.measure.search import plan_search, search
 from perfci.measure.stored import find_checks
 from perfci.measure.suites import CALLS, describe_suite, find_other_answers, find_slower, find_weaker, find_wrapped
 from perfci.measure.suspect import suspicions
-from perfci.ops.backends import find_kernel
+from perfci.ops.backends import BACKENDS, find_kernel
 from perfci.ops.spec import Params, Performance, case_id
 from perfci.worker.apart import load_apart
 from perfci.worker.handover import HostLostError, UnsharedError
@@ -121,6 +121,8 @@ def perform(task: Measure, channel: MessageChannel) -> None:
                     replace(remote.judge(suites), import_s=import_s),
                 )
                 base = LoadedBase(suites, judges=True, kernel=kernel)
+            elif (backend := BACKENDS[loaded.performance.backend]).is_unheard:
+                device.unheard = Reason("captured_package", {"package": backend.title})
             loaded = spoil(loaded, device) if task.plant.spoiled else loaded
             worker = Worker(task, channel, remote.device if remote else device, loaded, base, remote, base_host)
             right = worker.verify() if Suite.ACCURACY in task.suites and not task.process else True

@@ -17,6 +17,7 @@ from perfci.device.capture import record_call, watch_calls  # noqa: E402
 from perfci.device.replay import Program, UnreplayableError  # noqa: E402
 from perfci.device.tensors import TorchArrays  # noqa: E402
 from perfci.extensions.driver import callbacks, launching, steps  # noqa: E402
+from perfci.ops.backends import BACKENDS  # noqa: E402
 from perfci.ops.recording import Recording  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -397,3 +398,18 @@ def test_what_is_no_kernel_is_not_among_those_that_were_compiled(machine):
         ("scale", 40, 1024)
     ]
     assert heard.any
+
+
+def test_calls_that_may_launch_what_none_tells_of_are_of_unknown_work():
+    unheard = Reason("captured_package", {"package": "CUDA C++"})
+
+    with watch_calls(unheard=unheard) as captured:
+        torch.ones(3).add(1.0)
+
+    assert captured.identity("").unknown == unheard
+    assert [name for name, backend in BACKENDS.items() if backend.is_unheard] == [
+        "cuda",
+        "tilelang",
+        "cutile",
+        "cutedsl",
+    ]
