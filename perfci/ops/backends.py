@@ -94,7 +94,7 @@ def explain_missing(key: str, kernel: Path, kind: str | None, failure: Reason | 
     facts: dict[str, Fact] = {"op": key, "backend": backend.title}
     if kind and kind not in backend.runs_on:
         return Reason("backend_needs_device", {**facts, "device": kind})
-    module = str(failure.facts.get("module", "-")) if failure else "-"
+    module = str(failure.facts.get("missing_module", "-")) if failure else "-"
     needed = next((name for name in backend.packages if f"{name}.".startswith(f"{module}.")), None)
     with suppress(ImportError, ValueError):  # of a package around it that is missing
         needed = None if needed and importlib.util.find_spec(module) else needed

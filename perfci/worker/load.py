@@ -253,7 +253,7 @@ def describe_exception(error: BaseException, folder: Path) -> dict[str, Fact]:
         "message": text[:_MESSAGE_LIMIT] or "no message",
         "file": (places[at] or Path(frames[at].filename).name) if frames else None,
         "line": frames[at].lineno if frames else None,
-        **({"module": error.name} if isinstance(error, ModuleNotFoundError) else {}),
+        **({"missing_module": error.name} if isinstance(error, ModuleNotFoundError) else {}),
     }
 
 
