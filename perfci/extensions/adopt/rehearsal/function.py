@@ -324,7 +324,7 @@ def _import(name: str, path: Path) -> types.ModuleType:
         file = Path(error.filename or path).name
         raise UsageError("syntax_error", file=file, line=error.lineno, why=error.msg) from error
     except (Exception, SystemExit) as error:
-        facts = {"module": name, "source": path.name, **describe_exception(error, path.parent)}
+        facts = {**describe_exception(error, path.parent), "module": name, "source": path.name}
         raise UsageError("import_raised", **facts) from error
     found = getattr(module, "__file__", None) or name
     if not path.samefile(found):
