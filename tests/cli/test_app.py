@@ -172,6 +172,8 @@ def test_devices_and_duels_are_those_that_there_are():
         ("report r --verdicts", "--verdicts goes only with --to csv or --to parquet"),
         ("doctor --seed 3", "--seed goes only with --selftest"),
         ("new x --from a:b --fake", "--from does not go with --fake"),
+        ("new x --from a:b --from-library .", "--from does not go with --from-library"),
+        ("new x --reference torch.add", "--reference goes only with --from"),
         ("new x --tests a.py", "--tests goes only with --from or --from-library"),
     ],
 )

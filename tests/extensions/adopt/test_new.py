@@ -143,22 +143,6 @@ def test_one_file_that_is_there_already_keeps_all_four_from_being_written(tmp_pa
     assert taken.read_text() == "mine"
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (["--fake", "--from", "a.py:f"], "--from does not go with --fake"),
-        (["--reference", "torch.add"], "--reference goes only with --from"),
-        (["--tests", "test_a.py"], "--tests goes only with --from or --from-library"),
-        (["--from", "a.py:f", "--from-library", "."], "--from does not go with --from-library"),
-    ],
-)
-def test_options_that_do_not_go_together_are_refused(project, options, said, capsys):
-    assert run(["new", "op", *options]) == 1
-
-    assert said in capsys.readouterr().err
-    assert files(project) == []
-
-
 def test_outside_a_project_there_is_a_sentence(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
 
