@@ -133,7 +133,7 @@ def judge_change(run: Run, op: PlannedOp, outcome: OpRun | None) -> Judgement | 
         lacks = Reason("change_lacks_files", {**facts, "files": ", ".join(kind.missing)})
         return _row(op, Verdict.WEAKENED, (lacks, kind.proof, *open_, *told))
     if open_:
-        what = [*dict.fromkeys(str(reason.facts["what"]) for reason in open_)]
+        what = [*dict.fromkeys(str(reason.facts.get("what")) for reason in open_)]
         example = f"- {{weaker: {what[0]}, why: ..., until: 2027-01-31}}"
         weakened = Reason("weakened", {"op": op.op, "what": ", ".join(what), "entry": example})
         return _row(op, Verdict.WEAKENED, (weakened, *open_, *told))

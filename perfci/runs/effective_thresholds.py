@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from types import MappingProxyType
 from typing import TypeVar
 
 from perfci.core import environment
@@ -46,16 +45,19 @@ def in_force(
     created: str | None,
     ops: Collection[str] | None = None,
     asked: Mapping[str, str] | None = None,
-    before: Mapping[str, str] = MappingProxyType({}),
+    plan: Plan | None = None,
 ) -> InForce:
     """Thresholds in force for a run of this environment and time (ISO 8601), by the files of these settings.
 
     Earned values have no effect in another environment, but boards may differ. A relaxed entry has none after its last
-    day. ops: as `thresholds.load` takes them. asked: values of --threshold. before: names that ops have in the files,
-    if they have others now. Raises StoredFileError.
+    day. ops: as `thresholds.load` takes them. asked: values of --threshold. plan: of a run with ops and cases that have
+    other names in the files. Raises StoredFileError.
     """
     written, earned = load(rules.thresholds, ops, rules.root), read_earned(rules.thresholds, where.device.key)
-    written = dataclasses.replace(written, ops=_add_names(written.ops, before))
+    before = _list_names(plan) if plan else {}
+    written = dataclasses.replace(
+        written, ops=_add_names(written.ops, before), former=_list_cases(plan) if plan else {}
+    )
     return over(written, _add_names(earned, before), where, created, asked)
 
 
@@ -93,12 +95,18 @@ def over(
 def of_run(run: Run, rules: Settings, *, check_ops: bool = False) -> InForce:
     """Returns what holds for a run. check_ops: a file of no op of the project is an error. Raises StoredFileError."""
     ops = list_known_ops(rules) if check_ops else None
-    return in_force(rules, run.environment, run.created, ops, run.plan.thresholds, _list_names(run.plan))
+    return in_force(rules, run.environment, run.created, ops, run.plan.thresholds, run.plan)
 
 
 def _list_names(plan: Plan) -> Mapping[str, str]:
     """The names at the base of ops that have another now: the rules that judge are those of the base."""
     return {op.op: op.base.op for op in plan.ops if op.base and op.base.op and not op.base.lent}
+
+
+def _list_cases(plan: Plan) -> Mapping[str, Mapping[str, str]]:
+    """The same of cases by op, where a change is judged. A default branch's files have the names of now."""
+    is_change = plan.base is not None and plan.base.rules
+    return {op.op: op.base.renamed for op in plan.ops if is_change and op.base and not op.base.lent}
 
 
 def alpha_of(rules: Settings, asked: Mapping[str, str]) -> float:
@@ -136,7 +144,7 @@ def refuse_looser(plan: Plan, rules: Settings, where: Environment, created: str 
     """Raises UsageError in CI for a value of --threshold that asks for less than what is in force in any case."""
     if not plan.thresholds or not environment.in_ci(os.environ):
         return
-    for loose in _find_looser(plan, in_force(rules, where, created, None, plan.thresholds, _list_names(plan))):
+    for loose in _find_looser(plan, in_force(rules, where, created, None, plan.thresholds, plan)):
         raise UsageError("threshold_looser", **loose)
 
 

@@ -41,6 +41,8 @@ class Thresholds:
     loosened: Mapping[str, tuple[Relaxed, ...]] = field(default_factory=dict)
     """op -> relaxed entries that hold on the device and day that are judged"""
     commanded: Mapping[str, float] = field(default_factory=dict)  # key -> value of --threshold
+    former: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """op -> case id -> its id in the files. Expected entries are those of the change, by the ids of now"""
     step_us: float = 0.0  # between two ticks of the run's timer, if it is more than the floor: a floor itself
 
     @property
@@ -50,14 +52,14 @@ class Thresholds:
 
     def for_case(self, op: str, case: str) -> CaseThresholds:
         """The thresholds of a case."""
-        of_op = self.ops.get(op)
+        of_op, filed = self.ops.get(op), self.former.get(op, {}).get(case, case)
         overlay = of_op.common if of_op else self.default
         for pattern, overrides in of_op.cases if of_op else ():
-            if matches(case, pattern):
+            if matches(filed, pattern):
                 overlay = override(overlay, overrides)
         if self.earned or self.loosened or self.commanded:
-            entries = [entry for entry in self.loosened.get(op, ()) if entry.about(None, case)]
-            overlay = layers.overlay(overlay, self.earned.get(op, {}).get(case, {}), entries, self.commanded)
+            entries = [entry for entry in self.loosened.get(op, ()) if entry.about(None, filed)]
+            overlay = layers.overlay(overlay, self.earned.get(op, {}).get(filed, {}), entries, self.commanded)
         if self.step_us:
             floors = {timer: max(floor, self.step_us) for timer, floor in overlay.floor_us.items()}
             overlay = replace(overlay, floor_us=floors)
@@ -74,7 +76,8 @@ class Thresholds:
         if not relaxed and getattr(asked, key) != getattr(written, key):
             return f"{self.folder}/{device}/{op}.json"
         of_op = self.ops.get(op)
-        of_case = of_op and any(key in fields and matches(case, pattern) for pattern, fields in of_op.cases)
+        filed = self.former.get(op, {}).get(case, case)
+        of_case = of_op and any(key in fields and matches(filed, pattern) for pattern, fields in of_op.cases)
         by_op = of_op and getattr(of_op.common, key) != getattr(self.default, key)
         return f"{self.folder}/{op if relaxed or of_case or by_op else 'default'}.yaml"
 

@@ -240,11 +240,15 @@ def test_what_can_be_compared_is_and_the_rest_is_said(topic):
     ],
 )
 def test_an_op_and_its_cases_under_other_names_are_duelled_with_what_they_were(topic, us, expected, says):
-    """By the thresholds of the old name. says: what the op was called before, which its reference shows too."""
+    """By the thresholds of the old names: a pattern that fits the new id of a case alone loosens nothing.
+
+    says: what the op was called before, which its reference shows too.
+    """
 
     def limit():
         (topic.root / "thresholds").mkdir()
-        (topic.root / "thresholds" / "scale.yaml").write_text("tau: {0: 30 %}\n")
+        of_case = "cases:\n  cols=*32: {tau: {0: 90 %}}\n"
+        (topic.root / "thresholds" / "scale.yaml").write_text(f"tau: {{0: 30 %}}\n{of_case}")
 
     on_main(topic, limit)
     topic.copy_op("scale", "doubled")
