@@ -117,6 +117,20 @@ def test_a_wrong_base_is_named_and_leaves_the_kernel_alone(scripted):
     assert "is wrong in 12 elements" in sentence(subject.facts.base.failure)
 
 
+@pytest.mark.parametrize(("answer", "references"), [(lambda x: x * 2, 0), (lambda x: x * 2 * (1 + 1e-7), 1)])
+def test_a_base_that_gives_the_kernels_bits_needs_no_reference(scripted, answer, references):
+    called = []
+    scripted.reference = lambda x: called.append(x.dtype) or x * 2
+    scripted.kernel, scripted.base = working(10.0), None
+    scripted.prepare()
+    alone = called.count("float64")
+    called.clear()
+    scripted.base = working(11.0, answer)
+
+    assert scripted.prepare().facts.base.failure is None
+    assert called.count("float64") - alone == references
+
+
 @pytest.mark.parametrize(
     ("process", "order"), [(0, ["kernel", "base"]), (1, ["base", "kernel"]), (3, ["base", "kernel"])]
 )
