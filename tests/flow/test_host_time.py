@@ -6,7 +6,7 @@ from perfci.core.wording import sentence
 from tests.flow import test_against as against
 from tests.git_repositories import commit_all
 
-_own_git, repository, topic = against._own_git, against.repository, against.topic
+repository, topic = against.repository, against.topic
 
 CACHED = "import functools\n\n\n@functools.cache\ndef limits():\n    fake.keep_host(25.0)\n\n\n"
 """What a wrapper asks the device for: once."""
