@@ -89,7 +89,7 @@ def steps() -> Iterator[Step]:
         yield Step(f"soak-{op}", (*PERFCI, "soak", op, "--case", case, "--device", "cuda", "--seed", "1"), 120)
     for op in sorted(SOAKED):
         limit = ("--suite", "performance", "--device", "cuda", "--duel", "none")
-        yield Step(f"peers-{op}", (*PERFCI, "check", op, "--peers", *limit), 300)
+        yield Step(f"peers-{op}", (*PERFCI, "check", op, "--backend", "all", *limit), 300)
 
 
 def run(step: Step, folder: Path) -> Outcome:

@@ -55,19 +55,19 @@ SUITES = {
 )
 @options.takes(
     "ops backend case device budget seed strict html suite timer against duel base_python devices deadline threshold"
-    " peers timings verbose last_failed quiet",
+    " timings verbose last_failed quiet",
     {
         "toolchain": "ops backend case device budget seed suite timer devices deadline threshold strict html"
         " timings verbose quiet",
-        "no_judge": "ops backend case device budget seed suite timer peers last_failed",
+        "no_judge": "ops backend case device budget seed suite timer last_failed",
         "retry": "device budget seed timer deadline out strict html timings verbose quiet",
         "against_release": "ops backend case against device budget seed timer deadline threshold out strict html"
         " timings verbose quiet",
         "watch": "ops backend case device budget seed strict html suite timer against duel base_python devices"
-        " threshold peers timings verbose quiet",
+        " threshold timings verbose quiet",
         "confirm": "plan device deadline",
         "plan": "shard device deadline",
-        "on": "ops backend case device budget seed strict html suite timer against duel deadline threshold peers"
+        "on": "ops backend case device budget seed strict html suite timer against duel deadline threshold"
         " timings verbose last_failed quiet",
     },
 )
@@ -149,7 +149,6 @@ def check(
     on: options.On = None,
     deadline: options.Deadline = None,
     threshold: options.Threshold = [],  # noqa: B006
-    peers: options.Peers = False,
     out: Annotated[
         Path | None,
         option("--out", "Where to write: --retry and --against-release.", "again/ or creep/ in reports/", "DIR"),
@@ -177,7 +176,7 @@ def check(
         check_planned = require("shards", "shards", "--plan").check_planned
         return Exit(check_planned(plan, shard, confirm, device, limit, where, json=json))
     request = make_request(
-        ops, case, device, suite, against, duel, threshold, backends=backend, peers=peers, seed=seed, timer=timer,
+        ops, case, device, suite, against, duel, threshold, backends=backend, seed=seed, timer=timer,
         budget_s=DEFAULT_BUDGET_S if budget is None else budget, base_python=base_python,
         devices=devices or where.devices, deadline=limit.deadline, deadline_note=limit.note,
     )  # fmt: skip
@@ -236,7 +235,7 @@ def make_request(
     """What was asked for by the options that `check` shares with those that prepare and join its shards."""
     return Request(
         options.name_backends(ops, backends), case, device, suites=SUITES[suite], against=against, duel=DuelWhat(duel),
-        thresholds=parse_options(thresholds), **more,
+        thresholds=parse_options(thresholds), peers=options.SIDE_BY_SIDE in ",".join(backends).split(","), **more,
     )  # fmt: skip
 
 

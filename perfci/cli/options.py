@@ -50,7 +50,7 @@ def name_backends(ops: Sequence[str], backends: Sequence[str]) -> tuple[str, ...
     >>> name_backends(["softmax", "gelu@cuda"], []), name_backends([], ["torch,cuda"])
     (('softmax@*', 'gelu@cuda'), ('*@torch', '*@cuda'))
     """
-    wanted = [backend.strip() for given in backends for backend in given.split(",")]
+    wanted = [backend for given in backends for backend in given.split(",") if backend != SIDE_BY_SIDE]
     names = [*ops] or ["*"] * bool(wanted)
     return tuple(
         op if MARK in op else f"{op.rstrip('/')}{MARK}{backend}" for op in names for backend in wanted or ["*"]
@@ -62,6 +62,8 @@ def compare_with(metavar: str, default: str, words: str = "") -> Any:
     return option("--against", f"What to compare with{words and ': '}{words}.", default, metavar, group=COMPARED)
 
 
+SIDE_BY_SIDE = "all"  # of --backend
+
 DeviceKind = Literal["auto", "cuda", "npu", "cpu", "fake"]
 TimerKind = Literal["auto", "activity", "event"]
 SuiteKind = Literal["both", "accuracy", "performance"]
@@ -71,7 +73,13 @@ Format = Literal["text", "json"]
 Ops = Annotated[list[str], argument("OP...", "Ops, or globs such as 'fp8_*'.", "all ops")]
 Backends = Annotated[
     list[str],
-    option("--backend", "Only these backends, such as cuda,torch.", "all that can run here", "NAME", group=CHOSEN),
+    option(
+        "--backend",
+        "Only these, such as cuda,torch; all times them, and peers such as torch.compile, side by side.",
+        "each that can run here, by itself",
+        "NAME",
+        group=CHOSEN,
+    ),
 ]
 Op = Annotated[list[str], argument("OP", "The op, or a glob that fits it alone.", REQUIRED)]
 OpsOfRun = Annotated[list[str], name_op("all ops")]
@@ -179,10 +187,6 @@ LastFailed = Annotated[
 Watch = Annotated[bool, flag("--watch", "Check one op again whenever one of its files changes.", group=CHOSEN)]
 Quiet = Annotated[bool, flag("--quiet", "Print what failed and the verdict alone.", "-q")]
 Output = Annotated[Format, option("--format", "text for people, json for programs.", metavar="FORM")]
-Peers = Annotated[
-    bool,
-    flag("--peers", "Time peers such as torch.compile too, some seconds a case; no verdict needs it.", group=MEASURED),
-]
 Html = Annotated[bool, flag("--html", "Write report.html too: one page that needs no network.")]
 Threshold = Annotated[
     list[str],

@@ -17,6 +17,7 @@ from perfci.judge.accuracy import is_complete
 from perfci.judge.change import find_kind, list_weaker
 from perfci.judge.duel import identity_counts
 from perfci.judge.expected import why_of
+from perfci.ops.backends import MARK
 from perfci.statistics import duel_rule
 from perfci.thresholds.limits import Thresholds
 
@@ -176,10 +177,10 @@ def add_range(row: Judgement, again: AgainCase | None, run: Run) -> Judgement:
 
 
 def note_missing_peers(plan: Plan) -> Reason | None:
-    """Ops of which --peers times nothing more, since their suites name no peers."""
+    """Ops of which `--backend all` times nothing more, as they have one backend and no peers."""
     if not plan.peers or plan.device in UNTIMED:
         return None
-    without = [op.op for op in plan.ops if not (op.failure or op.peers)]
+    without = [op.op for op in plan.ops if not (op.failure or op.peers or MARK in op.op)]
     return Reason("peers_none", {"ops": _name_some(without)}) if without else None
 
 

@@ -103,7 +103,7 @@ class Performance:
     """id of a case of either suite -> the id that it had before: its baseline and history go on under the new one"""
     renamed_from: str | None = None  # name that the op had before: it goes on with its baseline and history
     peers: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
-    """name -> another implementation, which `--peers` times beside the kernel: a function with the reference's
+    """name -> another implementation, which `--backend all` times beside the kernel: a function with the reference's
     parameters, or one without parameters that makes such a function, called once a case before it is timed. Either
     raises NotImplementedError for a case that it does not support"""
     backend: str = DEFAULT  # whose kernel this is, as perfci fills in

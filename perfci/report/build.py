@@ -35,7 +35,7 @@ def make_report(material: Material, further_note: str = "") -> Report:
     overview = (
         Section(say("Notes"), lines=tuple(map(plain, below))),
         means.compare_ops(judgements.rows),
-        peers.make_section(judgements.rows),
+        peers.make_section(judgements.rows, run.ops),
         _show_roofline(material),
         _show_sizes(material),
         Section(say("Where the time went"), table=timings.tabulate_seconds(run), folded=True),

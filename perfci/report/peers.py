@@ -1,15 +1,18 @@
-"""Peers: implementations beside the kernel. No verdict depends on them. A ratio is the other's time / the kernel's."""
+"""Other backends and peers beside a kernel. No verdict depends on them. A ratio is the other's time / the kernel's."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
 from perfci.core import units
-from perfci.core.model import Comparison, Interval, Judgement, PeerFigure, Suite
+from perfci.core.model import Comparison, Interval, Judgement, OpRun, PeerFigure, Suite
+from perfci.core.model.basics import worst
 from perfci.core.wording import say, sentence
+from perfci.ops.backends import name_of
 from perfci.report import means, words
 from perfci.report.ceilings import find_unsound
 from perfci.report.text import NAME_LIMIT, code, phrase, plain
 from perfci.report.view import Section, Table
 from perfci.statistics.exact import average_ratios
+from perfci.store.lines import find_worst_errors
 
 REASONS = 12  # most sentences on why peers lack cases
 
@@ -19,21 +22,27 @@ def describe_peers(judged: Iterable[Judgement]) -> tuple[str, ...]:
     return tuple(_describe_op(op, comparisons) for op, comparisons in _group_by_op(judged).items())
 
 
-def make_section(judged: Sequence[Judgement]) -> Section | None:
-    """Returns the report's section. None if no peer was asked for."""
+def make_section(judged: Sequence[Judgement], ran: Sequence[OpRun] = ()) -> Section | None:
+    """Returns the report's section. None if no peer was asked for. ran: ops, with the errors of each backend."""
     by_op = _group_by_op(judged)
     if not by_op:
         return None
     note = phrase(
         "Each figure is the other's time / the kernel's, taken in the same blocks: above 1 the kernel is faster; in "
         "brackets 95 % confidence intervals. For an op it is the geometric mean over its cases. **In bold**: the "
-        "kernel is slower, since the whole interval is below 1. No verdict depends on peers."
+        "kernel is slower, since the whole interval is below 1. *best*: the fastest of those, else the kernel. No "
+        "verdict depends on peers."
     )
     peers = [peer for comparisons in by_op.values() for seen in comparisons for peer in seen.peers]
     reasons = dict.fromkeys(plain(sentence(peer.failure)) for peer in peers if peer.failure)
-    parts = (Section(plain(op, NAME_LIMIT), table=_tabulate(comparisons)) for op, comparisons in by_op.items())
+    parts = list[Section]()
+    for op, comparisons in by_op.items():
+        backends = [one for one in ran if name_of(one.op) == op and find_worst_errors(one.accuracy)]
+        errors = (Section(say("{op}: errors by backend", op=plain(op, NAME_LIMIT)), table=_tabulate_errors(backends)),)
+        timed = Section(plain(op, NAME_LIMIT), table=_tabulate(comparisons))
+        parts += [timed, *(errors if len(backends) > 1 else ())]
     lines = (*describe_peers(judged), *list(reasons)[:REASONS])
-    return Section(say("Peers"), (note,), lines, parts=tuple(parts))
+    return Section(say("Side by side"), (note,), lines, parts=tuple(parts))
 
 
 def _group_by_op(judged: Iterable[Judgement]) -> dict[str, list[Comparison]]:
@@ -92,7 +101,19 @@ def _tabulate(comparisons: Sequence[Comparison]) -> Table:
                 continue
             ratio = words.write_speedup(one.ratio)
             cells += [units.time(one.us), phrase("**{ratio}, kernel slower**", ratio=ratio) if one.faster else ratio]
-        rows.append(tuple(cells))
+        faster = [(peer.ratio.value, peer.name) for peer in seen.peers if peer.faster and peer.ratio]
+        rows.append((*cells, plain(min(faster)[1], NAME_LIMIT) if faster else say("the kernel")))
     heads = (head for name in names for head in (name, say("{name} / kernel", name=name)))
     right = frozenset({1, *range(2, 2 + 2 * len(names), 2)})
-    return Table((say("case"), say("kernel"), *heads), tuple(rows), right)
+    return Table((say("case"), say("kernel"), *heads, say("best")), tuple(rows), right)
+
+
+def _tabulate_errors(backends: Iterable[OpRun]) -> Table:
+    """Returns a row a backend: the worst errors against float64, of checks with ordinary values that passed."""
+    rows = []
+    for op in backends:
+        errors = worst([case.errors for case in find_worst_errors(op.accuracy)])
+        figures = errors.max_abs, errors.max_rel, errors.l2
+        rows.append((code(op.op), *("-" if one is None else units.significant(one) for one in figures)))
+    heads = (say("backend"), say("largest error"), say("largest relative error"), say("L2 error"))
+    return Table(heads, tuple(rows), frozenset({1, 2, 3}))

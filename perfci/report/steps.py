@@ -185,7 +185,7 @@ def repeat(run: Run) -> str:
     ops, usual = [op.op for op in run.plan.ops or run.ops], run.plan.budget_s == DEFAULT_BUDGET_S
     values: dict[str, str | None] = {"--case": run.plan.filter, **_name_base(run)}
     rest = [word for key, text in run.plan.thresholds.items() for word in ("--threshold", f"{key}={text}")]
-    rest = [*_BASE.split(), *rest, *(["--peers"] if run.plan.peers else [])]
+    rest = [*_BASE.split(), *rest, *(["--backend", "all"] if run.plan.peers else [])]
     if run.static and is_only_compiled(run):
         values["--target"] = ",".join(run.static.targets)
         return _write(["static", *ops, "--case", "--target", *rest], values, run)

@@ -19,9 +19,9 @@ from perfci.worker.tasks import OpFiles, Place
 FOLDER = "needed"  # folder in the run's folder with a copy for each set of ops
 
 
-def place_needed(bench: Bench, settings: Settings, ops: Sequence[OpFiles]) -> Place:
-    """Where these ops of a project lie, for a worker that sees no more than they need."""
-    narrow = copy_needed(bench, settings, tuple(op.op for op in ops))
+def place_needed(bench: Bench, settings: Settings, ops: Sequence[OpFiles], peers: Sequence[str] = ()) -> Place:
+    """Where these ops of a project lie, for a worker that sees no more than they need. peers: or these need too."""
+    narrow = copy_needed(bench, settings, (*(op.op for op in ops), *peers))
     moved = [OpFiles(op.op, move_path(op.folder, settings.root, narrow.root)) for op in ops]
     home = bench.home or bench.settings.root
     return place_ops(narrow, moved, None if narrow.root == home else home)

@@ -43,7 +43,7 @@ class Request:
     deadline_note: Reason | None = None  # why a time limit of the job's was ignored
     thresholds: Mapping[str, str] = field(default_factory=dict)  # --threshold: key -> value, as it was typed
     changed: bool = False  # --changed: only ops with files that differ from those of the base
-    peers: bool = False  # --peers: time what suites name as peers too
+    peers: bool = False  # --backend all: time other backends, and what suites name as peers, side by side
     elsewhere: bool = False  # other machines run the plan: backends that this device cannot run are described too
     weight: int = 1  # of a round: how many times its cases count in the family of duels of all rounds
 

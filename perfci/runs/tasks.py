@@ -61,7 +61,7 @@ class Tasks:
         # One timer a run: once an op was timed, the others take the same one, or fail if they cannot.
         timer = run.environment.timer or self._request.timer
         return Measure(
-            place=place_needed(self._bench, settings, (self._files[op],)),
+            place=place_needed(self._bench, settings, (self._files[op],), self._list_peers(self._files, op)),
             opening=plan_opening(settings, plan.device, seed, timer, process),
             suites=plan.suites,
             pattern=plan.filter,
@@ -95,6 +95,11 @@ class Tasks:
         )
         return dataclasses.replace(task, place=place)
 
+    def _list_peers(self, files: Collection[str], op: str) -> list[str]:
+        """The other backends of an op among these files, if they are timed beside its first one."""
+        wanted = self._record.run.plan.peers and op == name_of(op)
+        return [key for key in files if wanted and name_of(key) == op != key]
+
     def _find_base(self, op: PlannedOp) -> BaseFiles | None:
         """A worker's view of the base. Nothing if the op cannot be compared with it, or nothing of it is used."""
         plan, base = self._record.run.plan, op.base
@@ -108,7 +113,7 @@ class Tasks:
             return None
         if plan.device in UNTIMED and not compares:
             return None
-        place = place_needed(self._bench, self._tree.settings, (files,))
+        place = place_needed(self._bench, self._tree.settings, (files,), self._list_peers(self._base_files, files.op))
         return BaseFiles(
             op=files.op,
             folder=place.ops[0].folder,

@@ -6,7 +6,7 @@ from perfci.core.errors import PerfciError
 from perfci.core.model import PerformanceCase, PlannedOp, Suite
 from perfci.device import detect, open_device
 from perfci.device.seam import Accelerator
-from perfci.ops.backends import BACKENDS, backend_of, find_kernel, name_of
+from perfci.ops.backends import BACKENDS, MARK, backend_of, find_kernel, list_keys, name_of
 from perfci.ops.spec import case_id, matches
 from perfci.worker.apart import forget_others
 from perfci.worker.load import list_signature
@@ -57,6 +57,7 @@ def _describe_op(task: Describe, files: OpFiles, channel: MessageChannel) -> Pla
         from perfci.measure.stored import find_checks
 
         stored = find_checks().list_cases(loaded.accuracy, task.pattern)
+    others = [] if MARK in files.name else list_keys(files.folder)
     return PlannedOp(
         files.op,
         accuracy,
@@ -66,5 +67,5 @@ def _describe_op(task: Describe, files: OpFiles, channel: MessageChannel) -> Pla
         renamed=dict(suite.renamed),
         renamed_from=suite.renamed_from and files.op.replace(name_of(files.op), suite.renamed_from, 1),
         stored=stored,
-        peers=tuple(suite.peers),
+        peers=(*(key for key in others if key != files.name), *suite.peers),
     )

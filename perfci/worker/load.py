@@ -22,7 +22,7 @@ from perfci.core import PACKAGE
 from perfci.core.errors import ContractError, PerfciError
 from perfci.core.model import Cache, Fact
 from perfci.device.source import plain_function, source_text, stable
-from perfci.ops.backends import BACKENDS, MARK, backend_of, find_kernel, name_of
+from perfci.ops.backends import BACKENDS, MARK, backend_of, find_backends, find_kernel, name_of
 from perfci.ops.fingerprint.tree import IMPORT_ROOTS
 from perfci.ops.spec import CACHES, Accuracy, Params, Performance, case_id, matches
 from perfci.worker.contract import check_earlier_names, check_peers, check_quantised, check_suite, checking
@@ -89,9 +89,10 @@ def choose_cases(
     return [params for case, params in by_id if (matches(case, pattern) if names is None else case in names)]
 
 
-def load_op(op: str, folder: Path, shared: Path) -> LoadedOp:
+def load_op(op: str, folder: Path, shared: Path, *, peers: bool = False) -> LoadedOp:
     """Import both suites, and the backend of a key, which they are to judge.
 
+    peers: and the op's other backends, which become peers of its first one.
     Raises ContractError that names file and line for whatever the files do wrong.
     """
     name, kernel = name_of(op), find_kernel(op, folder)
@@ -110,6 +111,10 @@ def load_op(op: str, folder: Path, shared: Path) -> LoadedOp:
             raise ContractError("cache_misfit", file=file, found=repr(performance.cache), known=" or ".join(CACHES))
         check_earlier_names(op, accuracy, performance, file)
         check_peers(performance, file)
+    if peers and MARK not in op:
+        with import_from(folder, shared):
+            others = {f"{name}{MARK}{other}": _import_peer(name, other) for other in find_backends(name, folder)[1:]}
+        performance = dataclasses.replace(performance, peers={**others, **performance.peers})
     function = _find_function(name, kernel)
     suites = {"accuracy": accuracy, "performance": performance}
     wrappers = {
@@ -190,6 +195,21 @@ def _give_kernel(suite: _Suite, op: str, file: Path) -> _Suite:
     if not callable(function):
         raise ContractError("backend_lacks_function", file=file.name, op=name)
     return dataclasses.replace(suite, kernel=function)
+
+
+def _import_peer(op: str, backend: str) -> Callable[..., Any]:
+    """Returns the function of an op's other backend, or one that says of each case why there is none."""
+    try:
+        function: Callable[..., Any] = getattr(importlib.import_module(f"{op}_{backend}"), op)
+    except (Exception, SystemExit) as error:
+        why = f"{type(error).__name__}: {error}"
+    else:
+        return function
+
+    def lacking(**_: Any) -> Any:
+        raise NotImplementedError(why)
+
+    return lacking
 
 
 def _describe_wrapper(function: Callable[..., Any], file: Path) -> str:

@@ -19,7 +19,7 @@ TABLE = {
     "check": (
         "OP... --op --backend --case --lf --watch --quiet --no-judge --retry --against-release"
         " --plan --shard --confirm --device --budget --seed --suite --timer --against --duel --base-python --toolchain"
-        " --devices --on --deadline --threshold --peers --out --strict --html --timings --verbose --format"
+        " --devices --on --deadline --threshold --out --strict --html --timings --verbose --format"
         " --project"
     ),
     "compare": "RUN --against --op --case --strict --format --project",
@@ -48,12 +48,12 @@ TABLE = {
     "thresholds tighten": "OP... --op --case --device-key --write --format --project",
     "thresholds relax": "KEY --op --why --until --case --device-key --value --format --project",
     "ci plan": (
-        "OP... --op --case --device --budget --seed --suite --timer --against --duel --shards --balance --out --all"
-        " --threshold --peers --format --project"
+        "OP... --op --backend --case --device --budget --seed --suite --timer --against --duel --shards --balance --out"
+        " --all --threshold --format --project"
     ),
     "ci merge": (
-        "RUN... --plan --out --op --case --device --suite --against --duel --threshold --peers --strict --html --format"
-        " --project"
+        "RUN... --plan --out --op --backend --case --device --suite --against --duel --threshold --strict --html"
+        " --format --project"
     ),
     "ci note": "RUN --report --name --dry-run --project",
 }

@@ -181,6 +181,32 @@ def test_an_op_goes_on_under_another_name_with_each_of_its_backends(topic):
     assert answer.verdicts("clip@torch") == {"PASS", "REGRESSED"}
 
 
+@pytest.mark.parametrize("beside_a_base", [False, True])
+def test_backends_are_timed_side_by_side_in_the_blocks_of_the_first_one(relu, beside_a_base):
+    relu.edit("relu", "torch", "US_PER_MEGABYTE = 320.0", "US_PER_MEGABYTE = 288.0")
+    add(relu, "tilelang", "import numpy as np\n", "import numpy as np\nimport tilelang\n")
+    if beside_a_base:
+        begin_topic(relu.root)
+        relu.edit("relu", "triton", "import numpy as np\n", "import numpy as np\n\nMORE = 1\n")
+        commit_all(relu.root)
+
+    answer = relu.check("relu", "--backend", "all")
+
+    assert answer.code == 0, answer.err
+    for (op, suite, case), row in answer.rows.items():
+        if (op, suite) == ("relu", "performance") and case:
+            others = {peer["name"]: peer for peer in row["peers"]}
+            assert others["relu@torch"]["faster"]
+            assert others["relu@torch"]["ratio"]["value"] == pytest.approx(288 / 320, rel=0.02)
+            assert others["relu@tilelang"]["reason"]["kind"] == "peer_unsupported"
+            assert "No module named 'tilelang'" in others["relu@tilelang"]["reason"]["sentence"]
+    text = (relu.root / "reports" / "report.md").read_text()
+    section = text.partition("## Side by side")[2].partition("\n## ")[0]
+    assert section.count("| relu@&#8203;torch |\n") == CASES
+    if not beside_a_base:  # else nothing of what is unchanged is checked
+        assert "relu: errors by backend" in section and "| `relu@torch` |" in section
+
+
 @pytest.mark.parametrize(
     ("words", "checked"),
     [

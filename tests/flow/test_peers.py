@@ -1,4 +1,4 @@
-"""Peers, end to end on the fake device: timed with --peers, reported everywhere, judged nowhere."""
+"""Peers, end to end on the fake device: timed with --backend all, reported everywhere, judged nowhere."""
 
 import json
 
@@ -75,7 +75,7 @@ def test_faster_slower_picky_wrong_and_raising_peers_are_each_told_and_move_no_v
     declare(project, ALL)
     declare(project, '{"torch.compile": lambda: reference}', "relu")
 
-    answer = project.check("--peers", "--suite", "performance")
+    answer = project.check("--backend", "all", "--suite", "performance")
 
     assert (answer.code, plain.code) == (0, 0), answer.err
     assert {place: row["verdict"] for place, row in answer.rows.items()} == {
@@ -105,11 +105,11 @@ def _everything_tells_them(project):
     reports = project.root / "reports"
     assert faults(json.loads((reports / "run.json").read_text()), "run.schema.json") == []
     text = (reports / "report.md").read_text()
-    section = text.partition("\n## Peers\n")[2].partition("\n## ")[0]
+    section = text.partition("\n## Side by side\n")[2].partition("\n## ")[0]
     assert "worst 0.9" in section and "picky not timed in 1 case" in section
     assert section.count(", kernel slower**") == 2
     assert "### scale" in section and "torch.compile / kernel" in section
-    assert "--peers" in text[text.index("The same inputs and order of measuring again:") :]
+    assert "--backend all" in text[text.index("The same inputs and order of measuring again:") :]
     shown = project.perfci("show", str(reports), "--op", "scale", "--case", FEW).out
     assert "peer fast: " in shown and "does not support" in shown
     _tables_hold_them(project)
@@ -135,16 +135,16 @@ def test_peers_that_nobody_asked_for_are_not_even_made(project):
     assert (answer.code, answer.verdicts("scale")) == (0, {"NEW", "PASS"})
     (op,) = project.run_record().ops
     assert all(case.peers == () and set(case.blocks[0].arms) == {"kernel", "reference"} for case in op.performance)
-    assert "## Peers" not in (project.root / "reports" / "report.md").read_text()
+    assert "## Side by side" not in (project.root / "reports" / "report.md").read_text()
 
 
 def test_an_op_without_peers_is_named_in_one_sentence(project):
-    answer = project.check("--peers", "row_sum", "--case", FEW, "--suite", "performance")
+    answer = project.check("--backend", "all", "row_sum", "--case", FEW, "--suite", "performance")
 
     (note,) = [note for note in json.loads(answer.out)["notes"] if note["kind"].startswith("peer")]
-    assert note["sentence"].startswith("With --peers nothing more was timed of row_sum: no peers are declared there;")
-    told = ("check", "--no-judge", "--device", "fake", "--peers", "row_sum", "--case", FEW, "--suite", "performance")
-    assert note["sentence"] in project.perfci(*told).out
+    assert note["sentence"].startswith("With --backend all nothing more was timed of row_sum: there is one backend")
+    told = ("check", "--no-judge", "--device", "fake", "--backend", "all", "row_sum", "--case", FEW)
+    assert note["sentence"] in project.perfci(*told, "--suite", "performance").out
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_a_bad_declaration_is_an_error_that_names_the_file(project, given, told)
 def test_a_peer_that_kills_the_process_costs_the_op_its_peers_alone(project):
     declare(project, '{"fast": peer(288.0), "crash": crashing}')
 
-    answer = project.check("scale", "--peers")
+    answer = project.check("scale", "--backend", "all")
 
     assert (answer.code, answer.verdicts("scale")) == (0, {"NEW", "PASS"})
     (op,) = project.run_record().ops
@@ -191,7 +191,7 @@ def test_an_unchanged_op_of_a_merge_request_is_timed_beside_its_peers_and_a_slow
         project.op_file("scale", "late").write_text("")
     commit_all(project.root)
 
-    answer = project.check("--peers", "scale", "relu", "--suite", "performance")
+    answer = project.check("--backend", "all", "scale", "relu", "--suite", "performance")
 
     assert (answer.code, answer.verdicts("scale"), answer.verdicts("relu")) == (2, {"REGRESSED"}, {"UNCHANGED"})
     assert peers(answer)["fast"]["ratio"]["value"] == pytest.approx(288 / 332, rel=0.02)
@@ -211,16 +211,16 @@ def test_shards_take_peers_from_the_plan_and_are_merged_with_them(project):
     git(project.root, "commit", "-q", "--allow-empty", "-m", "nothing changed")
     plan = str(project.root / "reports" / "plan.json")
     asked = ("--op", "scale", "--op", "relu", "--suite", "performance", "--seed", "7")
-    made = project.perfci("ci", "plan", "--device", "fake", "--out", plan, "--shards", "2", "--peers", *asked)
+    made = project.perfci("ci", "plan", "--device", "fake", "--out", plan, "--shards", "2", "--backend", "all", *asked)
     assert made.code == 0, made.err
     assert {op.shard for op in read_plan(project.root / "reports" / "plan.json")[0].ops} == {1, 2}
 
-    refused = project.perfci("check", "--plan", plan, "--shard", "1/2", "--peers")
+    refused = project.perfci("check", "--plan", plan, "--shard", "1/2", "--backend", "all")
     codes = [project.perfci("check", "--plan", plan, "--shard", f"{index}/2").code for index in (1, 2)]
-    shards, again = str(project.root / "reports" / "shards"), (*asked[:6], "--device", "fake", "--peers")
+    shards, again = str(project.root / "reports" / "shards"), (*asked[:6], "--device", "fake", "--backend", "all")
     answer = project.perfci("ci", "merge", shards, "--plan", plan, "--format", "json", *again)
 
-    assert refused.code == 1 and "--peers" in refused.err
+    assert refused.code == 1 and "--backend" in refused.err
     assert (codes, answer.code) == ([0, 0], 0), answer.err
     assert peers(answer)["fast"]["faster"] and not peers(answer, "relu")["torch.compile"]["faster"]
     text = (project.root / "reports" / "report.md").read_text()

@@ -87,7 +87,7 @@ def test_hostile_names_are_harmless_in_markdown_html_and_json(examples):
 
     shown = build.make_report(material)
     text, page = markdown.render(shown), render(material, shown)
-    section = text.partition("\n## Peers\n")[2].partition("\n## ")[0]
+    section = text.partition("\n## Side by side\n")[2].partition("\n## ")[0]
 
     assert "kernel slower" in section and "\x1b" not in text
     assert "<script>alert" not in text and "<script>alert" not in page and "@all" not in section

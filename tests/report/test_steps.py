@@ -36,7 +36,7 @@ def run_of(*seeds: int | None, command="perfci check", **planned) -> Run:
         (run_of(7, command="perfci check --timer=event"), ["perfci check op0 --seed 7 --timer event"]),
         (run_of(7, suites=(Suite.ACCURACY,)), ["perfci check op0 --seed 7 --suite accuracy"]),
         (run_of(7, budget_s=4.0), ["perfci check op0 --seed 7 --budget 4.00"]),
-        (run_of(7, filter="dtype=*", peers=True), ["perfci check op0 --case 'dtype=*' --seed 7 --peers"]),
+        (run_of(7, filter="dtype=*", peers=True), ["perfci check op0 --case 'dtype=*' --seed 7 --backend all"]),
         (run_of(7, thresholds={"tau": "2 %"}), ["perfci check op0 --seed 7 --threshold 'tau=2 %'"]),
         (run_of(7, base=replace(BASE, python="/a b/python")),
          ["perfci check op0 --seed 7 --against 0123456789ab --base-python '/a b/python'"]),

@@ -91,7 +91,7 @@ class PlannedOp:
     renamed_from: str | None = None  # name that the op had before
     stored: tuple[str, ...] = ()
     """cases in which it stores tensors in low precision, with * for the tensors' names, which no one knows yet"""
-    peers: tuple[str, ...] = ()  # names of further implementations that its performance suite knows
+    peers: tuple[str, ...] = ()  # other backends of an op's first one, and what else its performance suite names
     outdated: Reason | None = field(default=None, metadata=BY_PERFCI)
     """of a kernel or reference that is a copy: how its original has changed since, so that another code is judged"""
 
@@ -217,7 +217,8 @@ class Plan:
     again: Again | None = None  # cases of an earlier run that are duelled again. Only these are measured
     thresholds: Mapping[str, str] = field(default_factory=dict)
     """key -> value of --threshold, as it was typed: what the run is judged by instead of the files' values"""
-    peers: bool = False  # --peers: the implementations that suites name are timed too. Nothing is judged by them
+    peers: bool = False
+    """--backend all: other backends and what suites name as peers are timed too. Nothing is judged by them"""
     seed_given: bool = False  # by --seed. Else each op gets a seed that no file holds while it is measured
     round: bool = False  # of perfci try: what counts is what changed, whatever the op is meant to reach
 

@@ -33,6 +33,7 @@ def add_commands(ci: Any) -> None:
 
 def plan(
     ops: options.Ops = [],  # noqa: B006
+    backend: options.Backends = [],  # noqa: B006
     case: options.Case = None,
     device: options.DeviceOption = "auto",
     budget: options.Budget = 1.0,
@@ -48,7 +49,6 @@ def plan(
     out: Annotated[Path, option("--out", "Where to write.", metavar="FILE")] = Path("plan.json"),
     every: Annotated[bool, flag("--all", "Measure what is unchanged by its files too.")] = False,
     threshold: options.Threshold = [],  # noqa: B006
-    peers: options.Peers = False,
     output: options.Output = "text",
     project: options.Project = options.HERE,
 ) -> int:
@@ -58,7 +58,7 @@ def plan(
     if out.resolve().parent != where.reports.resolve() and not out.parent.is_dir():
         raise UsageError("out_folder_missing", path=str(out), folder=str(out.parent))
     request = make_request(
-        ops, case, device, suite, against, duel, threshold, peers=peers, budget_s=budget, seed=seed, timer=timer
+        ops, case, device, suite, against, duel, threshold, backends=backend, budget_s=budget, seed=seed, timer=timer
     )
     with Progress() as progress:
         plan = plan_shards(where, request, progress, shards, store.read_run(balance) if balance else None, every=every)
@@ -78,13 +78,13 @@ def merge(
     runs: Annotated[list[Path], argument("RUN...", "Runs of its shards, or the folder that holds them.", "none")] = [],  # noqa: B006
     out: Annotated[Path | None, option("--out", "Where to write.", "the project's reports/", "DIR")] = None,
     ops: options.OpsOfRun = [],  # noqa: B006
+    backend: options.Backends = [],  # noqa: B006
     case: options.Case = None,
     device: options.DeviceOption = "auto",
     suite: options.SuiteOption = "both",
     against: options.Against = None,
     duel: options.Duel = "changed",
     threshold: options.Threshold = [],  # noqa: B006
-    peers: options.Peers = False,
     strict: options.Strict = False,
     html: options.Html = False,
     output: options.Output = "text",
@@ -101,7 +101,7 @@ def merge(
     target = (where.reports / store.RUN_FILE).resolve()
     if target in {path.resolve() for path in paths}:
         raise UsageError("merge_over_shard", path=str(target))
-    request = make_request(ops, case, device, suite, against, duel, threshold, peers=peers)
+    request = make_request(ops, case, device, suite, against, duel, threshold, backends=backend)
     refuse_foreign_plan(where, sharded, request)
     for path in paths:
         signature.check(path)
