@@ -49,9 +49,10 @@ def test_each_op_has_a_table_of_its_peers():
     assert [part.title for part in section.parts] == ["norm", "attention"]
     assert section.parts[1].table.columns == (
         "case", "kernel", "the reference", "the reference / kernel", "flash", "flash / kernel", "cudnn",
-        "cudnn / kernel",
+        "cudnn / kernel", "best",
     )  # fmt: skip
-    assert section.parts[1].table.rows[0][-2:] == ("8.00 us", strong("0.800x (0.792x to 0.808x), kernel slower"))
+    slower = strong("0.800x (0.792x to 0.808x), kernel slower")
+    assert section.parts[1].table.rows[0][-3:] == ("8.00 us", slower, "cudnn")
 
 
 def test_a_peer_without_any_time_has_no_column_and_reasons_are_told_once():
@@ -59,7 +60,7 @@ def test_a_peer_without_any_time_has_no_column_and_reasons_are_told_once():
 
     section = peers.make_section(rows)
 
-    assert section.parts[0].table.columns[-1] == "a / kernel"
+    assert section.parts[0].table.columns[-2:] == ("a / kernel", "best")
     assert len(section.lines) == 2 and section.lines[1].startswith("The peer b of norm does not support n=0 (too wide)")
 
 
