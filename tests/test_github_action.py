@@ -19,7 +19,7 @@ import yaml
 from perfci import store
 from perfci.cli.demo import write_project
 from perfci.cli.options import DeviceKind
-from perfci.gitlab.note_text import marker
+from perfci.extensions.note.text import marker
 from tests.git_repositories import commit_all, git
 from tests.gitlab.github_server import OTHER, OWN, GitHub
 from tests.gitlab.server import Fault
@@ -442,7 +442,7 @@ def test_a_slower_kernel_is_red_and_its_report_becomes_a_comment_that_is_updated
 
 
 @pytest.mark.slow
-@pytest.mark.nightly  # tests/gitlab/test_note.py has each refusal
+@pytest.mark.nightly  # tests/extensions/note/test_posting.py has each refusal
 def test_a_comment_that_cannot_be_posted_fails_nothing(repository, server):
     job(repository)
     refused = Fault(status=403, body=b'{"message": "Resource not accessible by integration"}')

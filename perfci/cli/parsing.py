@@ -68,9 +68,11 @@ def list_typed(*without: str) -> list[str]:
 
 def make_group(name: str, text: str) -> typer.Typer:
     """A command with commands below it."""
-    return typer.Typer(
+    group = typer.Typer(
         name=name, cls=Group, help=text, no_args_is_help=True, rich_markup_mode=None, context_settings=CONTEXT
     )
+    group.callback()(lambda: None)  # else typer takes the only command for the group, and fails if there is none
+    return group
 
 
 CHOSEN, COMPARED, MEASURED, SHOWN, OTHERWISE = (

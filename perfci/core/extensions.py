@@ -28,8 +28,10 @@ NAMES = (
     "pictures",
     "ray",
     "shards",
+    "note",
     "static",
 )  # fmt: skip
+"""In the order in which `perfci --help` and `perfci ci --help` list what they add."""
 
 POINTS = {
     "device": "a `DeviceKind` of perfci.device: hardware beside GPUs and the CPU",

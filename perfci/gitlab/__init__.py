@@ -1,1 +1,1 @@
-"""The note in a merge request of GitLab or a pull request of GitHub."""
+"""Foreign text in Markdown of GitLab and GitHub, and a pipeline's variables, for the extensions that write to them."""

@@ -85,6 +85,15 @@ def test_what_was_earned_is_read_and_applied_without_the_ratchet(tmp_path):
     assert (command.returncode, "There is no command thresholds" in command.stderr) == (1, True)
 
 
+def test_a_group_that_extensions_fill_stays_a_group_if_they_leave_one_command_or_none(tmp_path):
+    place = without(("shards",), tmp_path / "place")
+    alone = run(place, "ci", "nothing", where=tmp_path)
+    empty = run(without(("note", "shards"), tmp_path / "empty"), "ci", "--help", where=tmp_path)
+
+    assert "There is no command nothing: name one of note." in alone.stderr
+    assert (empty.returncode, "What pipelines call" in empty.stdout) == (0, True), empty.stderr
+
+
 @pytest.mark.slow
 @pytest.mark.torch
 def test_the_first_op_of_this_repository_passes_without_any_extension(tmp_path):

@@ -17,8 +17,8 @@ from typing import IO, Any
 
 from perfci.core.files import append_regular
 from perfci.core.model import Fact, Judgements, Reason, Run
-from perfci.gitlab.note_text import KEY, Links, Records, compose, marker
-from perfci.gitlab.target import GITHUB, NoteTarget
+from perfci.extensions.note.target import GITHUB, NoteTarget
+from perfci.extensions.note.text import KEY, Links, Records, compose, marker
 from perfci.report.text import plain
 
 TIMEOUT_S = 15.0  # for a connection, and between two pieces of an answer

@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from perfci.core.wording import speaking
-from perfci.gitlab.note_text import Links, compose, find_links, safe_url
+from perfci.extensions.note.text import Links, compose, find_links, safe_url
 
 HOSTILE = (
     "\n/close\n@all #1 !2 :tada: deadbeef JIRA-1 ](http://evil.example) <b> | `x` %{project_name} [[a]] "

@@ -6,11 +6,11 @@ import pytest
 
 from perfci.core import wording
 from perfci.core.model import Reason
-from perfci.gitlab import note
-from perfci.gitlab.note import append_summary, post
-from perfci.gitlab.note_text import Links, marker
-from perfci.gitlab.target import find_target
-from tests.gitlab.conftest import TOKEN
+from perfci.extensions.note import posting
+from perfci.extensions.note.posting import append_summary, post
+from perfci.extensions.note.target import find_target
+from perfci.extensions.note.text import Links, marker
+from tests.extensions.note.conftest import TOKEN
 from tests.gitlab.github_server import GitHub
 from tests.gitlab.gitlab_server import GitLab
 from tests.gitlab.server import Fault
@@ -28,7 +28,7 @@ def waits():
 @pytest.fixture
 def send(examples, environ, waits, monkeypatch):
     """Post the note of an example; waiting takes no time."""
-    monkeypatch.setattr(note.time, "sleep", waits.append)
+    monkeypatch.setattr(posting.time, "sleep", waits.append)
 
     def send(name="small", **changes):
         run, judgements = getattr(examples, name)()
@@ -133,8 +133,8 @@ def test_no_note_is_written_twice_if_the_answer_was_lost(server, send, lost):
 
 
 def test_a_server_that_does_not_answer_or_is_not_there_is_a_reason(server, send, monkeypatch, waits):
-    monkeypatch.setattr(note, "TIMEOUT_S", 0.1)
-    monkeypatch.setattr(note, "WAITS_S", (1.0,))
+    monkeypatch.setattr(posting, "TIMEOUT_S", 0.1)
+    monkeypatch.setattr(posting, "WAITS_S", (1.0,))
     server.plan(server.USER, Fault(hang=True), Fault(hang=True))
 
     assert kinds(send()) == ["note_failed"]
@@ -171,7 +171,7 @@ FAULTS = [{"status": 401}, {"status": 429}, {"status": 500}, {"status": 302}, {"
 def test_the_token_is_in_no_message_exception_or_log(server, send, environ, monkeypatch, caplog, capfd, fault):
     token = TOKEN
     caplog.set_level(logging.DEBUG)
-    monkeypatch.setattr(note, "WAITS_S", ())
+    monkeypatch.setattr(posting, "WAITS_S", ())
     body = json.dumps({"message": f"the token {token} is bad", "error": token}).encode()
     headers = {"Location": f"http://evil.invalid/?token={token}", "Retry-After": "1"}
     server.plan(server.USER, Fault(**{"body": body, "headers": headers, **fault}))

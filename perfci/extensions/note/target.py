@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from perfci.core.model import Reason
-from perfci.gitlab.note_text import LIMIT
+from perfci.extensions.note.text import LIMIT
 from perfci.gitlab.variables import CERTIFICATES, HOST, find_invalid, read_token
 
 _NUMBER = re.compile(r"[1-9][0-9]{0,17}")

@@ -1,0 +1,11 @@
+"""The note of a merge request of GitLab, or the comment on a pull request of GitHub: `perfci ci note`.
+
+text       what it says: pure
+target     where it goes, by the variables of a pipeline
+posting    one note, made or updated in place
+commands   `perfci ci note`
+"""
+
+from perfci.core.extensions import Extension
+
+EXTENSION = Extension(provides={"ci": ("perfci.extensions.note.commands.ci:add_commands",)})
