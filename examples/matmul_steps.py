@@ -8,7 +8,7 @@ import torch
 import triton
 import triton.language as tl
 from matmul_baseline import ACTIVATIONS
-from matmul_triton import Config, check, choose_config, dense_sides, launch, matmul
+from matmul_triton import Config, choose_config, dense_sides, launch, matmul
 
 VARIANTS = ("naive", "tiled", "pipelined", "autotuned", "persistent", "tma", "fused")
 """In the order of development."""
@@ -38,7 +38,7 @@ def matmul_step(
         raise ValueError(f"matmul_step: variant is {variant!r}, but has to be one of {', '.join(map(repr, VARIANTS))}")
     if variant == "fused":
         return matmul(a, b, bias, activation)
-    check("matmul_step", a, b, bias, activation)
+    _launch.check_matmul("matmul_step", a, b, bias, activation)
     product = _naive(a, b) if variant == "naive" else _product(a, b, variant)
     return ACTIVATIONS[activation](product if bias is None else product + bias)
 

@@ -300,3 +300,54 @@ def as_rows(op: str, x: torch.Tensor, name: str = "x") -> tuple[int, int, int, i
 
 def _names(dtypes: tuple[torch.dtype, ...]) -> str:
     return ", ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
+
+
+# --- the arguments of ops that several backends have ------------------------------------------------------------------
+
+
+def check_broadcast(x: torch.Tensor, bias: torch.Tensor) -> None:
+    """Raises TypeError or ValueError for arguments that `broadcast` does not support."""
+    check_tensors("broadcast", x=x, bias=bias)
+    check_bias("broadcast", x, bias)
+
+
+def check_softmax(x: torch.Tensor) -> None:
+    """Raises TypeError or ValueError for arguments that `softmax` does not support."""
+    check_tensors("softmax", x=x)
+    if x.ndim == 0:
+        raise ValueError("softmax: x is 0-dimensional, but needs at least one dimension")
+
+
+def check_rms_norm(x: torch.Tensor, weight: torch.Tensor | None, eps: float, stats: bool) -> None:
+    """Raises TypeError or ValueError for arguments that `rms_norm` does not support."""
+    given = {"x": x} if weight is None else {"x": x, "weight": weight}
+    check_tensors("rms_norm", **given)
+    check_same_dtype("rms_norm", **given)
+    if x.ndim == 0:
+        raise ValueError("rms_norm: x is 0-dimensional, but needs at least one dimension")
+    if weight is not None:
+        check_bias("rms_norm", x, weight, "weight")
+    if not eps >= 0:
+        raise ValueError(f"rms_norm: eps is {eps}, but has to be 0 or more")
+    if stats and not x.shape[-1]:
+        raise ValueError(f"rms_norm: x has shape {tuple(x.shape)}, but stats need at least one column")
+
+
+ACTIVATIONS = (None, "relu", "silu", "gelu", "gelu_tanh")
+"""What `matmul` finishes a product with."""
+
+
+def check_matmul(op: str, a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, activation: str | None) -> None:
+    """Raises TypeError or ValueError in the name of `op` for arguments that `matmul` does not support."""
+    tensors = {"a": a, "b": b} if bias is None else {"a": a, "b": b, "bias": bias}
+    check_tensors(op, **tensors)
+    check_same_dtype(op, **tensors)
+    if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[0]:
+        raise ValueError(f"{op}: needs shapes (m, k) and (k, n), but a is {tuple(a.shape)} and b {tuple(b.shape)}")
+    if bias is not None and bias.shape != b.shape[1:]:
+        raise ValueError(
+            f"{op}: bias has shape {tuple(bias.shape)}, but b of shape {tuple(b.shape)} needs {b.shape[1:]}"
+        )
+    if activation not in ACTIVATIONS:
+        known = ", ".join(map(repr, ACTIVATIONS))
+        raise ValueError(f"{op}: activation is {activation!r}, but has to be one of {known}")

@@ -35,8 +35,7 @@ def broadcast(x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
     shape (x.shape[-1],) and any stride. Both are float32, float16 or bfloat16; a bias of another dtype is rounded to
     x's. Raises TypeError for another dtype, ValueError for shapes or devices that do not go together.
     """
-    _launch.check_tensors("broadcast", x=x, bias=bias)
-    _launch.check_bias("broadcast", x, bias)
+    _launch.check_broadcast(x, bias)
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     if out.numel() == 0:
         return out

@@ -16,9 +16,6 @@ import _tma
 from _tiles import Config, grouped, halves
 
 TUNED = Path(__file__).parent / "tuned"
-ACTIVATIONS = (None, "relu", "silu", "gelu", "gelu_tanh")
-
-
 # For devices without a tuned file, and for shapes that theirs leaves out: bytes of an element -> config.
 FALLBACK = {2: Config(64, 64, 32, 8, 4, 3), 4: Config(64, 32, 16, 8, 4, 2)}
 FALLBACK_TMA = Config(128, 128, 64, 8, 4, 3, persistent=True, tma=True, flatten=True)
@@ -49,30 +46,14 @@ def matmul(
     """Returns activation(a @ b + bias), shapes (m, k), (k, n) and (n,), as a contiguous (m, n) tensor of their dtype.
 
     float32 (multiplied in full precision, no TF32), float16 or bfloat16, summed and finished in float32 and rounded
-    once. Any strides, including transposed views. `activation` is one of ACTIVATIONS: gelu is that by erf, to 4e-5 for
-    16 bits. Raises TypeError for dtypes, ValueError for shapes, devices or activations that do not fit.
+    once. Any strides, including transposed views. `activation` is one of `_launch.ACTIVATIONS`: gelu is that by erf, to
+    4e-5 for 16 bits. Raises TypeError for dtypes, ValueError for shapes, devices or activations that do not fit.
     """
-    check("matmul", a, b, bias, activation)
+    _launch.check_matmul("matmul", a, b, bias, activation)
     limits = _launch.limits(a.device)
     sides = dense_sides(a, b, limits)
     config = choose_config(a.shape[0], b.shape[1], a.shape[1], a.element_size(), limits, sides is not None)
     return launch(a, b, config, sides, limits, bias, activation)
-
-
-def check(op: str, a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, activation: str | None) -> None:
-    """Raises TypeError or ValueError in the name of `op` for arguments that `matmul` does not support."""
-    tensors = {"a": a, "b": b} if bias is None else {"a": a, "b": b, "bias": bias}
-    _launch.check_tensors(op, **tensors)
-    _launch.check_same_dtype(op, **tensors)
-    if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[0]:
-        raise ValueError(f"{op}: needs shapes (m, k) and (k, n), but a is {tuple(a.shape)} and b {tuple(b.shape)}")
-    if bias is not None and bias.shape != b.shape[1:]:
-        raise ValueError(
-            f"{op}: bias has shape {tuple(bias.shape)}, but b of shape {tuple(b.shape)} needs {b.shape[1:]}"
-        )
-    if activation not in ACTIVATIONS:
-        known = ", ".join(map(repr, ACTIVATIONS))
-        raise ValueError(f"{op}: activation is {activation!r}, but has to be one of {known}")
 
 
 def dense_sides(a: torch.Tensor, b: torch.Tensor, limits: _launch.Limits) -> tuple[int, int] | None:

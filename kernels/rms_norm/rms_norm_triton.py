@@ -41,27 +41,12 @@ def rms_norm(
     (x.shape[-1],), any stride and x's dtype. Computed in float32 and rounded once. Raises TypeError for dtypes,
     ValueError for shapes, strides, devices or a negative eps.
     """
-    check(x, weight, eps, stats)
+    _launch.check_rms_norm(x, weight, eps, stats)
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     rstd = torch.empty((*x.shape[:-1], 1), dtype=torch.float32, device=x.device) if stats else None
     if out.numel():
         _launched(x, weight, out, rstd, eps)
     return out if rstd is None else (out, rstd)
-
-
-def check(x: torch.Tensor, weight: torch.Tensor | None, eps: float, stats: bool) -> None:
-    """Raises TypeError or ValueError for arguments that `rms_norm` does not support."""
-    given = {"x": x} if weight is None else {"x": x, "weight": weight}
-    _launch.check_tensors("rms_norm", **given)
-    _launch.check_same_dtype("rms_norm", **given)
-    if x.ndim == 0:
-        raise ValueError("rms_norm: x is 0-dimensional, but needs at least one dimension")
-    if weight is not None:
-        _launch.check_bias("rms_norm", x, weight, "weight")
-    if not eps >= 0:
-        raise ValueError(f"rms_norm: eps is {eps}, but has to be 0 or more")
-    if stats and not x.shape[-1]:
-        raise ValueError(f"rms_norm: x has shape {tuple(x.shape)}, but stats need at least one column")
 
 
 def _launched(

@@ -39,9 +39,7 @@ def softmax(x: torch.Tensor) -> torch.Tensor:
     overflows. As in torch.softmax a row with NaN or +inf, or with -inf only, gives NaN. Raises TypeError for another
     dtype, ValueError for shapes and strides.
     """
-    _launch.check_tensors("softmax", x=x)
-    if x.ndim == 0:
-        raise ValueError("softmax: x is 0-dimensional, but needs at least one dimension")
+    _launch.check_softmax(x)
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     if out.numel() == 0:
         return out

@@ -1,0 +1,248 @@
+"""CUDA C++ of an op: a .cu file compiled by NVRTC when it is needed first, and its functions launched by the driver.
+
+Needs only torch. NVRTC comes with torch's CUDA packages, or with a CUDA toolkit; there is no build step.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import hashlib
+import importlib.util
+import os
+import re
+import struct
+import threading
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import _launch
+
+OPTIONS = ("--std=c++17",)
+"""What every file is compiled with, beside the architecture and the folders of headers."""
+MOST_SHARED = 48 * 1024
+"""Bytes of shared memory that a block gets without asking for more."""
+_CACHE = "TORCH_EXTENSIONS_DIR"
+"""Environment variable: torch's folder of compiled extensions, where compiled files are kept too."""
+_MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+
+
+# --- compiling --------------------------------------------------------------------------------------------------------
+
+
+def compile_for(path: Path, architecture: str, options: tuple[str, ...] = ()) -> bytes:
+    """Returns the cubin of a .cu file for an architecture such as sm_90, which need not be the present device's.
+
+    Compiled once and then taken from the cache folder. Raises OSError without NVRTC or without the file, RuntimeError
+    with the compiler's log for an error in the file.
+    """
+    nvrtc = _nvrtc()
+    folders = [str(Path(__file__).parent), *_header_folders()]
+    every = [*OPTIONS, *options, f"--gpu-architecture={architecture}", *(f"--include-path={each}" for each in folders)]
+    source = path.read_text(encoding="utf-8")
+    key = hashlib.sha256("\0".join([nvrtc.version, *every, source, *_included(path, source)]).encode()).hexdigest()
+    kept = _cache_folder() / f"{path.stem}-{architecture}-{key[:32]}.cubin"
+    with contextlib.suppress(OSError):
+        return kept.read_bytes()
+    cubin = nvrtc.compile(path, source, every)
+    with contextlib.suppress(OSError):  # a folder that cannot be written only costs the time of the next compilation
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        part = kept.with_suffix(f".{os.getpid()}")
+        part.write_bytes(cubin)
+        part.replace(kept)
+    return cubin
+
+
+def _included(path: Path, source: str) -> Iterator[str]:
+    """Yields the text of the headers that lie beside the file or in this folder, and of what they include."""
+    for name in re.findall(r'^\s*#\s*include\s*"([^"]+)"', source, re.MULTILINE):
+        for header in (path.parent / name, Path(__file__).parent / name):
+            if header.is_file():
+                text = header.read_text(encoding="utf-8")
+                yield text
+                yield from _included(header, text)
+                break
+
+
+def _cache_folder() -> Path:
+    given = os.environ.get(_CACHE)
+    return Path(given or Path.home() / ".cache" / "torch_extensions", "nvrtc")
+
+
+def _header_folders() -> list[str]:
+    """Returns where cuda_fp16.h and others are: in torch's CUDA packages, else in a toolkit."""
+    homes = [root / name / "include" for root in _packages() for name in ("cu13", "cuda_runtime")]
+    homes += [Path(home, "include") for home in (os.environ.get("CUDA_HOME"), "/usr/local/cuda") if home]
+    return [str(home) for home in homes if (home / "cuda_fp16.h").is_file()][:1]
+
+
+def _packages() -> list[Path]:
+    """Returns the folders that NVIDIA's Python packages share."""
+    spec = importlib.util.find_spec("nvidia")
+    return [Path(folder) for folder in (spec.submodule_search_locations or ())] if spec else []
+
+
+def _libraries() -> Iterator[str]:
+    """Yields where NVRTC may be, the version of torch's CUDA first."""
+    major = (torch.version.cuda or "13").partition(".")[0]
+    inside = [path for root in _packages() for path in sorted(root.glob("*/lib/libnvrtc.so.*"))]
+    yield from map(str, sorted(inside, key=lambda path: not path.name.endswith(f".{major}")))
+    for home in filter(None, (os.environ.get("CUDA_HOME"), "/usr/local/cuda")):
+        yield f"{home}/lib64/libnvrtc.so"
+    yield f"libnvrtc.so.{major}"
+
+
+class _Nvrtc:
+    """NVRTC's functions, by ctypes."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self._library = library
+        library.nvrtcGetErrorString.restype = ctypes.c_char_p
+        major, minor = ctypes.c_int(), ctypes.c_int()
+        self._check(library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)))
+        self.version = f"{major.value}.{minor.value}"
+
+    def compile(self, path: Path, source: str, options: list[str]) -> bytes:
+        program = ctypes.c_void_p()
+        text, name = source.encode(), str(path).encode()
+        self._check(self._library.nvrtcCreateProgram(ctypes.byref(program), text, name, 0, None, None))
+        try:
+            given = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
+            if self._library.nvrtcCompileProgram(program, len(options), given):
+                raise RuntimeError(
+                    f"{path} does not compile ({' '.join(options)}):\n{self._take(program, 'ProgramLog')}"
+                )
+            return self._take(program, "CUBIN")
+        finally:
+            self._library.nvrtcDestroyProgram(ctypes.byref(program))
+
+    def _take(self, program: ctypes.c_void_p, what: str) -> bytes:
+        size = ctypes.c_size_t()
+        self._check(getattr(self._library, f"nvrtcGet{what}Size")(program, ctypes.byref(size)))
+        text = ctypes.create_string_buffer(size.value)
+        self._check(getattr(self._library, f"nvrtcGet{what}")(program, text))
+        return text.raw
+
+    def _check(self, status: int) -> None:
+        if status:
+            raise RuntimeError(f"NVRTC: {self._library.nvrtcGetErrorString(status).decode()}")
+
+
+@functools.cache
+def _nvrtc() -> _Nvrtc:
+    tried = list(_libraries())
+    for place in tried:
+        with contextlib.suppress(OSError):
+            for builtins in Path(place).parent.glob("libnvrtc-builtins.so.*"):
+                ctypes.CDLL(str(builtins))  # NVRTC opens it by its name alone, which finds it only if it is loaded
+            return _Nvrtc(ctypes.CDLL(place))
+    raise OSError(
+        f"NVRTC is in none of {', '.join(tried)}. It comes with a CUDA build of torch or the package nvidia-cuda-nvrtc"
+    )
+
+
+# --- launching --------------------------------------------------------------------------------------------------------
+
+
+class Function:
+    """One `extern "C" __global__` function of a .cu file, compiled and loaded on its first launch on a device."""
+
+    def __init__(self, path: Path, name: str, signature: str, shared: int = 0) -> None:
+        """A signature has one letter of `struct` for each parameter: P a pointer, q and i integers, f a float.
+
+        shared: bytes of dynamic shared memory of a block.
+        """
+        self._path, self._name, self._shared = path, name, shared
+        self._handles: dict[int, int] = {}
+        # One place for the arguments of all launches, since the driver copies them before it returns.
+        self._lock = threading.Lock()
+        self._pack = struct.Struct(signature).pack_into
+        self._arguments = ctypes.create_string_buffer(struct.calcsize(signature))
+        begin = ctypes.addressof(self._arguments)
+        places = [struct.calcsize(f"{signature[:at]}0{letter}") for at, letter in enumerate(signature)]
+        self._pointers = (ctypes.c_void_p * len(signature))(*(begin + place for place in places))
+
+    def __call__(self, device: torch.device, grid: tuple[int, int], block: tuple[int, int], *arguments: Any) -> None:
+        """Launch on torch's current stream of a device, which has to be the current one. Pointers are integers.
+
+        Raises RuntimeError if the driver does not launch it, NotImplementedError for a device without CUDA.
+        """
+        handle = self._handles.get(device.index) or self._load(device)
+        stream = torch._C._cuda_getCurrentRawStream(device.index)
+        with self._lock:
+            self._pack(self._arguments, 0, *arguments)
+            status = _driver().cuLaunchKernel(handle, *grid, 1, *block, 1, self._shared, stream, self._pointers, None)
+        _checked(status, f"{self._name} cannot be launched with grid {grid} and block {block}")
+
+    def _load(self, device: torch.device) -> int:
+        module = _load_module(self._path, device)
+        handle, what = ctypes.c_void_p(), f"{self._path} has no function {self._name}"
+        _checked(_driver().cuModuleGetFunction(ctypes.byref(handle), module, self._name.encode()), what)
+        if self._shared > MOST_SHARED:
+            status = _driver().cuFuncSetAttribute(handle, _MAX_DYNAMIC_SHARED, self._shared)
+            _checked(status, f"{self._name} cannot have {self._shared} bytes of shared memory")
+        self._handles[device.index] = handle.value
+        return handle.value
+
+
+@functools.cache
+def _load_module(path: Path, device: torch.device) -> ctypes.c_void_p:
+    """The compiled file on a device, for as long as the process lives."""
+    if device.type != "cuda" or torch.version.cuda is None:
+        raise NotImplementedError(f"{path.name} needs an NVIDIA GPU, but the tensors are on {device}")
+    major, minor = torch.cuda.get_device_capability(device)
+    module = ctypes.c_void_p()
+    cubin = compile_for(path, f"sm_{major}{minor}")
+    _checked(_driver().cuModuleLoadData(ctypes.byref(module), cubin), f"{path} cannot be loaded on {device}")
+    return module
+
+
+@functools.cache
+def _driver() -> ctypes.PyDLL:
+    """The driver's functions. Calls keep Python's lock, as they take less time than to release it."""
+    driver = ctypes.PyDLL("libcuda.so.1")
+    number, pointer = ctypes.c_uint, ctypes.c_void_p
+    driver.cuLaunchKernel.argtypes = [pointer, *[number] * 7, pointer, pointer, pointer]
+    return driver
+
+
+def _checked(status: int, what: str) -> None:
+    if status:
+        text = ctypes.c_char_p()
+        _driver().cuGetErrorString(status, ctypes.byref(text))
+        raise RuntimeError(f"{what}: {(text.value or b'unknown error').decode()} (CUDA error {status})")
+
+
+# --- the tensors ------------------------------------------------------------------------------------------------------
+
+
+NAMES = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
+"""How functions are named after the dtypes that the ops take."""
+
+
+def has_vectors(x: torch.Tensor, sizes: Iterable[int]) -> bool:
+    """Returns whether x begins at a whole vector, and so do its rows: `sizes` are their lengths, in elements."""
+    vector = _launch.VECTOR_BYTES // x.element_size()
+    return x.data_ptr() % _launch.VECTOR_BYTES == 0 and not any(size % vector for size in sizes)
+
+
+# --- rows -------------------------------------------------------------------------------------------------------------
+
+BLOCK = 128
+"""Threads of a block, if a row does not take more."""
+PROCESSOR_THREADS = 2048
+"""Most threads that run on a processor at once."""
+
+
+def row_threads(cols: int) -> tuple[int, int]:
+    """Returns how many values of a row each thread takes, and how many threads. The latter is a power of two.
+
+    Rows of up to 1024 columns stay within a warp, whose threads need not wait for another.
+    """
+    width = _launch.power_of_two(cols)
+    values = 8 if width <= 256 else 32 if width in (1024, 16384) else 16
+    return values, max(width // values, 1)

@@ -1,0 +1,69 @@
+"""broadcast in CUDA C++: one row, written to every row of the output. Only the row is read."""
+
+import functools
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+import _cuda
+import _launch
+
+SOURCE = Path(__file__).with_name("broadcast.cu")
+BLOCK = 256
+"""Threads of a block."""
+DEPTH = 8
+"""Rows that a thread writes, at most; fewer if the output is small, so that every processor has blocks."""
+
+
+class Plan(NamedTuple):
+    """The launch for a shape."""
+
+    name: str
+    grid: tuple[int, int]
+    block: tuple[int, int]
+    more: tuple[int, ...]
+    """arguments beside the tensors"""
+
+
+@functools.cache
+def function(name: str) -> _cuda.Function:
+    """Returns a function of the .cu file."""
+    return _cuda.Function(SOURCE, name, "PPqqqqi" if name.startswith("whole") else "PPqqq")
+
+
+def broadcast(x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    """A contiguous tensor of x's shape and dtype with `bias` as each of its rows: out[p, d] = bias[d].
+
+    x supplies shape, dtype and device and is never read. It may have any rank from 1, and any strides. `bias` has
+    shape (x.shape[-1],) and any stride. Both are float32, float16 or bfloat16; a bias of another dtype is rounded to
+    x's. Raises TypeError for another dtype, ValueError for shapes or devices that do not go together.
+    """
+    _launch.check_broadcast(x, bias)
+    out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    if out.numel() == 0:
+        return out
+    cols = x.shape[-1]
+    rows = out.numel() // cols
+    plan = choose(rows, cols, x.dtype, bias.dtype, _cuda.has_vectors(out, (cols,)), _launch.limits(x.device))
+    with _launch.on(x.device):
+        function(plan.name)(
+            x.device, plan.grid, plan.block, bias.data_ptr(), out.data_ptr(), rows, cols, bias.stride(0), *plan.more
+        )  # fmt: skip
+    return out
+
+
+@functools.lru_cache(maxsize=4096)
+def choose(rows: int, cols: int, dtype: torch.dtype, bias: torch.dtype, vectors: bool, limits: _launch.Limits) -> Plan:
+    """Returns the launch for a shape. vectors: the output's rows are made of whole ones."""
+    kind, width = f"{_cuda.NAMES[dtype]}_{_cuda.NAMES[bias]}", _launch.VECTOR_BYTES // dtype.itemsize
+    if not vectors:
+        blocks = min(_launch.tiles(rows * cols, BLOCK * width), limits.grid[0])
+        return Plan(f"any_rows_{kind}", (blocks, 1), (BLOCK, 1), ())
+    along = cols // width
+    threads = next((size for size in (256, 128, 64, 32) if along % size == 0), min(_launch.power_of_two(along), BLOCK))
+    down, blocks = BLOCK // threads, _launch.tiles(along, threads)
+    most = max(limits.grid[0] // blocks, 1)  # blocks down a column
+    depth = max(1, min(DEPTH, rows // down * blocks // (8 * limits.processors)), _launch.tiles(rows, down * most))
+    grid = _launch.tiles(rows, down * depth) * blocks
+    return Plan(f"whole_vectors_{kind}", (grid, 1), (threads, down), (blocks, depth))

@@ -1,0 +1,58 @@
+"""softmax over the last dimension in CUDA C++: whole rows in registers up to a limit, walked twice beyond it."""
+
+import functools
+from pathlib import Path
+
+import torch
+
+import _cuda
+import _launch
+
+SOURCE = Path(__file__).with_name("softmax.cu")
+LONG_ROWS = 16384
+"""Columns; wider rows are walked."""
+LONG_THREADS = 512
+"""Of a long row; enough for two blocks a processor."""
+
+
+@functools.cache
+def function(name: str) -> _cuda.Function:
+    """Returns a function of the .cu file."""
+    return _cuda.Function(SOURCE, name, "PPqqqq")
+
+
+def softmax(x: torch.Tensor) -> torch.Tensor:
+    """Returns exp(x) / sum(exp(x)) over the last dimension, contiguous, of x's shape and dtype.
+
+    x is float32, float16 or bfloat16, of any rank from 1, with any strides that a matrix of its rows can have (not,
+    say, a transposed batch: that needs `.contiguous()`). Computed in float32 from the row's maximum, so nothing
+    overflows. As in torch.softmax a row with NaN or +inf, or with -inf only, gives NaN. Raises TypeError for another
+    dtype, ValueError for shapes and strides.
+    """
+    _launch.check_softmax(x)
+    out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    if out.numel() == 0:
+        return out
+    rows, cols, row_stride, col_stride = _launch.as_rows("softmax", x)
+    vectors = col_stride == 1 and _cuda.has_vectors(x, (cols, row_stride))
+    name, grid, block = choose(rows, cols, x.dtype, vectors, _launch.limits(x.device))
+    with _launch.on(x.device):
+        function(name)(
+            x.device, grid, block, x.data_ptr(), out.data_ptr(), rows, cols, row_stride, col_stride
+        )  # fmt: skip
+    return out
+
+
+@functools.lru_cache(maxsize=4096)
+def choose(
+    rows: int, cols: int, dtype: torch.dtype, vectors: bool, limits: _launch.Limits
+) -> tuple[str, tuple[int, int], tuple[int, int]]:
+    """Returns function, grid and block for a shape. vectors: rows are made of whole ones."""
+    kind = f"{'vectors' if vectors else 'elements'}_{_cuda.NAMES[dtype]}"
+    if cols > LONG_ROWS:
+        # The rows in progress have to stay in L2 until they are read again.
+        together = max(1, min(4, limits.l2_bytes * 2 // 3 // (limits.processors * cols * dtype.itemsize)))
+        return f"long_rows_32_{kind}", (min(rows, limits.processors * together), 1), (LONG_THREADS, 1)
+    values, threads = _cuda.row_threads(cols)
+    block = threads, max(_cuda.BLOCK // threads, 1)
+    return f"whole_rows_{values}_{kind}", (min(_launch.tiles(rows, block[1]), limits.grid[0]), 1), block
