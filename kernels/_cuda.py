@@ -14,13 +14,11 @@ import os
 import re
 import struct
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
-
-import _launch
 
 OPTIONS = ("--std=c++17",)
 """What every file is compiled with, beside the architecture and the folders of headers."""
@@ -222,27 +220,3 @@ def _checked(status: int, what: str) -> None:
 
 NAMES = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
 """How functions are named after the dtypes that the ops take."""
-
-
-def has_vectors(x: torch.Tensor, sizes: Iterable[int]) -> bool:
-    """Returns whether x begins at a whole vector, and so do its rows: `sizes` are their lengths, in elements."""
-    vector = _launch.VECTOR_BYTES // x.element_size()
-    return x.data_ptr() % _launch.VECTOR_BYTES == 0 and not any(size % vector for size in sizes)
-
-
-# --- rows -------------------------------------------------------------------------------------------------------------
-
-BLOCK = 128
-"""Threads of a block, if a row does not take more."""
-PROCESSOR_THREADS = 2048
-"""Most threads that run on a processor at once."""
-
-
-def row_threads(cols: int) -> tuple[int, int]:
-    """Returns how many values of a row each thread takes, and how many threads. The latter is a power of two.
-
-    Rows of up to 1024 columns stay within a warp, whose threads need not wait for another.
-    """
-    width = _launch.power_of_two(cols)
-    values = 8 if width <= 256 else 32 if width in (1024, 16384) else 16
-    return values, max(width // values, 1)

@@ -8,6 +8,7 @@ import torch
 
 import _cuda
 import _launch
+import _lines
 
 SOURCE = Path(__file__).with_name("broadcast.cu")
 BLOCK = 256
@@ -45,7 +46,7 @@ def broadcast(x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
         return out
     cols = x.shape[-1]
     rows = out.numel() // cols
-    plan = choose(rows, cols, x.dtype, bias.dtype, _cuda.has_vectors(out, (cols,)), _launch.limits(x.device))
+    plan = choose(rows, cols, x.dtype, bias.dtype, _lines.has_vectors(out, (cols,)), _launch.limits(x.device))
     with _launch.on(x.device):
         function(plan.name)(
             x.device, plan.grid, plan.block, bias.data_ptr(), out.data_ptr(), rows, cols, bias.stride(0), *plan.more

@@ -7,6 +7,7 @@ import torch
 
 import _cuda
 import _launch
+import _lines
 
 SOURCE = Path(__file__).with_name("matmul.cu")
 SIGNATURE = "PqqPqqPPqqqqi"
@@ -72,6 +73,6 @@ def _dense_side(matrix: torch.Tensor) -> str:
     All lines of the matrix have to begin at a whole vector.
     """
     for side, name in ((1, "r"), (0, "c")):
-        if matrix.stride(side) == 1 and _cuda.has_vectors(matrix, (matrix.stride(1 - side),)):
+        if matrix.stride(side) == 1 and _lines.has_vectors(matrix, (matrix.stride(1 - side),)):
             return name
     return ""

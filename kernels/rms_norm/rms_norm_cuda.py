@@ -8,6 +8,7 @@ import torch
 
 import _cuda
 import _launch
+import _lines
 
 SOURCE = Path(__file__).with_name("rms_norm.cu")
 LONG_ROWS = 16384
@@ -61,9 +62,9 @@ def _launched(
     x: torch.Tensor, weight: torch.Tensor | None, out: torch.Tensor, rstd: torch.Tensor | None, eps: float
 ) -> None:
     rows, cols, row_stride, col_stride = _launch.as_rows("rms_norm", x)
-    vectors = col_stride == 1 and _cuda.has_vectors(x, (cols, row_stride))
+    vectors = col_stride == 1 and _lines.has_vectors(x, (cols, row_stride))
     if weight is not None:
-        vectors = vectors and weight.stride(0) == 1 and _cuda.has_vectors(weight, ())
+        vectors = vectors and weight.stride(0) == 1 and _lines.has_vectors(weight, ())
     plan = choose(rows, cols, x.dtype, vectors, _launch.limits(x.device))
     of_weight = (0, 0) if weight is None else (weight.data_ptr(), weight.stride(0))
     tensors = (
@@ -87,15 +88,13 @@ def choose(rows: int, cols: int, dtype: torch.dtype, vectors: bool, limits: _lau
     """Returns the launch for a shape. vectors: rows are made of whole ones."""
     kind = f"{'vectors' if vectors else 'elements'}_{_cuda.NAMES[dtype]}"
     if cols <= LONG_ROWS:
-        values, threads = _cuda.row_threads(cols)
-        block = threads, max(_cuda.BLOCK // threads, 1)
+        values, threads = _lines.row_threads(cols)
+        block = threads, max(_lines.BLOCK // threads, 1)
         # As many blocks as run at once: the weight is loaded once for all rows of a block.
-        most = limits.processors * (_cuda.PROCESSOR_THREADS // (block[0] * block[1]))
+        most = limits.processors * (_lines.PROCESSOR_THREADS // (block[0] * block[1]))
         return Plan(f"whole_rows_{values}_{kind}", (min(_launch.tiles(rows, block[1]), most), 1), block)
     if rows > limits.processors:
-        # The rows in progress have to stay in L2 until they are read again.
-        together = max(1, min(4, limits.l2_bytes * 2 // 3 // (limits.processors * cols * dtype.itemsize)))
-        grid = (min(rows, limits.processors * together), 1)
+        grid = (min(rows, _lines.long_blocks(cols, dtype.itemsize, limits)), 1)
         return Plan(f"long_rows_{LONG_VALUES}_{kind}", grid, (LONG_THREADS, 1))
     chunks = _launch.tiles(cols, LONG_THREADS * LONG_VALUES)
     wanted = min(_launch.tiles(limits.processors * SHARING, rows), MOST_PARTS, chunks)

@@ -7,6 +7,7 @@ import torch
 
 import _cuda
 import _launch
+import _lines
 
 SOURCE = Path(__file__).with_name("softmax.cu")
 LONG_ROWS = 16384
@@ -34,7 +35,7 @@ def softmax(x: torch.Tensor) -> torch.Tensor:
     if out.numel() == 0:
         return out
     rows, cols, row_stride, col_stride = _launch.as_rows("softmax", x)
-    vectors = col_stride == 1 and _cuda.has_vectors(x, (cols, row_stride))
+    vectors = col_stride == 1 and _lines.has_vectors(x, (cols, row_stride))
     name, grid, block = choose(rows, cols, x.dtype, vectors, _launch.limits(x.device))
     with _launch.on(x.device):
         function(name)(
@@ -50,9 +51,11 @@ def choose(
     """Returns function, grid and block for a shape. vectors: rows are made of whole ones."""
     kind = f"{'vectors' if vectors else 'elements'}_{_cuda.NAMES[dtype]}"
     if cols > LONG_ROWS:
-        # The rows in progress have to stay in L2 until they are read again.
-        together = max(1, min(4, limits.l2_bytes * 2 // 3 // (limits.processors * cols * dtype.itemsize)))
-        return f"long_rows_32_{kind}", (min(rows, limits.processors * together), 1), (LONG_THREADS, 1)
-    values, threads = _cuda.row_threads(cols)
-    block = threads, max(_cuda.BLOCK // threads, 1)
+        return (
+            f"long_rows_32_{kind}",
+            (min(rows, _lines.long_blocks(cols, dtype.itemsize, limits)), 1),
+            (LONG_THREADS, 1),
+        )
+    values, threads = _lines.row_threads(cols)
+    block = threads, max(_lines.BLOCK // threads, 1)
     return f"whole_rows_{values}_{kind}", (min(_launch.tiles(rows, block[1]), limits.grid[0]), 1), block
