@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 PASSED = (
-    "ASCEND", "CUBLAS", "CUDA", "CUDNN", "GOMP_", "HCCL_", "KMP_", "LC_", "MKL_", "NCCL_", "NPU_", "NVIDIA", "OMP_",
-    "PYTHON", "PYTORCH", "TORCH", "TRITON_",
+    "ASCEND", "CUBLAS", "CUDA", "CUDNN", "CUTE_DSL_", "GOMP_", "HCCL_", "HELION_", "KMP_", "LC_", "MKL_", "NCCL_",
+    "NPU_", "NVIDIA", "OMP_", "PYTHON", "PYTORCH", "TILELANG_", "TL_", "TORCH", "TRITON_",
 )  # fmt: skip
 PASSED_NAMES = frozenset({
     "AR", "CC", "CI", "CONDA_PREFIX", "CPU_AFFINITY_CONF", "CXX", "HOME", "INF_NAN_MODE_ENABLE", "LANG", "LANGUAGE",
@@ -21,14 +21,14 @@ CACHES = frozenset({"TRITON_CACHE_DIR", "TRITON_DUMP_DIR", "TRITON_OVERRIDE_DIR"
 OWN = {
     "TRITON_CACHE_DIR": "triton", "TORCHINDUCTOR_CACHE_DIR": "inductor", "TORCH_EXTENSIONS_DIR": "extensions",
     "CUDA_CACHE_PATH": "cuda", "CUDA_TILE_CACHE_DIR": "cutile", "CUDA_TILE_TEMP_DIR": "tmp", "CUPY_CACHE_DIR": "cupy",
-    "CUTE_DSL_CACHE_DIR": "cutedsl", "HELION_CACHE_DIR": "helion", "TILELANG_CACHE_DIR": "tilelang",
-    "ASCEND_CACHE_PATH": "ascend", "ASCEND_WORK_PATH": "ascend",
+    "CUTE_DSL_CACHE_DIR": "cutedsl", "CUTE_DSL_DUMP_DIR": "tmp", "HELION_CACHE_DIR": "helion",
+    "TILELANG_CACHE_DIR": "tilelang", "ASCEND_CACHE_PATH": "ascend", "ASCEND_WORK_PATH": "ascend",
     "ASCEND_PROCESS_LOG_PATH": "ascend/log", "TMPDIR": "tmp",
 }  # fmt: skip
 """Folders that each worker has for itself, since it can write nowhere else, below one that it is given."""
 
 SECRET = re.compile(
-    r"TOKEN|SECRET|PASSPHRASE|PASSWORD|PASSWD|CREDENTIAL|PRIVATE|COOKIE|(PGPASS|_(AUTH|DSN|PASS|PAT|PWD))\Z|_KEY\Z",
+    r"TOKEN|SECRET|PASSPHRASE|PASSWORD|PASSWD|CREDENTIAL|PRIVATE|COOKIE|HEADERS|(PGPASS|_(AUTH|DSN|PASS|PAT|PWD))\Z|_KEY\Z",
     re.IGNORECASE,
 )
 
@@ -37,8 +37,8 @@ def worker_environment(
     base: Mapping[str, str], extra: Iterable[str], interpret: bool, cache_folder: Path
 ) -> dict[str, str]:
     """Returns a worker's variables: those of `base` allowed here or by name in `extra`, its caches, no secret."""
-    # TRITON_INTERPRET is set by perfci only: one left in a shell would time the interpreter instead of the kernel.
-    withheld = CACHES | {"TRITON_INTERPRET"}
+    # Interpreters are chosen by perfci only: one left in a shell would be timed instead of the kernel.
+    withheld = CACHES | {"TRITON_INTERPRET", "HELION_INTERPRET"}
     allowed = frozenset(extra) | PASSED_NAMES
     passed = {
         name: value

@@ -21,6 +21,15 @@ BASE = {
     "TRITON_PRINT_AUTOTUNING": "1",
     "TRITON_INTERPRET": "1",
     "TRITON_CACHE_DIR": "/shared",
+    "CUTE_DSL_ARCH": "sm_90a",
+    "CUTE_DSL_CACHE_DIR": "/shared",
+    "CUTE_DSL_DUMP_DIR": "/shared",
+    "HELION_AUTOTUNE_EFFORT": "none",
+    "HELION_INTERPRET": "1",
+    "HELION_LLM_API_KEY": "hidden",
+    "HELION_LLM_EXTRA_HEADERS": '{"Authorization": "hidden"}',
+    "TILELANG_DEFAULT_TARGET": "cuda",
+    "TL_CUTLASS_PATH": "/cutlass",
     "PYTHONPATH": "/src",
     "CI": "true",
     "CI_JOB_TOKEN": "hidden",
@@ -47,6 +56,10 @@ def test_workers_see_what_is_allowed_and_nothing_else():
         "CUDA_VISIBLE_DEVICES": "1",
         "ASCEND_HOME_PATH": "/ascend",
         "TRITON_PRINT_AUTOTUNING": "1",
+        "CUTE_DSL_ARCH": "sm_90a",
+        "HELION_AUTOTUNE_EFFORT": "none",
+        "TILELANG_DEFAULT_TARGET": "cuda",
+        "TL_CUTLASS_PATH": "/cutlass",
         "PYTHONPATH": "/src",
         "CI": "true",
         **{name: f"/cache/{folder}" for name, folder in OWN.items()},
@@ -65,6 +78,7 @@ def test_recorded_variables_are_those_that_tell_something():
     told = telling({**BASE, "CUDA_LAUNCH_BLOCKING": "1"})
 
     assert told["CUDA_LAUNCH_BLOCKING"] == "1"
+    assert told["CUTE_DSL_ARCH"] == "sm_90a"
     assert told["TRITON_INTERPRET"] == "1"
     assert "PATH" not in told
     assert "hidden" not in "".join(told.values())
@@ -108,6 +122,8 @@ def on(**changes):
         (changed(variables={"TRITON_PTXAS_PATH": "/b"}), "variables.TRITON_PTXAS_PATH", None, "/b", Bearing.MOVES),
         (changed(variables={"CUDA_VISIBLE_DEVICES": "3"}), "variables.CUDA_VISIBLE_DEVICES", None, "3", Bearing.NAMED),
         (changed(variables={"TRITON_CACHE_DIR": "/c"}), "variables.TRITON_CACHE_DIR", None, "/c", Bearing.NAMED),
+        (changed(variables={"CUTE_DSL_ARCH": "sm_90a"}), "variables.CUTE_DSL_ARCH", None, "sm_90a", Bearing.MOVES),
+        (changed(variables={"CUTE_DSL_DUMP_DIR": "/c"}), "variables.CUTE_DSL_DUMP_DIR", None, "/c", Bearing.NAMED),
     ],
 )
 def test_each_difference_has_both_values_and_what_it_means(now, field, before, after, bearing):
