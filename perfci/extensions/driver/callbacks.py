@@ -34,6 +34,7 @@ ATTRIBUTES = {_COOPERATIVE: "cooperative", 4: "cluster", 5: "cluster policy", 6:
 
 _STATIC_SHARED, _LOCAL_BYTES, _REGISTERS, _DYNAMIC_SHARED = 1, 3, 4, 8  # CUfunction_attribute
 SET_BY_HOST = (_DYNAMIC_SHARED, 9, 14, 15)  # the others: share of shared memory, large clusters, their policy
+ELF = b"\x7fELF"  # what such a file begins with
 _NO_BITS = 8  # SHT_NOBITS: a section that takes no room in its file
 _OF_DEBUGGERS = (b".debug", b".nv_debug", b".note", b".rel.debug", b".rela.debug")  # beginnings of sections' names
 _CONTENT = frozenset({1, 4, 9}) | set(range(0x70000000, 0x70000100))  # SHT_PROGBITS, relocations, and NVIDIA's kinds
@@ -320,9 +321,7 @@ class Driver:
 
     def _read_parameters(self, function: c_void_p, places: Any, extra: Any) -> tuple[bytes, ...]:
         """The bytes of each parameter, given apart or packed."""
-        offset, size, sizes = c_size_t(), c_size_t(), list[tuple[int, int]]()
-        while not self._cuda.cuFuncGetParamInfo(function, c_size_t(len(sizes)), byref(offset), byref(size)):
-            sizes.append((offset.value, size.value))
+        sizes = list_parameters(self._cuda, function)
         if places:
             return tuple(ctypes.string_at(places[at], size) for at, (_, size) in enumerate(sizes))
         if not extra:
@@ -372,6 +371,14 @@ def _list_sections(image: bytes) -> Iterator[bytes]:
             yield title + b"\x00" + image[offset : offset + length]
 
 
+def list_parameters(cuda: Any, function: c_void_p) -> list[tuple[int, int]]:
+    """Offset and size of each parameter of a kernel, in bytes."""
+    offset, size, sizes = c_size_t(), c_size_t(), list[tuple[int, int]]()
+    while not cuda.cuFuncGetParamInfo(function, c_size_t(len(sizes)), byref(offset), byref(size)):
+        sizes.append((offset.value, size.value))
+    return sizes
+
+
 def _at(place: int | None, kind: Any) -> Any:
     return ctypes.cast(c_void_p(place), POINTER(kind)).contents
 
@@ -396,13 +403,21 @@ def list_attributes(attributes: bytes) -> set[int]:
 
 def _read_elf(place: int | None) -> bytes:
     """The ELF file at an address. Empty if there is none."""
-    if not place or ctypes.string_at(place, 4) != b"\x7fELF":
+    if not place or ctypes.string_at(place, 4) != ELF:
         return b""
-    header = ctypes.string_at(place, 64)
-    (table,) = struct.unpack_from("<Q", header, 0x28)
-    size, count = struct.unpack_from("<HH", header, 0x3A)
-    ends = [table + size * count]
+    return ctypes.string_at(place, count_elf_bytes(lambda at, size: ctypes.string_at(place + at, size)))
+
+
+def count_elf_bytes(read: Callable[[int, int], bytes]) -> int:
+    """The bytes of an ELF file up to the end of its last part. read: gives bytes from a place on.
+
+    Raises struct.error for a file that ends too early.
+    """
+    header = read(0, 64)
+    programs, table = struct.unpack_from("<QQ", header, 0x20)
+    program_size, program_count, size, count = struct.unpack_from("<HHHH", header, 0x36)
+    ends = [table + size * count, programs + program_size * program_count]
     for at in range(count):
-        kind, offset, length = struct.unpack_from("<4xI16xQQ", ctypes.string_at(place + table + size * at, size))
+        kind, offset, length = struct.unpack_from("<4xI16xQQ", read(table + size * at, size))
         ends.append(offset + (0 if kind == _NO_BITS else length))
-    return ctypes.string_at(place, max(ends))
+    return int(max(ends))

@@ -7,14 +7,24 @@ from collections.abc import Mapping, Sequence
 from ctypes import byref, c_size_t, c_uint, c_uint64, c_void_p
 from typing import Any
 
-from perfci.extensions.driver.callbacks import ATTRIBUTE_BYTES, FILLS, SET_BY_HOST, Config
+from perfci.extensions.driver.callbacks import (
+    ATTRIBUTE_BYTES,
+    ELF,
+    FILLS,
+    SET_BY_HOST,
+    Config,
+    count_elf_bytes,
+    list_parameters,
+)
 
 
 class LoadedKernel:
     """A cubin's kernel in this process, to be launched with given parameters."""
 
     def __init__(self, cuda: Any, name: str, image: bytes, attributes: Mapping[int, int]) -> None:
-        """Raises OSError with the driver's answer if it does not load."""
+        """Raises OSError with the driver's answer if it does not load, ValueError for what is no whole ELF file."""
+        if image[:4] != ELF or count_elf_bytes(lambda at, size: image[at : at + size]) > len(image):
+            raise ValueError(f"{name} is no ELF file, or ends too early")  # the driver would read what lies behind it
         self._cuda, self._module, self._function = cuda, c_void_p(), c_void_p()
         self._image = image  # which the driver may read as long as the module lives
         self._check(cuda.cuModuleLoadData(byref(self._module), image))
@@ -26,7 +36,13 @@ class LoadedKernel:
     def prepare(
         self, grid: Sequence[int], block: Sequence[int], shared: int, attributes: bytes, values: Sequence[bytes]
     ) -> PreparedLaunch:
-        """A launch with these parameters, of which addresses are set before each."""
+        """A launch with these parameters, of which addresses are set before each.
+
+        Raises ValueError if they are not as long as the kernel's: the driver would read what lies behind them.
+        """
+        sizes = [size for _, size in list_parameters(self._cuda, self._function)]
+        if sizes != list(map(len, values)):
+            raise ValueError(f"parameters of {list(map(len, values))} bytes for {sizes}")
         return PreparedLaunch(self._cuda, self._function, (tuple(grid), tuple(block), shared), attributes, values)
 
     def _check(self, status: int) -> None:

@@ -181,6 +181,8 @@ def _make_launch(step: RecordedStep, binary: RecordedBinary, cuda: Any) -> Calla
 
 def _make_fill(step: RecordedStep, cuda: Any) -> Callable[[Mapping[int, Any]], None]:
     spelled, width, value, count = step.given
+    if not (width in {1, 2, 4} and 0 <= value < 1 << 8 * width and count >= 0):
+        raise ValueError(f"a fill of {count} numbers of {width} bytes")
     parameter = _Parameter(spelled)
     ((_, number, shift),) = parameter.addresses
     shown = DriverKernel(FILL_NAME, b"")

@@ -4,6 +4,7 @@ import ctypes
 import json
 import struct
 from ctypes import POINTER, addressof, c_char_p, c_int, c_uint, c_uint64, c_void_p, cast
+from dataclasses import replace
 
 import pytest
 
@@ -363,8 +364,10 @@ def test_a_process_with_another_subscriber_is_deaf():
         lambda step: {**step, "named": {**step["named"], "attributes": struct.pack("<iiQ56x", 1, 0, 1).hex()}},
         lambda step: {**step, "named": {}},
         lambda step: {**step, "operation": "driver.other", "binary": 9},
+        lambda step: {**step, "given": step["given"][:-1]},
+        lambda step: {**step, "given": [*step["given"][:-1], {"bytes": "", "addresses": []}]},
     ],
-    ids=["address outside", "no bytes", "attribute", "nothing named", "no binary"],
+    ids=["address outside", "no bytes", "attribute", "nothing named", "no binary", "too few", "too short"],
 )
 def test_a_step_that_no_driver_gives_is_refused(machine, change, tmp_path):
     cuda, _ = machine
@@ -374,6 +377,18 @@ def test_a_step_that_no_driver_gives_is_refused(machine, change, tmp_path):
 
     with pytest.raises(UnreplayableError):
         Program(decode(json.dumps(text).encode(), Recording), tmp_path, HOST)
+
+
+@pytest.mark.parametrize("image", [SCALE[:-8], b"ELF", SCALE[:40], SCALE.replace(b"ELF", b"PTX")])
+def test_an_image_that_ends_early_or_is_no_elf_file_is_not_given_to_the_driver(machine, image, tmp_path):
+    cuda, _ = machine
+    recording = record(machine, scaled(cuda, cuda.load(0x100, SCALE)), x=torch.ones(4), factor=2.0)
+    (binary,) = recording.binaries
+    assert binary.image == SCALE
+
+    with pytest.raises(UnreplayableError):
+        Program(replace(recording, binaries=(replace(binary, image=image),)), tmp_path, HOST)
+    assert 0x900 not in cuda.images
 
 
 def test_a_prepared_launch_keeps_descriptors_where_a_device_reads_them():
