@@ -27,7 +27,7 @@ nightly: $(VENV)/.ready-dev ## Run the tests that `make test` leaves out
 	@$(BIN)/python -m pytest -n auto --dist loadscope -m nightly
 	@HYPOTHESIS_PROFILE=night $(BIN)/python -m pytest -n auto --dist loadscope tests/fuzz
 
-COVERED := tests/judge tests/core tests/statistics tests/thresholds tests/store tests/report tests/ops tests/git tests/gitlab tests/extensions/note tests/measure tests/cli
+COVERED := tests/judge tests/core tests/statistics tests/thresholds tests/store tests/report tests/ops tests/git tests/extensions/common tests/extensions/note tests/measure tests/cli
 
 coverage: $(VENV)/.ready-dev ## Run the tests that start few processes, and fail below the floor of pyproject.toml
 	@$(BIN)/coverage erase

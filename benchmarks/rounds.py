@@ -35,9 +35,9 @@ from perfci.extensions.agents.family import find_confidence, weigh_round
 from perfci.extensions.agents.logbook import FILE
 from perfci.extensions.agents.round_verdict import average_gains
 from perfci.extensions.agents.rounds import try_round
+from perfci.extensions.common.strays import Shown, estimate_noise
 from perfci.runs.plan import Request
 from perfci.statistics import duel_rule, exact, many_duels
-from perfci.statistics.strays import Shown, estimate_noise
 from perfci.thresholds.case import CaseThresholds
 
 MARKS = Marks("benchmarks/rounds.py")

@@ -12,10 +12,10 @@ from perfci.core.model.measured import COMPILED, OpRun, PerformanceCase, choose_
 from perfci.core.model.run import Run
 from perfci.extensions.agents.family import find_confidence
 from perfci.extensions.agents.round_records import Round, RoundCase, RoundVerdict
+from perfci.extensions.common.strays import SAME, Shown, estimate_noise
 from perfci.judge.cause import list_changes
 from perfci.judge.change import have_one_interface
 from perfci.statistics import exact
-from perfci.statistics.strays import SAME, Shown, estimate_noise
 from perfci.store.lines import DUEL, by_process
 
 _FASTER = {"duel_faster", "duel_faster_limited"}

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from perfci.core.errors import UsageError
 from perfci.core.model import Fact, Interval, Reason, because
 from perfci.core.settings import Settings
+from perfci.extensions.common.strays import SAME, estimate_noise
 from perfci.extensions.history import bisection, commits
 from perfci.extensions.history.bisection import BisectionSearch, Leg, Loss, confirm, find_certainty
 from perfci.extensions.history.commits import Commit
 from perfci.extensions.history.revisions import FOLDER, BisectOptions, Revisions, TriedRevision
 from perfci.runs.bench import Listener, claim_bench
 from perfci.statistics.exact import to_ratio
-from perfci.statistics.strays import SAME, estimate_noise
 from perfci.thresholds.read import load
 
 FIRST = (4, 8)  # processes of BAD's duel with GOOD: the more there are, the clearer every later step

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from perfci.core.model import Fact, Interval, Reason
-from perfci.statistics.strays import SAME, Shown, Stray, estimate_noise
+from perfci.extensions.common.strays import SAME, Shown, Stray, estimate_noise
 
 LOOKS = (1, 2, 4, 8)  # Processes of a revision's looks. The later ones only if noise asks for them.
 STEP = 5e-3  # chance of an error below which a step of the search needs no further look

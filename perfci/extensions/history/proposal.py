@@ -16,7 +16,7 @@ from perfci.core.environment import unmixable
 from perfci.core.errors import StoredFileError, UsageError
 from perfci.core.files import read_regular
 from perfci.core.wording import say
-from perfci.gitlab.markup import code, write_some
+from perfci.extensions.common.markup import code, write_some
 from perfci.report import text
 from perfci.report.view import make_table
 from perfci.store.history import ENDING, read_history

@@ -17,6 +17,7 @@ from perfci.core.files import read_regular
 from perfci.core.model import Reason
 from perfci.core.settings import Settings
 from perfci.core.temporary import temporary_folder
+from perfci.extensions.common.variables import CERTIFICATES, HOST, find_invalid, read_token
 from perfci.extensions.history.proposal import (
     ROWS,
     Proposal,
@@ -28,7 +29,6 @@ from perfci.extensions.history.proposal import (
 from perfci.git import command
 from perfci.git.base import PROPOSALS
 from perfci.git.repository import SETTINGS, find_repository
-from perfci.gitlab.variables import CERTIFICATES, HOST, find_invalid, read_token
 from perfci.report.text import plain
 from perfci.store.files import write_atomically
 from perfci.store.history import ENDING

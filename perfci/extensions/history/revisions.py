@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from perfci.core.errors import GitError, PerfciError, UsageError
 from perfci.core.model import Base, DuelWhat, Need, Reason, Run, Suite, because
 from perfci.core.settings import Settings
+from perfci.extensions.common.strays import SAME, Shown
 from perfci.extensions.history import commits
 from perfci.extensions.history.bisection import Rating
 from perfci.extensions.history.commits import Commit
@@ -21,7 +22,6 @@ from perfci.runs.bench import Bench
 from perfci.runs.experiment import Experiment
 from perfci.runs.plan import Request, draw_seed
 from perfci.runs.record import ENDS_RUN
-from perfci.statistics.strays import SAME, Shown
 from perfci.store.lines import DUEL, by_process
 
 FOLDER = "bisect"  # in the reports folder: the last revision's run and logs

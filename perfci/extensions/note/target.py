@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from perfci.core.model import Reason
+from perfci.extensions.common.variables import CERTIFICATES, HOST, find_invalid, read_token
 from perfci.extensions.note.text import LIMIT
-from perfci.gitlab.variables import CERTIFICATES, HOST, find_invalid, read_token
 
 _NUMBER = re.compile(r"[1-9][0-9]{0,17}")
 _GITLAB = re.compile(rf"{HOST}(?:/[A-Za-z0-9._~-]+)*/api/v4/?")

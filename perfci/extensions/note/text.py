@@ -7,8 +7,8 @@ from urllib.parse import urlsplit
 
 from perfci.core.model import Judgements, Run
 from perfci.core.wording import join, say, sentence
-from perfci.gitlab.markup import code, harden, inline, write_some
-from perfci.gitlab.variables import HOST
+from perfci.extensions.common.markup import code, harden, inline, write_some
+from perfci.extensions.common.variables import HOST
 from perfci.report import against, frame, markdown, rows, summary
 from perfci.report.build import tabulate_verdicts
 from perfci.report.steps import repeat

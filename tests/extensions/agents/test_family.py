@@ -8,8 +8,8 @@ import pytest
 from perfci.core.model import Interval
 from perfci.extensions.agents.family import find_confidence, weigh_round
 from perfci.extensions.agents.round_verdict import average_gains
+from perfci.extensions.common.strays import Shown, estimate_noise
 from perfci.statistics import exact, many_duels
-from perfci.statistics.strays import Shown, estimate_noise
 
 ALPHA, TAU, SPREAD = 0.01, math.log1p(0.01), 0.004
 

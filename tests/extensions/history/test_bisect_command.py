@@ -11,12 +11,12 @@ from perfci.cli.exits import Exit
 from perfci.cli.output import print_parts
 from perfci.core.codec import encode
 from perfci.core.model import Interval, Reason
+from perfci.extensions.common.strays import SAME, Shown
 from perfci.extensions.history.bisect import Bisection, Culprit
 from perfci.extensions.history.bisection import Leg, Rating
 from perfci.extensions.history.commands import bisect as bisects
 from perfci.extensions.history.commits import Commit
 from perfci.report.data import write_plain
-from perfci.statistics.strays import SAME, Shown
 
 CASE, OTHER = "rows=1", "rows=2"
 CHANGE = Interval(0.04, 0.036, 0.044)

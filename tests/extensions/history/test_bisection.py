@@ -7,6 +7,8 @@ from statistics import fmean
 import pytest
 
 from perfci.core.model import Reason
+from perfci.extensions.common import strays
+from perfci.extensions.common.strays import SAME, Shown, Stray, estimate_noise, find_tail
 from perfci.extensions.history import bisection
 from perfci.extensions.history.bisection import (
     BisectionSearch,
@@ -15,8 +17,6 @@ from perfci.extensions.history.bisection import (
     confirm,
     find_certainty,
 )
-from perfci.statistics import strays
-from perfci.statistics.strays import SAME, Shown, Stray, estimate_noise, find_tail
 
 BROKEN = Reason("kernel_raised", {})
 COMMITS = 64

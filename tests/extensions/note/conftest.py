@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.gitlab.conftest import reader
+from tests.extensions.common.conftest import reader
 from tests.gitlab.github_server import GitHub
 from tests.gitlab.gitlab_server import GitLab
 

@@ -2,7 +2,7 @@ import random
 
 import pytest
 
-from perfci.gitlab.markup import code, inline
+from perfci.extensions.common.markup import code, inline
 from perfci.report import text
 
 ACTIVE = [

@@ -1,0 +1,6 @@
+"""What several extensions use and the gate does not. It is no extension, and imports none.
+
+markup     foreign text in Markdown of GitLab and GitHub
+variables  a pipeline's variables, each validated
+strays     how far a duel strays from the truth
+"""
