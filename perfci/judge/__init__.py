@@ -91,6 +91,9 @@ class _OpJudge:
     def rows(self) -> Iterator[Row]:
         plan, outcome = self.run.plan, self.found
         if self.plan.unchecked:
+            if self.plan.base and not self.plan.base.lent and self.plan.failure:  # the base's ran here
+                needs_package = self.plan.failure.kind == "backend_lacks_package"
+                yield self._row(None, Verdict.ERROR if needs_package else Verdict.INCONCLUSIVE, self.plan.failure)
             return
         if plan.device == OFFLINE:
             if self.plan.outdated:

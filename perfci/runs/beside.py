@@ -125,7 +125,8 @@ def planned_base(
 ) -> PlannedBase | None:
     """What the base has of an op. prints: of its files here and there. base: as it was imported, None for the same."""
     if head.failure:
-        return None
+        lost = head.unchecked and base is not None and base.failure is None
+        return PlannedBase(failure=head.failure) if lost else None
     if prints is None:
         return PlannedBase(failure=Reason("base_lacks_op", {"op": head.op, "base": tree.base.name}))
     ours, theirs = prints

@@ -123,6 +123,20 @@ def test_a_backend_without_its_package_is_unchecked_and_neither_fails_nor_warns(
     assert not answer.verdicts("relu@tilelang")
 
 
+def test_an_op_that_a_change_moves_to_a_backend_that_cannot_run_here_is_an_error(topic):
+    """It was checked until now: without a row it could be anything."""
+    text = topic.op_file("scale", "triton").read_text()
+    topic.op_file("scale", "triton").unlink()
+    topic.op_file("scale", "tilelang").write_text(f"import tilelang.language as T\n{text}")
+    for suite in ("accuracy", "performance"):
+        topic.edit("scale", suite, "from scale_triton import", "from scale_tilelang import")
+    commit_all(topic.root)
+
+    answer = topic.check()
+
+    assert (answer.code, answer.verdicts("scale")) == (2, {"ERROR"})
+
+
 @pytest.mark.parametrize(
     "lie",
     ["raise ModuleNotFoundError('no numpy', name='numpy')", "import tilelang_helpers", "raise ImportError('tilelang')"],

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from perfci.core.model import Expected, Gate, Need, PerformanceCase, PlannedOp, Reason, Suite, Verdict
+from perfci.core.model import Expected, Gate, Need, PerformanceCase, PlannedBase, PlannedOp, Reason, Suite, Verdict
 from perfci.core.wording import sentence
 from perfci.judge import judge
 from perfci.judge.speed import PROOFS
@@ -288,6 +288,22 @@ def test_an_op_that_does_not_load_is_one_error():
     measured = replace(run(planned=replace(plan(), ops=(PlannedOp("op", failure=BOOM),))), ops=())
 
     assert [(row.case, row.verdict, row.reasons) for row in judged(measured).rows] == [(None, Verdict.ERROR, (BOOM,))]
+
+
+@pytest.mark.parametrize(
+    ("kind", "base", "verdicts"),
+    [
+        ("backend_lacks_package", PlannedBase(), [Verdict.ERROR]),
+        ("backend_needs_device", PlannedBase(), [Verdict.INCONCLUSIVE]),
+        ("backend_needs_device", PlannedBase(lent=True), []),
+        ("backend_lacks_package", None, []),
+    ],
+)
+def test_a_backend_that_cannot_run_here_has_no_verdict_unless_the_bases_could(kind, base, verdicts):
+    facts = {"op": "op", "backend": "CUDA C++", "device": "cpu", "module": "cupy", "package": "cupy-cuda13x"}
+    planned = replace(plan(), ops=(PlannedOp("op", failure=Reason(kind, facts), base=base),))
+
+    assert [row.verdict for row in judged(replace(run(planned=planned), ops=())).rows] == verdicts
 
 
 # --- accuracy ---------------------------------------------------------------------------------------------------------
