@@ -1,6 +1,6 @@
 """Whether a repeated recording takes as long as the call that was recorded, case by case, on a GPU.
 
-    python benchmarks/replayed_times.py [OP ...] [--blocks 24] [--out replayed.csv]
+    python benchmarks/replayed_times.py [OP ...] [--blocks 24] [--out replayed.csv]    # such as softmax softmax@cuda
 
 Three arms of one process share their inputs and are launched in random order: the kernel called directly, its
 recording, and the kernel called directly once more, which shows how far two equal arms differ by chance. The shift of
@@ -29,6 +29,7 @@ from perfci.measure.bench import KERNEL, Rig
 from perfci.measure.blocks import take_blocks
 from perfci.measure.inputs import bound_inputs
 from perfci.measure.prepare import prepare
+from perfci.ops.backends import name_of
 from perfci.ops.recording import Recording
 from perfci.ops.spec import case_id
 from perfci.worker.load import describe_exception, load_op
@@ -51,8 +52,8 @@ def main() -> None:
     device.start_timer()
     rows: list[dict[str, Any]] = []
     for op in ops:
-        suite = load_op(op, kernels / op, kernels).performance
-        folder = kernels / op
+        folder = kernels / name_of(op)
+        suite = load_op(op, folder, kernels).performance
         rig = Rig(suite, device, partial(describe_exception, folder=folder), 1, 0, 1e9, time.monotonic())
         with tempfile.TemporaryDirectory() as binaries:
             for params in suite.cases:
@@ -73,7 +74,7 @@ def record_all(kernels: Path, ops: list[str]) -> dict[tuple[str, str], bytes | s
     device.hear_driver()
     recorded: dict[tuple[str, str], bytes | str] = {}
     for op in ops:
-        suite = load_op(op, kernels / op, kernels).performance
+        suite = load_op(op, kernels / name_of(op), kernels).performance
         for params in suite.cases:
             inputs = bound_inputs(suite, params, "cuda", 1)
             suite.kernel(**inputs)  # it compiles and tunes

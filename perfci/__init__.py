@@ -1,4 +1,4 @@
-"""perfci: is each Triton kernel still right, and still fast? A verdict on every merge request that can be trusted."""
+"""perfci: is each kernel still right, and still fast? A verdict on every merge request that can be trusted."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def _make_command(command: Any, name: str) -> Any:
 app = typer.Typer(
     name="perfci",
     cls=Commands,
-    help="Is each Triton kernel still right, and still fast? A verdict that can be trusted, with its reason.",
+    help="Is each kernel still right, and still fast? A verdict that can be trusted, with its reason.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # rich takes as long to import as all the rest of `perfci --help`
