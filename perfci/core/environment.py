@@ -112,11 +112,6 @@ def telling(variables: Mapping[str, str]) -> dict[str, str]:
     return {name: variables[name] for name in names if not holds_secret(name, variables[name])}
 
 
-def list_moving(variables: Mapping[str, str]) -> dict[str, str]:
-    """Returns the recorded variables that may change timing or code, without those that move no number."""
-    return {name: value for name, value in telling(variables).items() if name not in UNTOLD}
-
-
 def differences(before: Sequence[Environment], after: Environment) -> tuple[Difference, ...]:
     """Returns the fields with a value that no earlier environment has, those that may move a number first."""
     old, new = [dict(flatten(one)) for one in before], dict(flatten(after))

@@ -133,11 +133,16 @@ def _describe_unchecked(checks: Sequence[AccuracyCase]) -> Iterator[Reason]:
     more = len(cases) - _NAMED
     names = "; ".join(cases[:_NAMED]) + (f" and {more} more" if more > 0 else "")
     yield Reason("accuracy_unchecked", {"checks": len(checks), "cases": len(cases), "names": names})
+    yield from take_once(check.unchecked for check in checks)
+
+
+def take_once(reasons: Iterable[Reason | None]) -> list[Reason]:
+    """Returns each reason once. Facts are mappings, so that reasons cannot be hashed."""
     seen: list[Reason] = []
-    for check in checks:
-        if check.unchecked and check.unchecked not in seen:
-            seen.append(check.unchecked)
-    yield from seen
+    for reason in reasons:
+        if reason and reason not in seen:
+            seen.append(reason)
+    return seen
 
 
 def _sort_failed(checks: Sequence[AccuracyCase]) -> list[AccuracyCase]:

@@ -18,7 +18,7 @@ from perfci.core.model import (
     because,
 )
 from perfci.core.units import name_some
-from perfci.judge.expected import Standing, day_of, stage
+from perfci.judge.expected import Standing, day_of, stage, why_of
 from perfci.ops.backends import DEFAULT, MARK, is_kernel
 
 PARTS = ("baseline", "triton", "accuracy", "performance")
@@ -154,7 +154,7 @@ def _list_entries(run: Run, op: str) -> Sequence[Expected]:
 def declare(entry: Expected) -> Reason:
     """Returns who agreed to what."""
     facts: Mapping[str, Fact] = {"file": entry.file, "line": entry.line, "until": entry.until}
-    return Reason("weaker_declared", {**facts, "what": entry.weaker, "why": entry.why.rstrip(".。 ")})
+    return Reason("weaker_declared", {**facts, "what": entry.weaker, "why": why_of(entry)})
 
 
 def _row(op: PlannedOp, verdict: Verdict, reasons: tuple[Reason, ...]) -> Judgement:

@@ -13,7 +13,7 @@ from perfci.core.model.decision import Comparison, Judgement
 from perfci.core.model.measured import OpRun
 from perfci.core.model.place import UNTIMED, Difference
 from perfci.core.model.run import AgainCase, Base, Plan, PlannedOp, Run
-from perfci.judge.accuracy import is_complete
+from perfci.judge.accuracy import is_complete, take_once
 from perfci.judge.change import find_kind, list_weaker
 from perfci.judge.duel import identity_counts
 from perfci.judge.expected import why_of
@@ -67,14 +67,14 @@ def note_run(
     if run.stopped:
         yield Reason("run_stopped", {"signal": run.stopped})
     yield from _note_unchecked(plan.ops)
-    yield from _once(op.unmeasured for op in run.ops)
-    yield from _once(note for op in run.ops for note in op.notes if note.kind in _OF_ALL)
+    yield from take_once(op.unmeasured for op in run.ops)
+    yield from take_once(note for op in run.ops for note in op.notes if note.kind in _OF_ALL)
     yield from note_uncovered(run.coverage)
-    yield from _once(op.base.failure or op.base.unjudged for op in plan.ops if op.base)
-    yield from _once(op.base.apart for op in plan.ops if op.base and not op.base.same)
+    yield from take_once(op.base.failure or op.base.unjudged for op in plan.ops if op.base)
+    yield from take_once(op.base.apart for op in plan.ops if op.base and not op.base.same)
     for op in run.ops:
         reported = [case.self_reported for case in op.performance if case.self_reported]
-        for why in (reason for reason in _once(reported) if reason.kind != "case_is_new"):
+        for why in (reason for reason in take_once(reported) if reason.kind != "case_is_new"):
             yield because("self_reported", why, op=op.op, cases=reported.count(why))
     # No verdict is about peers. Each failure is named once. That a peer does not support a case is no failure.
     if missing := note_missing_peers(plan):
@@ -196,18 +196,9 @@ def _name_some(names: Sequence[str]) -> str:
 def _note_unchecked(ops: Iterable[PlannedOp]) -> Iterator[Reason]:
     """Backends that cannot run here, once for each reason."""
     whys = [op.failure for op in ops if op.failure and op.unchecked]
-    for why in _once(Reason(one.kind, {**one.facts, "op": None}) for one in whys):
+    for why in take_once(Reason(one.kind, {**one.facts, "op": None}) for one in whys):
         names = [str(one.facts["op"]) for one in whys if {**one.facts, "op": None} == why.facts]
         yield because("backend_unchecked", why, op=_name_some(names))
-
-
-def _once(reasons: Iterable[Reason | None]) -> list[Reason]:
-    """Each reason once. Facts are mappings, so that reasons cannot be hashed."""
-    seen: list[Reason] = []
-    for reason in reasons:
-        if reason and reason not in seen:
-            seen.append(reason)
-    return seen
 
 
 def _note_base(plan: Plan, base: Base, comparisons: Sequence[Comparison]) -> Iterator[Reason]:

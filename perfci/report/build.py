@@ -36,8 +36,7 @@ def make_report(material: Material, further_note: str = "") -> Report:
         Section(say("Notes"), lines=tuple(map(plain, below))),
         means.compare_ops(judgements.rows),
         peers.make_section(judgements.rows, run.ops),
-        _show_roofline(material),
-        _show_sizes(material),
+        *material.gallery.overview,
         Section(say("Where the time went"), table=timings.tabulate_seconds(run), folded=True),
     )
     return Report(
@@ -87,28 +86,6 @@ def _list_reasons(shown: Sequence[rows.VerdictRow], head: Head) -> Iterator[str]
     for (verdict, op, why), places in alike.items():
         where = " ".join(filter(None, (op, list_some(places, against.CASES))))
         yield say("{verdict} {where}: {why}", verdict=verdict, where=where, why=why)
-
-
-def _show_roofline(material: Material) -> Section | None:
-    run, picture = material.run, material.gallery.roofline
-    if picture is None:
-        return None
-    note = say(
-        "Operations and bytes are those that the ops declare; the ceilings are a copy and a matrix product measured in "
-        "this run. Left of the ridge a case is bound by memory, right of it by arithmetic; named are the cases "
-        "furthest below their ceiling, with the share of it that they reach."
-    )
-    known = {case.dtype for op in run.ops for case in op.performance if case.flops and case.blocks and case.dtype}
-    if lacking := sorted(known - set(run.limits.matmul_tflops)):
-        dtypes = ", ".join(map(plain, lacking))
-        note = say("{note} No matrix product was measured in {dtypes}.", note=note, dtypes=dtypes)
-    return Section(say("Roofline"), (note,), pictures=(picture,))
-
-
-def _show_sizes(material: Material) -> Section | None:
-    note = say("A line joins cases that differ in size alone. The best working point comes nearest to its ceiling.")
-    picture = material.gallery.sizes
-    return Section(say("Time against size"), (note,), pictures=(picture,)) if picture else None
 
 
 def _describe_run(run: Run) -> Iterator[tuple[str, str]]:

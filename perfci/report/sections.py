@@ -41,8 +41,7 @@ class Gallery:
     """All pictures of a report."""
 
     ops: Mapping[str, Pictures] = field(default_factory=dict)
-    roofline: Picture | None = None  # of the ops together. None if no case's operations are known
-    sizes: Picture | None = None  # time against size, of the same. None if no op was timed at several sizes
+    overview: tuple[Section, ...] = ()  # about the ops together
 
 
 @dataclass(frozen=True)

@@ -82,12 +82,6 @@ def copy_files(names: Iterable[str], source: Path, target: Path) -> None:
     write_together({target / name: _read(source / name) for name in names if os.path.lexists(source / name)})
 
 
-def copy_folder(source: Path, target: Path) -> None:
-    """Copies all files of a folder into another. Raises StoredFileError if one is a link or a pipe."""
-    files = [path for path in source.rglob("*") if path.is_symlink() or not path.is_dir()]
-    copy_files([path.relative_to(source).as_posix() for path in files], source, target)
-
-
 def write_together(files: Mapping[Path, bytes]) -> None:
     """Writes all files or none: each beside its place, and once all are whole they are moved there.
 

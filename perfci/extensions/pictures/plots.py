@@ -28,7 +28,7 @@ from perfci.report.ceilings import WorkingPoint
 from perfci.report.frame import ArmSpread
 from perfci.report.sections import Gallery, OpExtra, Pictures
 from perfci.report.text import file_name, plain
-from perfci.report.view import Picture
+from perfci.report.view import Picture, Section
 from perfci.store.files import write_atomically
 from perfci.store.launches import LaunchRow
 from perfci.store.lines import BASE
@@ -205,7 +205,8 @@ class Painter:
             count = sum(chart.gate is not Gate.OK for chart in self.charts[op.op])
             extras = tuple(drawn.get((op.op, f"extra {place}"), ()) for place, _ in enumerate(self.extras))
             ops[op.op] = Pictures(take(op.op, "overview"), take(op.op, "case"), count, extras)
-        return Gallery(ops, *(next(iter(take("", kind)), None) for kind in ("roofline", "sizes")))
+        roofline = (_show_roofline(self.run, picture) for picture in take("", "roofline"))
+        return Gallery(ops, (*roofline, *map(_show_sizes, take("", "sizes"))))
 
     def draw_alone(self, op: OpRun, chart: CaseChart, name: str) -> Iterator[Picture]:
         """A case that fails or warns, by itself."""
@@ -256,3 +257,23 @@ class Painter:
                 left_out if sized.keys() - shown else "",
             )
             yield self.save(figure, "sizes", say("Time against size"))
+
+
+def _show_roofline(run: Run, picture: Picture) -> Section:
+    """Its section. Present if any case's operations are known."""
+    note = say(
+        "Operations and bytes are those that the ops declare; the ceilings are a copy and a matrix product measured in "
+        "this run. Left of the ridge a case is bound by memory, right of it by arithmetic; named are the cases "
+        "furthest below their ceiling, with the share of it that they reach."
+    )
+    known = {case.dtype for op in run.ops for case in op.performance if case.flops and case.blocks and case.dtype}
+    if lacking := sorted(known - set(run.limits.matmul_tflops)):
+        dtypes = ", ".join(map(plain, lacking))
+        note = say("{note} No matrix product was measured in {dtypes}.", note=note, dtypes=dtypes)
+    return Section(say("Roofline"), (note,), pictures=(picture,))
+
+
+def _show_sizes(picture: Picture) -> Section:
+    """Its section. Present if an op was timed at several sizes."""
+    note = say("A line joins cases that differ in size alone. The best working point comes nearest to its ceiling.")
+    return Section(say("Time against size"), (note,), pictures=(picture,))

@@ -26,7 +26,7 @@ from perfci.git.repository import find_repository
 from perfci.ops.discover import select
 from perfci.runs.bench import GRANTING, NOTHING, Listener, find_granting
 from perfci.runs.plan import Request, cases_to_run
-from perfci.store.files import copy_folder
+from perfci.store.files import copy_files
 from perfci.worker.protocol import Position
 
 GRACE_S = 30.0  # after the deadline
@@ -96,7 +96,8 @@ def measure_shards(
 
 
 def unpack(packed: bytes, place: Path) -> None:
-    """Put the folder that a node kept into its place."""
+    """Put the folder that a node kept into its place. Raises StoredFileError if a file is a link or a pipe."""
     with temporary_folder("cluster") as folder, tarfile.open(fileobj=io.BytesIO(packed)) as archive:
         archive.extractall(folder, filter="data")
-        copy_folder(folder, place)
+        files = [path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()]
+        copy_files([path.relative_to(folder).as_posix() for path in files], folder, place)

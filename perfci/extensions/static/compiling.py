@@ -151,6 +151,11 @@ def _compile_op(bench: Bench, one: _Wanted, answers: dict[_Wanted, StaticOp]) ->
         answers[one] = StaticOp(one.op.op, one.target, failure=failure or Reason("worker_silent"))
 
 
+def list_moving(variables: Mapping[str, str]) -> dict[str, str]:
+    """Returns the recorded variables that may change timing or code, without those that move no number."""
+    return {name: value for name, value in environment.telling(variables).items() if name not in environment.UNTOLD}
+
+
 def _find_file(bench: Bench, one: _Wanted) -> Path | None:
     """Returns the file of what was compiled before, named by all that decides its content. None if that is unknown."""
     if one.print.opaque:
@@ -159,7 +164,7 @@ def _find_file(bench: Bench, one: _Wanted) -> Path | None:
     code = (file.read_bytes() for file in sorted((PACKAGE / "device").glob("*.py")))
     code_digest = hashlib.sha256(b"".join(code)).hexdigest()
     # Variables such as TRITON_DEFAULT_FP_FUSION decide the code too. Another interpreter may be a script that sets one.
-    variables = [f"{name}={value}" for name, value in environment.list_moving(os.environ).items()]
+    variables = [f"{name}={value}" for name, value in list_moving(os.environ).items()]
     parts = (
         one.print.digest,
         one.target,

@@ -7,7 +7,7 @@ import pytest
 
 from perfci import store
 from perfci.cli.main import run
-from perfci.core import environment
+from perfci.extensions.static.compiling import list_moving
 from tests import static_ops
 from tests.git_repositories import begin_topic
 
@@ -18,7 +18,7 @@ FUSED = static_ops.edited(static_ops.SCALE, ("x * 2.0", "x * 2.0 + 1.0"))
 def test_variables_that_move_a_number_are_those_that_are_recorded_and_are_no_folders():
     given = {FUSION: "0", "TRITON_CACHE_DIR": "/x", "TRITON_API_TOKEN": "x", "OMP_NUM_THREADS": "1", "HOME": "/"}
 
-    assert environment.list_moving(given) == {FUSION: "0"}
+    assert list_moving(given) == {FUSION: "0"}
 
 
 @pytest.fixture
