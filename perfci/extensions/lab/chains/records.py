@@ -39,6 +39,15 @@ class Error:
     max_abs: Amount | None = None  # largest absolute error, None if nothing is finite
 
 
+MEASURES = ("l2", "max_abs")
+
+
+def worst(errors: Sequence[Error]) -> Error:
+    """The largest of each figure of several outputs."""
+    measured = {name: [value for error in errors if (value := getattr(error, name)) is not None] for name in MEASURES}
+    return Error(*(max(measured[name], default=None) for name in MEASURES))
+
+
 @dataclass(frozen=True)
 class Output:
     """One output of a stage as its numbers."""
@@ -58,9 +67,14 @@ class StageMeasured:
 
     stage: str
     reads: tuple[Count, ...] = ()  # places of the stages whose outputs it takes
-    usual: Error | None = None
+    usual: Error | None = None  # of the references in the case's dtype up to here
     outputs: tuple[Output, ...] = ()  # of the kernels. None if they did not come so far
     strays: Count = 0  # arrays of other stages, and guard zones, that its kernel wrote into
+
+    @property
+    def so_far(self) -> Error | None:
+        """Of the kernels from the chain's inputs up to here. None if they did not come so far."""
+        return worst([output.so_far for output in self.outputs]) if self.outputs else None
 
 
 @dataclass(frozen=True)
@@ -70,36 +84,20 @@ class ChainMeasured:
     case: str
     seed: Whole
     stages: tuple[StageMeasured, ...] = ()
-    failures: tuple[Reason, ...] = ()
-    raised: bool = False
-    notes: tuple[Reason, ...] = ()
-    unchecked: Reason | None = None
-    lost: bool = False  # the process lost its device, so that the other cases need another process
-
-
-@dataclass(frozen=True)
-class StageResult:
-    """One stage of a case. What could not be computed is None."""
-
-    stage: str
-    so_far: Error | None = None  # of the kernels from the chain's inputs up to here
-    usual: Error | None = None  # of the references in the case's dtype up to here
-
-
-@dataclass(frozen=True)
-class ChainCase:
-    """One case of a chain."""
-
-    case: str
-    seed: int
-    stages: tuple[StageResult, ...] = ()
-    whole: Error | None = None
-    """of what the chain gives, of several outputs the one nearest to its limit, None if the kernels got no answer"""
-    limit: Error | None = None  # allowed for it
     failures: tuple[Reason, ...] = ()  # what is wrong, the gravest first
     raised: bool = False  # a stage raised or crashed, so that there is no whole answer: ERROR instead of WRONG
     notes: tuple[Reason, ...] = ()  # what is worth knowing and no kernel's fault
     unchecked: Reason | None = None  # why it could not be checked on this machine
+    lost: bool = False  # the process lost its device, so that the other cases need another process
+
+
+@dataclass(frozen=True)
+class ChainCase(ChainMeasured):
+    """One case of a chain, judged."""
+
+    whole: Error | None = None
+    """of what the chain gives, of several outputs the one nearest to its limit, None if the kernels got no answer"""
+    limit: Error | None = None  # allowed for it
 
     @property
     def verdict(self) -> str:

@@ -12,9 +12,9 @@ from perfci.core.errors import PerfciError
 from perfci.core.model import ErrorStats, Fact, Reason
 from perfci.device.arrays import Arrays
 from perfci.device.seam import Accelerator, NotInterpretedError, not_interpreted
-from perfci.extensions.lab.chains.records import ChainMeasured, Error, Output, StageMeasured
+from perfci.extensions.lab.chains.records import ChainMeasured, Error, Output, StageMeasured, worst
 from perfci.extensions.lab.chains.spec import Chain, Stage
-from perfci.extensions.lab.chains.verdicts import judge_finiteness, worst
+from perfci.extensions.lab.chains.verdicts import judge_finiteness
 from perfci.measure.closeness import errors_of
 from perfci.ops.spec import Params, case_id
 
@@ -152,15 +152,8 @@ class _CheckedCase:
         # Outputs of each stage by name: of the references in the case's dtype, and of those in float64.
         self.usual = self._run_references(self.inputs)
         self.exact = self._run_references(arrays.upcast(inputs))
-        # The exact ones rounded to the case's dtype, and their largest finite magnitudes.
-        self.rounded: list[dict[str, Any]] = []
-        self.largest: list[dict[str, float]] = []
         for stage, outputs, usual in zip(self.stages, self.exact, self.usual, strict=True):
             self._refuse_other_names(stage, outputs, usual)
-            hosts = {name: arrays.host(array) for name, array in outputs.items()}
-            self.rounded.append({name: arrays.like(values, usual[name]) for name, values in hosts.items()})
-            finite = {name: values[np.isfinite(values)] for name, values in hosts.items()}
-            self.largest.append({name: float(np.abs(numbers).max(initial=0.0)) for name, numbers in finite.items()})
         places = {name: at for at, names in enumerate(self.usual) for name in names}
         taken = (_wire(stage, stage.kernel).values() for stage in self.stages)
         self.reads = tuple(tuple(sorted({places[name] for name in names if name in places})) for names in taken)
@@ -267,9 +260,10 @@ class _CheckedCase:
         """Numbers of an output of a stage that the kernels have reached."""
         exact, usual = self.exact[at][name], self.usual[at][name]
         kind, facts = self.arrays.dtype_facts(usual), self.arrays.facts(usual)
-        epsilon, largest = kind.epsilon if kind else 0.0, self.largest[at][name]
+        values = self.arrays.host(exact)
+        largest = float(np.abs(values[np.isfinite(values)]).max(initial=0.0))
         so_far, plain, faults = self._error(array, exact), self._error(usual, exact), self.faults.get((at, name), 0)
-        return Output(name, facts.dtype, epsilon, largest, so_far, plain, faults)
+        return Output(name, facts.dtype, kind.epsilon if kind else 0.0, largest, so_far, plain, faults)
 
     def _find_stats(self, got: Any, exact: Any) -> ErrorStats:
         return errors_of(self.arrays.compared(got), self.arrays.compared(exact)).stats
@@ -288,7 +282,7 @@ class _CheckedCase:
                 if self._find_stats(got, exact).count == math.prod(facts.shape):
                     continue  # all are finite
                 host = arrays.host
-                values = host(got), host(exact), host(self.rounded[at][name]), host(usual)
+                values = host(got), host(exact), host(arrays.like(host(exact), usual)), host(usual)
                 where = {**self.where, "stage": self.stages[at].name, "name": name}
                 fault, note = judge_finiteness(values, where, facts.dtype)
                 if fault:

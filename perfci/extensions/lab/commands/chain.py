@@ -15,7 +15,7 @@ from perfci.core.model import Gate, Reason
 from perfci.core.wording import say, sentence
 from perfci.extensions.lab.chains.flow import FOLDER as KEPT
 from perfci.extensions.lab.chains.flow import Chains, check_chains
-from perfci.extensions.lab.chains.records import FOLDER, ChainCase, ChainResult, StageResult
+from perfci.extensions.lab.chains.records import FOLDER, ChainCase, ChainResult, StageMeasured
 from perfci.extensions.lab.kept import keep_answer
 from perfci.report.data import pick
 from perfci.report.view import make_table
@@ -96,7 +96,7 @@ def _show_case(case: ChainCase) -> Iterator[RenderableType]:
     yield from (Paragraph(reason, 4, "yellow") for reason in case.notes)
 
 
-def _make_row(stage: StageResult) -> tuple[str, ...]:
+def _make_row(stage: StageMeasured) -> tuple[str, ...]:
     def write(value: float | None) -> str:
         return "-" if value is None else f"{value:.1e}" if value else "0"
 
@@ -109,8 +109,11 @@ def to_json(chains: Chains) -> Mapping[str, Any]:
     """The same for programs."""
 
     def write_chain(result: ChainResult) -> Mapping[str, Any]:
-        names = "case seed verdict whole limit stages failures notes unchecked"
-        cases = [pick(case, names) for case in result.cases]
+        names = "case seed verdict whole limit failures notes unchecked"
+        cases = [
+            pick(case, names, stages=[pick(stage, "stage so_far usual") for stage in case.stages])
+            for case in result.cases
+        ]
         return pick(result, "failed failure", chain=result.name, cases=cases)
 
     return pick(chains, "device seed", chains=[write_chain(result) for result in chains.results])

@@ -8,15 +8,20 @@ from perfci.core.codec import encode
 from perfci.core.model import Device, Reason
 from perfci.core.wording import sentence
 from perfci.extensions.lab.chains.flow import Chains
-from perfci.extensions.lab.chains.records import ChainCase, ChainResult, Error, StageResult
+from perfci.extensions.lab.chains.records import ChainCase, ChainResult, Error, Output, StageMeasured
 from perfci.extensions.lab.commands.chain import get_exit_code, show_chains, to_json
 from perfci.report.data import write_plain
 from tests.cli.rendering import lines_of
 
+
+def stage(name, so_far, usual):
+    return StageMeasured(name, usual=usual, outputs=(Output(name, "float16", 0.0, 1.0, so_far, usual),))
+
+
 STAGES = (
-    StageResult("norm", Error(2e-4, 1e-3), Error(2e-4, 1e-3)),
-    StageResult("product", Error(5.1e-2, 0.1), Error(3e-4, 0.0)),
-    StageResult("sum", usual=Error(4e-4, 1e-3)),
+    stage("norm", Error(2e-4, 1e-3), Error(2e-4, 1e-3)),
+    stage("product", Error(5.1e-2, 0.1), Error(3e-4, 0.0)),
+    StageMeasured("sum", usual=Error(4e-4, 1e-3)),
 )
 WRONG = Reason("chain_form", {"stage": "product", "chain": "block", "case": "rows=2", "next": "sum"})
 OVERFLOW = Reason("chain_overflow", {"stage": "norm", "chain": "block", "case": "rows=2"})
@@ -53,7 +58,7 @@ def test_a_case_has_a_table_with_its_stages_as_rows():
 
 
 def test_what_a_chain_names_itself_commands_no_terminal():
-    evil = ChainCase("rows=\x1b[31m1", 7, (StageResult("a\x1b[2Jb"),))
+    evil = ChainCase("rows=\x1b[31m1", 7, (StageMeasured("a\x1b[2Jb"),))
 
     assert "\x1b" not in "".join(lines(evil))
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from perfci.extensions.lab.chains.records import Error, StageResult
-from perfci.extensions.lab.chains.verdicts import Output, judge, judge_finiteness
+from perfci.extensions.lab.chains.records import Error, Output, StageMeasured
+from perfci.extensions.lab.chains.verdicts import judge, judge_finiteness
 
 WHERE = {"chain": "block", "case": "rows=2"}
 NAN, INF = np.nan, np.inf
@@ -13,18 +13,17 @@ LINE = ((), (0,), (1,))
 
 
 def chain(so_far, usual, reads=LINE, largest=1.0, measure="l2"):
-    """Stages called a, b, c with these errors; what `judge` takes."""
-    rows, outputs = [], []
-    for name, mine, theirs in zip("abc", so_far, usual, strict=True):
+    """Stages called a, b, c with these errors."""
+    stages = []
+    for name, mine, theirs, read in zip("abc", so_far, usual, reads, strict=True):
         two = [Error(**{"l2": 0.0, "max_abs": 0.0, measure: each}) for each in (mine, theirs)]
-        rows.append(StageResult(name, so_far=two[0], usual=two[1]))
-        outputs.append([Output(name, "float16", 2.0**-10, largest, *two)])
-    return rows, outputs, reads
+        stages.append(StageMeasured(name, read, two[1], (Output(name, "float16", 2.0**-10, largest, *two),)))
+    return stages
 
 
 def test_a_whole_within_twice_pytorchs_own_error_passes_beyond_the_tolerance():
-    assert judge(*chain((1e-3, 5e-3, 9e-3), (1e-3, 3e-3, 5e-3)), None, WHERE)[2] == ()
-    assert judge(*chain((1e-3, 5e-3, 1.1e-2), (1e-3, 3e-3, 5e-3)), None, WHERE)[2]
+    assert judge(chain((1e-3, 5e-3, 9e-3), (1e-3, 3e-3, 5e-3)), None, WHERE)[2] == ()
+    assert judge(chain((1e-3, 5e-3, 1.1e-2), (1e-3, 3e-3, 5e-3)), None, WHERE)[2]
 
 
 @pytest.mark.parametrize(
@@ -40,23 +39,23 @@ def test_a_whole_within_twice_pytorchs_own_error_passes_beyond_the_tolerance():
     ],
 )
 def test_the_stage_that_grows_most_beyond_pytorchs_is_blamed(so_far, usual, blamed):
-    (reason,) = judge(*chain(so_far, usual), {"float16": 0.0}, WHERE)[2]
+    (reason,) = judge(chain(so_far, usual), {"float16": 0.0}, WHERE)[2]
 
     assert (reason.kind, reason.facts["stage"]) == ("chain_too_far", blamed)
     assert reason.facts["after"] == so_far["abc".index(blamed)]
 
 
 def test_only_a_stage_that_leads_to_the_wrong_output_is_blamed():
-    stages, outputs, _ = chain((1e-4, 5e-1, 5e-3), (1e-4, 5e-1, 1e-4))
+    stages = chain((1e-4, 5e-1, 5e-3), (1e-4, 5e-1, 1e-4), reads=((), (), (0,)))
 
-    (reason,) = judge(stages, outputs, ((), (), (0,)), None, WHERE)[2]
+    (reason,) = judge(stages, None, WHERE)[2]
     assert (reason.facts["name"], reason.facts["stage"]) == ("c", "c")
 
 
 def test_a_single_element_far_off_fails_though_the_mean_does_not_show_it():
     stages = chain((1e-3, 9.0, 9.0), (1e-3, 1e-3, 1e-3), largest=100.0, measure="max_abs")
 
-    (reason,) = judge(*stages, None, WHERE)[2]
+    (reason,) = judge(stages, None, WHERE)[2]
     assert (reason.kind, reason.facts["stage"]) == ("chain_too_far_at", "b")
     assert reason.facts["limit"] == pytest.approx(0.1), "1e-3 of the largest magnitude"
 
