@@ -1,4 +1,4 @@
-"""CUDA C++ of an op: a .cu file compiled by NVRTC when it is needed first, and its functions launched by the driver.
+"""CUDA C++ of an op: functions of a .cu file, each compiled by NVRTC when it is needed first, launched by the driver.
 
 Needs only torch. NVRTC comes with torch's CUDA packages, or with a CUDA toolkit; there is no build step.
 """
@@ -34,6 +34,8 @@ _MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 
 def compile_for(path: Path, architecture: str, options: tuple[str, ...] = ()) -> bytes:
     """Returns the cubin of a .cu file for an architecture such as sm_90, which need not be the present device's.
+
+    options: of NVRTC, such as a `Function`'s.
 
     Compiled once and then taken from the cache folder. Raises OSError without NVRTC or without the file, RuntimeError
     with the compiler's log for an error in the file.
@@ -147,14 +149,19 @@ def _nvrtc() -> _Nvrtc:
 
 
 class Function:
-    """One `extern "C" __global__` function of a .cu file, compiled and loaded on its first launch on a device."""
+    """One function of a .cu file, compiled alone and loaded on its first launch on a device.
 
-    def __init__(self, path: Path, name: str, signature: str, shared: int = 0) -> None:
+    The file ends in one `extern "C" __global__` function, called NAME. What it is made of are macros too, so that no
+    call waits for functions that it does not need.
+    """
+
+    def __init__(self, path: Path, name: str, signature: str, shared: int = 0, **macros: str | int) -> None:
         """A signature has one letter of `struct` for each parameter: P a pointer, q and i integers, f a float.
 
-        shared: bytes of dynamic shared memory of a block.
+        shared: bytes of dynamic shared memory of a block. macros: what the file has to be told beside NAME.
         """
-        self._path, self._name, self._shared = path, name, shared
+        self.path, self.name, self._shared = path, name, shared
+        self.options = tuple(f"--define-macro={macro}={text}" for macro, text in {"NAME": name, **macros}.items())
         self._handles: dict[int, int] = {}
         # One place for the arguments of all launches, since the driver copies them before it returns.
         self._lock = threading.Lock()
@@ -174,27 +181,26 @@ class Function:
         with self._lock:
             self._pack(self._arguments, 0, *arguments)
             status = _driver().cuLaunchKernel(handle, *grid, 1, *block, 1, self._shared, stream, self._pointers, None)
-        _checked(status, f"{self._name} cannot be launched with grid {grid} and block {block}")
+        _checked(status, f"{self.name} cannot be launched with grid {grid} and block {block}")
 
     def _load(self, device: torch.device) -> int:
-        module = _load_module(self._path, device)
-        handle, what = ctypes.c_void_p(), f"{self._path} has no function {self._name}"
-        _checked(_driver().cuModuleGetFunction(ctypes.byref(handle), module, self._name.encode()), what)
+        module = _load_module(self.path, device, self.options)
+        handle, what = ctypes.c_void_p(), f"{self.path} has no function {self.name}"
+        _checked(_driver().cuModuleGetFunction(ctypes.byref(handle), module, self.name.encode()), what)
         if self._shared > MOST_SHARED:
             status = _driver().cuFuncSetAttribute(handle, _MAX_DYNAMIC_SHARED, self._shared)
-            _checked(status, f"{self._name} cannot have {self._shared} bytes of shared memory")
+            _checked(status, f"{self.name} cannot have {self._shared} bytes of shared memory")
         self._handles[device.index] = handle.value
         return handle.value
 
 
-@functools.cache
-def _load_module(path: Path, device: torch.device) -> ctypes.c_void_p:
-    """The compiled file on a device, for as long as the process lives."""
+def _load_module(path: Path, device: torch.device, options: tuple[str, ...]) -> ctypes.c_void_p:
+    """Returns the compiled function's module on a device. It stays for as long as the process lives."""
     if device.type != "cuda" or torch.version.cuda is None:
         raise NotImplementedError(f"{path.name} needs an NVIDIA GPU, but the tensors are on {device}")
     major, minor = torch.cuda.get_device_capability(device)
     module = ctypes.c_void_p()
-    cubin = compile_for(path, f"sm_{major}{minor}")
+    cubin = compile_for(path, f"sm_{major}{minor}", options)
     _checked(_driver().cuModuleLoadData(ctypes.byref(module), cubin), f"{path} cannot be loaded on {device}")
     return module
 

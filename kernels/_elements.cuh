@@ -4,6 +4,7 @@
 
 #define INFINITE __int_as_float(0x7f800000)
 
+typedef float float32;
 struct float16 {
     unsigned short bits;
 };
@@ -41,6 +42,8 @@ __device__ __forceinline__ float power(float x) {
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x * 1.4426950408889634f));
     return result;
 }
+
+constexpr bool vectors = true, elements = false;  // how rows are read and written
 
 // --- rows ------------------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,7 @@
 // broadcast: one row, written to every row of the output.
+//
+// One function is compiled at a time: NAME, its ELEMENT, that of the row (BIAS) and its BODY, whole_vectors or any_rows,
+// are macros that Python defines.
 #include "_elements.cuh"
 
 // Rows of whole vectors. A thread keeps one vector of the row and writes it to `depth` rows, blockDim.y apart. The
@@ -29,7 +32,9 @@ __device__ __forceinline__ void whole_vectors(
 
 // Rows of any length. Vectors of the output, whose elements may be of two rows; its last one may not be whole.
 template <class T, class B>
-__device__ __forceinline__ void any_rows(const B* bias, T* out, long long rows, long long cols, long long stride) {
+__device__ __forceinline__ void any_rows(
+    const B* bias, T* out, long long rows, long long cols, long long stride, long long, int
+) {
     constexpr int SIZE = Vector<T>::SIZE;
     const long long step = static_cast<long long>(gridDim.x) * blockDim.x * SIZE, total = rows * cols;
     long long first = (static_cast<long long>(blockIdx.x) * blockDim.x + threadIdx.x) * SIZE;
@@ -49,25 +54,8 @@ __device__ __forceinline__ void any_rows(const B* bias, T* out, long long rows, 
     }
 }
 
-#define KERNELS(T, B)                                                                                                 \
-    extern "C" __global__ void __launch_bounds__(256) whole_vectors_##T##_##B(                                        \
-        const B* bias, T* out, long long rows, long long cols, long long stride, long long blocks, int depth          \
-    ) {                                                                                                               \
-        whole_vectors(bias, out, rows, cols, stride, blocks, depth);                                                  \
-    }                                                                                                                 \
-    extern "C" __global__ void __launch_bounds__(256) any_rows_##T##_##B(                                             \
-        const B* bias, T* out, long long rows, long long cols, long long stride                                       \
-    ) {                                                                                                               \
-        any_rows(bias, out, rows, cols, stride);                                                                      \
-    }
-
-typedef float float32;
-KERNELS(float32, float32)
-KERNELS(float32, float16)
-KERNELS(float32, bfloat16)
-KERNELS(float16, float32)
-KERNELS(float16, float16)
-KERNELS(float16, bfloat16)
-KERNELS(bfloat16, float32)
-KERNELS(bfloat16, float16)
-KERNELS(bfloat16, bfloat16)
+extern "C" __global__ void __launch_bounds__(256) NAME(
+    const BIAS* bias, ELEMENT* out, long long rows, long long cols, long long stride, long long blocks, int depth
+) {
+    BODY(bias, out, rows, cols, stride, blocks, depth);
+}

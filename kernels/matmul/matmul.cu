@@ -2,6 +2,9 @@
 //
 // 16 bits: tensor cores by mma.sync, operands copied to shared memory a few blocks of k ahead by cp.async. float32: plain
 // multiplications, since tensor cores would round its values to TF32.
+//
+// One function is compiled at a time: NAME, its ELEMENT, its threads (BLOCK) and its BODY, product_float32 or product<...>,
+// are macros that Python defines.
 #include "_elements.cuh"
 
 constexpr int GROUP = 8;  // rows of tiles walked together, so that their columns of b are in L2
@@ -253,19 +256,17 @@ __device__ __forceinline__ void product(
 
 // --- float32 ---------------------------------------------------------------------------------------------------------
 
-typedef float float32;
-
 // A tile of 64 x 64 by 256 threads, each with 4 rows and 4 columns, 16 apart. a_first and b_first: neighbouring threads
 // load neighbours of a row of the operand, else of a column.
-extern "C" __global__ void __launch_bounds__(256) product_float32(
-    const float* a_at, long long a_row, long long a_col, const float* b_at, long long b_row, long long b_col, float* out,
-    const float* bias, long long bias_stride, long long m, long long n, long long k, int activation
+__device__ __forceinline__ void product_float32(
+    Matrix<float> a, Matrix<float> b, float* out, const float* bias, long long bias_stride, long long m, long long n,
+    long long k, int activation
 ) {
     constexpr int SIDE = 64, DEPTH = 16;
     __shared__ float left[DEPTH][SIDE + 1], right[DEPTH][SIDE + 1];
     const Place tile = my_tile(m, n, SIDE, SIDE);
     const int x = threadIdx.x % 16, y = threadIdx.x / 16;
-    const bool a_rows = a_col <= a_row, b_rows = b_col <= b_row;
+    const bool a_rows = a.col <= a.row, b_rows = b.col <= b.row;
     float sum[4][4] = {};
     for (long long start = 0; start < k; start += DEPTH) {
 #pragma unroll
@@ -274,8 +275,8 @@ extern "C" __global__ void __launch_bounds__(256) product_float32(
             const int row = a_rows ? at / DEPTH : at % SIDE, a_inner = a_rows ? at % DEPTH : at / SIDE;
             const int col = b_rows ? at % SIDE : at / DEPTH, b_inner = b_rows ? at / SIDE : at % DEPTH;
             const long long a_k = start + a_inner, b_k = start + b_inner, r = tile.row + row, c = tile.col + col;
-            left[a_inner][row] = r < m && a_k < k ? a_at[r * a_row + a_k * a_col] : 0.0f;
-            right[b_inner][col] = c < n && b_k < k ? b_at[b_k * b_row + c * b_col] : 0.0f;
+            left[a_inner][row] = r < m && a_k < k ? a.at[r * a.row + a_k * a.col] : 0.0f;
+            right[b_inner][col] = c < n && b_k < k ? b.at[b_k * b.row + c * b.col] : 0.0f;
         }
         __syncthreads();
 #pragma unroll
@@ -300,25 +301,9 @@ extern "C" __global__ void __launch_bounds__(256) product_float32(
     }
 }
 
-#define KERNEL(T, NAME, ROWS, COLS, WARP_ROWS, WARP_COLS, STAGES, A_ROWS, B_ROWS, VECTORS)                             \
-    extern "C" __global__ void __launch_bounds__(ROWS / WARP_ROWS * (COLS / WARP_COLS) * 32) product_##NAME##_##T(     \
-        const T* a_at, long long a_row, long long a_col, const T* b_at, long long b_row, long long b_col, T* out,      \
-        const T* bias, long long bias_stride, long long m, long long n, long long k, int activation                    \
-    ) {                                                                                                                \
-        product<T, ROWS, COLS, WARP_ROWS, WARP_COLS, STAGES, A_ROWS, B_ROWS, VECTORS>(                                 \
-            {a_at, a_row, a_col}, {b_at, b_row, b_col}, out, bias, bias_stride, m, n, k, activation                    \
-        );                                                                                                             \
-    }
-#define KERNELS(T)                                                       \
-    KERNEL(T, large_rr, 128, 256, 64, 64, 4, true, true, true)           \
-    KERNEL(T, large_rc, 128, 256, 64, 64, 4, true, false, true)          \
-    KERNEL(T, large_cr, 128, 256, 64, 64, 4, false, true, true)          \
-    KERNEL(T, large_cc, 128, 256, 64, 64, 4, false, false, true)         \
-    KERNEL(T, small_rr, 64, 64, 32, 32, 4, true, true, true)             \
-    KERNEL(T, small_rc, 64, 64, 32, 32, 4, true, false, true)            \
-    KERNEL(T, small_cr, 64, 64, 32, 32, 4, false, true, true)            \
-    KERNEL(T, small_cc, 64, 64, 32, 32, 4, false, false, true)           \
-    KERNEL(T, elements, 64, 64, 32, 32, 2, true, true, false)
-
-KERNELS(float16)
-KERNELS(bfloat16)
+extern "C" __global__ void __launch_bounds__(BLOCK) NAME(
+    const ELEMENT* a_at, long long a_row, long long a_col, const ELEMENT* b_at, long long b_row, long long b_col,
+    ELEMENT* out, const ELEMENT* bias, long long bias_stride, long long m, long long n, long long k, int activation
+) {
+    BODY({a_at, a_row, a_col}, {b_at, b_row, b_col}, out, bias, bias_stride, m, n, k, activation);
+}

@@ -2,6 +2,7 @@
 
 import functools
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
@@ -11,17 +12,40 @@ import _lines
 
 SOURCE = Path(__file__).with_name("matmul.cu")
 SIGNATURE = "PqqPqqPPqqqqi"
-# Rows, columns and threads of a tile, and the shared memory of its blocks of a and b, of 64 of k each.
-LARGE = (128, 256, 256, 4 * (128 + 256) * 64 * 2)
-SMALL = (64, 64, 128, 4 * (64 + 64) * 64 * 2)
-ELEMENTS = (64, 64, 128, 2 * (64 + 64) * 64 * 2)
-FLOAT32 = (64, 64, 256, 0)
+
+
+class Tile(NamedTuple):
+    """A tile of the product, by blocks of 64 of k."""
+
+    name: str
+    rows: int
+    cols: int
+    warp: int
+    """rows and columns of a warp"""
+    stages: int
+    """blocks of a and b in shared memory"""
+    threads: int
+    shared: int
+    """bytes of shared memory"""
+
+
+LARGE = Tile("large", 128, 256, 64, 4, 256, 4 * (128 + 256) * 64 * 2)
+SMALL = Tile("small", 64, 64, 32, 4, 128, 4 * (64 + 64) * 64 * 2)
+ELEMENTS = Tile("elements", 64, 64, 32, 2, 128, 2 * (64 + 64) * 64 * 2)
+FLOAT32 = Tile("", 64, 64, 0, 0, 256, 0)
 
 
 @functools.cache
-def function(name: str, shared: int) -> _cuda.Function:
-    """Returns a function of the .cu file."""
-    return _cuda.Function(SOURCE, name, SIGNATURE, shared)
+def function(tile: Tile, sides: str, dtype: torch.dtype) -> _cuda.Function:
+    """Returns a function of the .cu file. sides: what `_dense_side` says of a and b, nothing if it does not matter."""
+    element = _cuda.NAMES[dtype]
+    name = "_".join(filter(None, ("product", tile.name, sides, element)))
+    body = "product_float32"
+    if tile is not FLOAT32:
+        sizes = (tile.rows, tile.cols, tile.warp, tile.warp, tile.stages)
+        lines = [str(side != "c").lower() for side in sides or "rr"]
+        body = f"product<{', '.join(map(str, (element, *sizes, *lines, str(bool(sides)).lower())))}>"
+    return _cuda.Function(SOURCE, name, SIGNATURE, tile.shared, BODY=body, ELEMENT=element, BLOCK=tile.threads)
 
 
 def matmul(
@@ -38,33 +62,28 @@ def matmul(
     out = torch.empty((m, n), dtype=a.dtype, device=a.device)
     if out.numel() == 0:
         return out
-    name, grid, threads, shared = choose(m, n, a.dtype, _dense_side(a), _dense_side(b), _launch.limits(a.device))
+    tile, sides = choose(m, n, a.dtype, _dense_side(a), _dense_side(b), _launch.limits(a.device))
+    grid = (_launch.tiles(m, tile.rows) * _launch.tiles(n, tile.cols), 1)
     of_bias = (0, 0) if bias is None else (bias.data_ptr(), bias.stride(0))
     with _launch.on(a.device):
-        function(name, shared)(
-            a.device, grid, threads, a.data_ptr(), *a.stride(), b.data_ptr(), *b.stride(), out.data_ptr(),
+        function(tile, sides, a.dtype)(
+            a.device, grid, (tile.threads, 1), a.data_ptr(), *a.stride(), b.data_ptr(), *b.stride(), out.data_ptr(),
             of_bias[0], of_bias[1], m, n, k, _launch.ACTIVATIONS.index(activation),
         )  # fmt: skip
     return out
 
 
 @functools.lru_cache(maxsize=4096)
-def choose(
-    m: int, n: int, dtype: torch.dtype, of_a: str, of_b: str, limits: _launch.Limits
-) -> tuple[str, tuple[int, int], tuple[int, int], int]:
-    """Returns function, grid, block and shared memory for a shape and what `_dense_side` says of a and b."""
+def choose(m: int, n: int, dtype: torch.dtype, of_a: str, of_b: str, limits: _launch.Limits) -> tuple[Tile, str]:
+    """Returns the tile for a shape, and what `_dense_side` says of a and b if the tile's function depends on it."""
     if dtype is torch.float32:
-        tile, kind = FLOAT32, ""
-    elif not of_a or not of_b:
-        tile, kind = ELEMENTS, "elements_"
-    else:
-        # Large tiles need fewer bytes for a product, if there are enough of them for most processors.
-        tiles = _launch.tiles(m, LARGE[0]) * _launch.tiles(n, LARGE[1])
-        is_large = LARGE[3] <= limits.shared_bytes and tiles * 4 >= limits.processors * 3
-        tile, kind = (LARGE, f"large_{of_a}{of_b}_") if is_large else (SMALL, f"small_{of_a}{of_b}_")
-    rows, cols, threads, shared = tile
-    grid = (_launch.tiles(m, rows) * _launch.tiles(n, cols), 1)
-    return f"product_{kind}{_cuda.NAMES[dtype]}", grid, (threads, 1), shared
+        return FLOAT32, ""
+    if not of_a or not of_b:
+        return ELEMENTS, ""
+    # Large tiles need fewer bytes for a product, if there are enough of them for most processors.
+    tiles = _launch.tiles(m, LARGE.rows) * _launch.tiles(n, LARGE.cols)
+    is_large = LARGE.shared <= limits.shared_bytes and tiles * 4 >= limits.processors * 3
+    return LARGE if is_large else SMALL, of_a + of_b
 
 
 def _dense_side(matrix: torch.Tensor) -> str:

@@ -1,4 +1,7 @@
 // rms_norm over rows: whole ones in registers, longer ones walked twice, and few very long ones shared between blocks.
+//
+// One function is compiled at a time: NAME, its ELEMENT, its most threads (BLOCK) and its BODY, such as
+// whole_rows<float16, 8, vectors>, are macros that Python defines.
 #include "_elements.cuh"
 
 // What all functions take: `weight` and `rstd` may be null.
@@ -48,7 +51,7 @@ __device__ __forceinline__ void write(
 
 // Each row is read once and written once, by the threads of one threadIdx.y, each with VALUES columns.
 template <class T, int VALUES, bool VECTORS>
-__device__ __forceinline__ void whole_rows(const Tensors<T>& given) {
+__device__ __forceinline__ void whole_rows(const Tensors<T>& given, float*, long long) {
     __shared__ float between[2][32];
     constexpr bool KEPT = VALUES <= 16;  // the weight, in registers for all rows of the block
     float weight[VALUES];
@@ -94,7 +97,7 @@ __device__ __forceinline__ void write_chunk(const Tensors<T>& given, long long r
 
 // One row at a time: once for the squares, then again to write, from L1 or L2.
 template <class T, int VALUES, bool VECTORS>
-__device__ __forceinline__ void long_rows(const Tensors<T>& given) {
+__device__ __forceinline__ void long_rows(const Tensors<T>& given, float*, long long) {
     __shared__ float between[2][32];
     const long long step = static_cast<long long>(blockDim.x) * VALUES;
     int turn = 0;
@@ -129,35 +132,10 @@ __device__ __forceinline__ void join_parts(const Tensors<T>& given, const float*
     write_chunk<VALUES, VECTORS>(given, blockIdx.y, static_cast<long long>(blockIdx.x) * blockDim.x * VALUES, rstd);
 }
 
-#define GIVEN(T)                                                                                                      \
-    const T *x, long long row_stride, long long col_stride, const T *weight, long long weight_stride, T *out,         \
-        float *rstd, long long rows, long long cols, float eps
-#define TENSORS(T) \
-    Tensors<T> { x, row_stride, col_stride, weight, weight_stride, out, rstd, rows, cols, eps }
-#define KERNEL(PATH, THREADS, T, VALUES, NAME, VECTORS)                                                               \
-    extern "C" __global__ void __launch_bounds__(THREADS) PATH##_##VALUES##_##NAME##_##T(GIVEN(T)) {                  \
-        PATH<T, VALUES, VECTORS>(TENSORS(T));                                                                         \
-    }
-#define SHARED(T, VALUES, NAME, VECTORS)                                                                              \
-    extern "C" __global__ void __launch_bounds__(512)                                                                 \
-        parts_of_rows_##VALUES##_##NAME##_##T(GIVEN(T), float* sums, long long span) {                                \
-        parts_of_rows<T, VALUES, VECTORS>(TENSORS(T), sums, span);                                                    \
-    }                                                                                                                 \
-    extern "C" __global__ void __launch_bounds__(512)                                                                 \
-        join_parts_of_rows_##VALUES##_##NAME##_##T(GIVEN(T), const float* sums, int parts) {                                  \
-        join_parts<T, VALUES, VECTORS>(TENSORS(T), sums, parts);                                                      \
-    }
-#define KERNELS(T, NAME, VECTORS)                 \
-    KERNEL(whole_rows, 128, T, 8, NAME, VECTORS)  \
-    KERNEL(whole_rows, 512, T, 16, NAME, VECTORS) \
-    KERNEL(whole_rows, 512, T, 32, NAME, VECTORS) \
-    KERNEL(long_rows, 512, T, 16, NAME, VECTORS)  \
-    SHARED(T, 16, NAME, VECTORS)
-
-typedef float float32;
-KERNELS(float32, vectors, true)
-KERNELS(float32, elements, false)
-KERNELS(float16, vectors, true)
-KERNELS(float16, elements, false)
-KERNELS(bfloat16, vectors, true)
-KERNELS(bfloat16, elements, false)
+extern "C" __global__ void __launch_bounds__(BLOCK) NAME(
+    const ELEMENT* x, long long row_stride, long long col_stride, const ELEMENT* weight, long long weight_stride,
+    ELEMENT* out, float* rstd, long long rows, long long cols, float eps, float* sums, long long count
+) {
+    const Tensors<ELEMENT> given{x, row_stride, col_stride, weight, weight_stride, out, rstd, rows, cols, eps};
+    BODY(given, sums, count);
+}

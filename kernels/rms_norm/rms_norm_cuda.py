@@ -19,14 +19,16 @@ MOST_PARTS = 64
 """Most blocks that share one row."""
 SHARING = 2
 """Blocks a processor for shared rows: some compute while others wait for memory."""
-SIGNATURE = "PqqPqPPqqf"
+SIGNATURE = "PqqPqPPqqfPq"
 
 
 class Plan(NamedTuple):
     """The launch for a shape."""
 
-    name: str
-    """function, or of shared rows what its two functions have in common"""
+    path: str
+    """function, or of shared rows the first of its two"""
+    kind: tuple[int, str, str]
+    """of all functions of the launch: values of a thread, vectors or elements, dtype"""
     grid: tuple[int, int]
     block: tuple[int, int]
     parts: int = 1
@@ -34,9 +36,10 @@ class Plan(NamedTuple):
 
 
 @functools.cache
-def function(name: str, more: str = "") -> _cuda.Function:
-    """Returns a function of the .cu file; `more` is the signature of what it takes beside the tensors."""
-    return _cuda.Function(SOURCE, name, SIGNATURE + more)
+def function(path: str, values: int, kind: str, dtype: str) -> _cuda.Function:
+    """Returns a function of the .cu file: its path, values of a thread, vectors or elements, dtype."""
+    body, block = f"{path}<{dtype}, {values}, {kind}>", _lines.BLOCK if values == 8 else LONG_THREADS
+    return _cuda.Function(SOURCE, f"{path}_{values}_{kind}_{dtype}", SIGNATURE, BODY=body, ELEMENT=dtype, BLOCK=block)
 
 
 def rms_norm(
@@ -73,32 +76,32 @@ def _launched(
     )  # fmt: skip
     with _launch.on(x.device):
         if plan.parts == 1:
-            function(plan.name)(x.device, plan.grid, plan.block, *tensors)
+            function(plan.path, *plan.kind)(x.device, plan.grid, plan.block, *tensors, 0, 0)
             return
         sums = torch.empty((rows, plan.parts), dtype=torch.float32, device=x.device)
         chunk = LONG_THREADS * LONG_VALUES
         span = _launch.tiles(_launch.tiles(cols, chunk), plan.parts) * chunk
-        function(f"parts_of_{plan.name}", "Pq")(x.device, plan.grid, plan.block, *tensors, sums.data_ptr(), span)
+        function(plan.path, *plan.kind)(x.device, plan.grid, plan.block, *tensors, sums.data_ptr(), span)
         grid = (_launch.tiles(cols, chunk), rows)
-        function(f"join_parts_of_{plan.name}", "Pi")(x.device, grid, plan.block, *tensors, sums.data_ptr(), plan.parts)
+        function("join_parts", *plan.kind)(x.device, grid, plan.block, *tensors, sums.data_ptr(), plan.parts)
 
 
 @functools.lru_cache(maxsize=4096)
 def choose(rows: int, cols: int, dtype: torch.dtype, vectors: bool, limits: _launch.Limits) -> Plan:
     """Returns the launch for a shape. vectors: rows are made of whole ones."""
-    kind = f"{'vectors' if vectors else 'elements'}_{_cuda.NAMES[dtype]}"
+    kind = ("vectors" if vectors else "elements", _cuda.NAMES[dtype])
     if cols <= LONG_ROWS:
         values, threads = _lines.row_threads(cols)
         block = threads, max(_lines.BLOCK // threads, 1)
         # As many blocks as run at once: the weight is loaded once for all rows of a block.
         most = limits.processors * (_lines.PROCESSOR_THREADS // (block[0] * block[1]))
-        return Plan(f"whole_rows_{values}_{kind}", (min(_launch.tiles(rows, block[1]), most), 1), block)
+        return Plan("whole_rows", (values, *kind), (min(_launch.tiles(rows, block[1]), most), 1), block)
     if rows > limits.processors:
         grid = (min(rows, _lines.long_blocks(cols, dtype.itemsize, limits)), 1)
-        return Plan(f"long_rows_{LONG_VALUES}_{kind}", grid, (LONG_THREADS, 1))
+        return Plan("long_rows", (LONG_VALUES, *kind), grid, (LONG_THREADS, 1))
     chunks = _launch.tiles(cols, LONG_THREADS * LONG_VALUES)
     wanted = min(_launch.tiles(limits.processors * SHARING, rows), MOST_PARTS, chunks)
     parts = _launch.tiles(chunks, _launch.tiles(chunks, wanted))  # none is empty
     if parts == 1:
-        return Plan(f"long_rows_{LONG_VALUES}_{kind}", (rows, 1), (LONG_THREADS, 1))
-    return Plan(f"rows_{LONG_VALUES}_{kind}", (parts, rows), (LONG_THREADS, 1), parts)
+        return Plan("long_rows", (LONG_VALUES, *kind), (rows, 1), (LONG_THREADS, 1))
+    return Plan("parts_of_rows", (LONG_VALUES, *kind), (parts, rows), (LONG_THREADS, 1), parts)

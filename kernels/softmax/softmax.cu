@@ -1,4 +1,7 @@
 // softmax over rows: whole ones in registers, longer ones walked twice.
+//
+// One function is compiled at a time: NAME, its ELEMENT, its most threads (BLOCK) and its BODY, such as
+// whole_rows<float16, 8, vectors>, are macros that Python defines.
 #include "_elements.cuh"
 
 // Each row is read once and written once, by the threads of one threadIdx.y, each with VALUES columns.
@@ -65,23 +68,8 @@ __device__ __forceinline__ void long_rows(
     }
 }
 
-#define KERNEL(PATH, THREADS, T, VALUES, NAME, VECTORS)                                                               \
-    extern "C" __global__ void __launch_bounds__(THREADS) PATH##_##VALUES##_##NAME##_##T(                             \
-        const T* x, T* out, long long rows, long long cols, long long row_stride, long long col_stride                \
-    ) {                                                                                                               \
-        PATH<T, VALUES, VECTORS>(x, out, rows, cols, row_stride, col_stride);                                         \
-    }
-#define KERNELS(T)                                       \
-    KERNEL(whole_rows, 128, T, 8, vectors, true)         \
-    KERNEL(whole_rows, 512, T, 16, vectors, true)        \
-    KERNEL(whole_rows, 512, T, 32, vectors, true)        \
-    KERNEL(whole_rows, 128, T, 8, elements, false)       \
-    KERNEL(whole_rows, 512, T, 16, elements, false)      \
-    KERNEL(whole_rows, 512, T, 32, elements, false)      \
-    KERNEL(long_rows, 512, T, 32, vectors, true)         \
-    KERNEL(long_rows, 512, T, 32, elements, false)
-
-typedef float float32;
-KERNELS(float32)
-KERNELS(float16)
-KERNELS(bfloat16)
+extern "C" __global__ void __launch_bounds__(BLOCK) NAME(
+    const ELEMENT* x, ELEMENT* out, long long rows, long long cols, long long row_stride, long long col_stride
+) {
+    BODY(x, out, rows, cols, row_stride, col_stride);
+}

@@ -17,9 +17,10 @@ LONG_THREADS = 512
 
 
 @functools.cache
-def function(name: str) -> _cuda.Function:
-    """Returns a function of the .cu file."""
-    return _cuda.Function(SOURCE, name, "PPqqqq")
+def function(path: str, values: int, kind: str, dtype: str) -> _cuda.Function:
+    """Returns a function of the .cu file: whole_rows or long_rows, values of a thread, vectors or elements."""
+    body, block = f"{path}<{dtype}, {values}, {kind}>", _lines.BLOCK if values == 8 else LONG_THREADS
+    return _cuda.Function(SOURCE, f"{path}_{values}_{kind}_{dtype}", "PPqqqq", BODY=body, ELEMENT=dtype, BLOCK=block)
 
 
 def softmax(x: torch.Tensor) -> torch.Tensor:
@@ -36,9 +37,9 @@ def softmax(x: torch.Tensor) -> torch.Tensor:
         return out
     rows, cols, row_stride, col_stride = _launch.as_rows("softmax", x)
     vectors = col_stride == 1 and _lines.has_vectors(x, (cols, row_stride))
-    name, grid, block = choose(rows, cols, x.dtype, vectors, _launch.limits(x.device))
+    words, grid, block = choose(rows, cols, x.dtype, vectors, _launch.limits(x.device))
     with _launch.on(x.device):
-        function(name)(
+        function(*words)(
             x.device, grid, block, x.data_ptr(), out.data_ptr(), rows, cols, row_stride, col_stride
         )  # fmt: skip
     return out
@@ -47,15 +48,12 @@ def softmax(x: torch.Tensor) -> torch.Tensor:
 @functools.lru_cache(maxsize=4096)
 def choose(
     rows: int, cols: int, dtype: torch.dtype, vectors: bool, limits: _launch.Limits
-) -> tuple[str, tuple[int, int], tuple[int, int]]:
+) -> tuple[tuple[str, int, str, str], tuple[int, int], tuple[int, int]]:
     """Returns function, grid and block for a shape. vectors: rows are made of whole ones."""
-    kind = f"{'vectors' if vectors else 'elements'}_{_cuda.NAMES[dtype]}"
+    kind = ("vectors" if vectors else "elements", _cuda.NAMES[dtype])
     if cols > LONG_ROWS:
-        return (
-            f"long_rows_32_{kind}",
-            (min(rows, _lines.long_blocks(cols, dtype.itemsize, limits)), 1),
-            (LONG_THREADS, 1),
-        )
+        blocks = min(rows, _lines.long_blocks(cols, dtype.itemsize, limits))
+        return ("long_rows", 32, *kind), (blocks, 1), (LONG_THREADS, 1)
     values, threads = _lines.row_threads(cols)
     block = threads, max(_lines.BLOCK // threads, 1)
-    return f"whole_rows_{values}_{kind}", (min(_launch.tiles(rows, block[1]), limits.grid[0]), 1), block
+    return ("whole_rows", values, *kind), (min(_launch.tiles(rows, block[1]), limits.grid[0]), 1), block
