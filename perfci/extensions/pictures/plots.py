@@ -18,6 +18,7 @@ import numpy as np
 from perfci.core.model import Gate, Judgement, Judgements, OpRun, PerformanceCase, Run, Suite, choose_look
 from perfci.core.wording import say
 from perfci.extensions.pictures import style
+from perfci.extensions.pictures.beside import draw_beside
 from perfci.extensions.pictures.cases import ROWS, CaseChart, draw_blocks, draw_case, draw_changes, draw_launches
 from perfci.extensions.pictures.device import choose_sized, draw_roofline, draw_sizes
 from perfci.extensions.pictures.forks import map_forked
@@ -39,10 +40,11 @@ if TYPE_CHECKING:
 CASES = 12  # most cases of a run that get a separate picture: those that fail before those that warn
 PANELS_OF_RUN = 40  # panels of one kind in a whole run, which its ops share
 FEWEST_PANELS = 3
+BESIDE = 16  # most cases in a picture of an op's backends
 OPS = 8  # most ops of a run that get overviews, the gravest first
 CEILING_OPS = 6  # most ops in the roofline and of times against sizes: as many as there are colours
 
-KINDS = ("changes", "blocks", "case", "launches", "sizes", "roofline", "history", "lowprec")
+KINDS = ("changes", "beside", "blocks", "case", "launches", "sizes", "roofline", "history", "lowprec")
 """The beginning of the names of all pictures."""
 
 
@@ -228,6 +230,13 @@ class Painter:
             (draw_launches, "launches", caption("{op}: launches", op=title), say("Launches of {op}", op=alt),
              [chart for chart in shown if chart.launches], self.panels),
         ]  # fmt: skip
+        beside = [row.comparison for row in self.judgements.rows if row.op == op.op and row.comparison]
+        if beside := [seen for seen in beside if seen.peers]:
+            shown_beside = beside[:BESIDE]
+            heading, about = caption("{op}: side by side", op=title), say("{op} side by side", op=alt)
+            note = caption("{shown} of {count} cases", shown=len(shown_beside), count=len(beside))
+            figure = draw_beside(shown_beside, heading, note if len(shown_beside) < len(beside) else "")
+            yield self.save(figure, f"beside-{name}", about)
         for draw, kind, heading, about, found, most in overviews:
             if found:
                 worst = pick_worst(found, most)

@@ -6,8 +6,10 @@ from dataclasses import replace
 import pytest
 from PIL import Image
 
-from perfci.core.model import Gate, Judgements, Limits, OpRun
+from perfci.core.model import Comparison, Gate, Interval, Judgements, Limits, OpRun, Reason
+from perfci.core.model.decision import PeerFigure
 from perfci.extensions.pictures import plots
+from perfci.extensions.pictures.beside import draw_beside, list_ratios
 from perfci.extensions.pictures.device import draw_roofline, draw_sizes
 from perfci.report import frame
 from perfci.store.launches import LaunchRow
@@ -139,3 +141,37 @@ def test_without_measured_limits_there_is_no_roofline(examples, tmp_path):
     write(replace(run, limits=Limits()), judgements, tmp_path)
 
     assert not list(tmp_path.glob("roofline*"))
+
+
+def test_what_was_timed_beside_an_ops_kernel_is_drawn_case_by_case(examples, tmp_path):
+    run, judgements = examples.full()
+    one = PeerFigure("cuda", 12.0, Interval(1.2, 1.18, 1.22)), PeerFigure("cutile", failure=Reason("peer_unsupported"))
+    rows = [
+        replace(row, comparison=replace(row.comparison, peers=one)) if row.op == "softmax" and row.comparison else row
+        for row in judgements.rows
+    ]
+    seen = [row.comparison for row in rows if row.comparison and row.comparison.peers]
+
+    gallery = write(run, replace(judgements, rows=tuple(rows)), tmp_path)
+    ratios = list_ratios(seen)
+
+    assert gallery.ops["softmax"].pictures
+    assert [file.name for file in tmp_path.glob("beside*.png")] == ["beside-softmax.png"]
+    # One that was not timed has no place in it.
+    assert list(ratios) == ["the reference", "cuda"]
+    assert ratios["cuda"] == [one[0].ratio] * len(seen)
+
+
+def test_arms_lie_apart_from_each_other_in_a_cases_row():
+    case = Comparison(
+        "softmax", "rows=4", speedup=Interval(2.0, 1.9, 2.1), peers=(PeerFigure("a", 1.0, Interval(1.5, 1.4, 1.6)),)
+    )
+
+    axes = draw_beside([case], "softmax").axes[0]
+    points = {
+        float(line.get_xdata()[0]): float(line.get_ydata()[0]) for line in axes.lines if len(line.get_xdata()) == 1
+    }
+
+    assert points.keys() == {2.0, 1.5}
+    assert points[2.0] < 0 < points[1.5]
+    assert axes.get_xlim()[0] < 1.0 < 2.1 < axes.get_xlim()[1]
