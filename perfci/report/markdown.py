@@ -5,8 +5,6 @@ import re
 from itertools import zip_longest
 from typing import Any
 
-from markupsafe import Markup
-
 from perfci.core.wording import join, say
 from perfci.report.text import block, columns, split_marks
 from perfci.report.view import Report, Table
@@ -92,6 +90,8 @@ def load_templates(*packages: str, **options: Any) -> Any:
 
 @functools.cache
 def _load_template() -> Any:
+    from markupsafe import Markup  # not for a merge request's note, which needs no template
+
     def escape(shown: Any) -> Markup:
         return shown if isinstance(shown, Markup) else Markup(write(str(shown)))
 

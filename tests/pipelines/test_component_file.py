@@ -455,6 +455,43 @@ def test_the_list_of_a_job_with_a_token_is_small_and_has_digests():
     assert names.isdisjoint({"torch", "triton", "matplotlib", "pillow", "jinja2", "pyarrow"})
 
 
+LISTED_ALONE = """
+import re, sys
+from importlib import metadata
+from importlib.machinery import PathFinder
+
+listed = {re.sub("[-_.]+", "-", name).lower() for name in sys.argv[1].split()}
+lacking = {
+    package
+    for package, names in metadata.packages_distributions().items()
+    if package != "perfci" and listed.isdisjoint(re.sub("[-_.]+", "-", name).lower() for name in names)
+}
+
+class Listed(PathFinder):
+    @classmethod
+    def find_spec(cls, name, *more):
+        if name.partition(".")[0] in lacking:
+            raise ModuleNotFoundError(f"{name} is not on the list")
+
+sys.meta_path.insert(0, Listed)
+import perfci.extensions.history.propose
+from perfci.cli.main import run
+sys.exit(run(["ci", "note", sys.argv[2], "--dry-run"]))
+"""
+
+
+def test_a_job_with_a_token_needs_nothing_that_is_not_on_its_list():
+    names = re.findall(r"^([\w.-]+)==", LOCKED, re.MULTILINE)
+    stored = ROOT / "tests/stored/format-1/reports/run.json"
+
+    done = subprocess.run(
+        [sys.executable, "-c", LISTED_ALONE, " ".join(names), stored], cwd=ROOT, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+
+    assert (done.returncode, "<!-- perfci:note:check -->" in done.stdout) == (0, True), done.stderr
+
+
 @pytest.mark.parametrize("has_perfci", [False, True])
 def test_without_a_word_on_what_to_install_the_image_has_to_bring_perfci(shell, has_perfci, tmp_path):
     if not has_perfci:
