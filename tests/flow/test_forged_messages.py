@@ -256,7 +256,8 @@ FORGERIES = {
     "no_probes": suite(
         "accuracy", "probe_cases=perfci.grid(rows=[5], cols=[31]", "probe_cases=perfci.grid(rows=[1], cols=[1]"
     ),
-    "the_reference_as_kernel": suite("accuracy", "kernel=kernel", "kernel=reference", zeros=True),
+    # A suite with its reference as kernel judges the function that users call.
+    "the_reference_as_kernel": suite("accuracy", "kernel=kernel", "kernel=reference", WRONG, zeros=True),
     "a_kernel_around_it": suite("performance", "kernel=kernel", "kernel=lambda x, factor: reference(x, factor)"),
     "more_bytes": suite("performance", "2 * rows", "9 * rows"),
     "the_seed_ignored": suite(
