@@ -1,4 +1,7 @@
-"""rms_norm over the last dimension in cuTile: whole rows up to a limit, wider ones walked, few wide ones shared."""
+"""rms_norm over the last dimension in cuTile: whole rows up to a limit, wider ones walked, few wide ones shared.
+
+It has been compiled for sm_90, and has not run on a GPU yet.
+"""
 
 import cuda.tile as ct
 import torch

@@ -1,4 +1,7 @@
-"""softmax over the last dimension in cuTile: rows taken whole up to a limit, walked twice in chunks beyond it."""
+"""softmax over the last dimension in cuTile: rows taken whole up to a limit, walked twice in chunks beyond it.
+
+It has been compiled for sm_90, and has not run on a GPU yet.
+"""
 
 import math
 
