@@ -47,6 +47,7 @@ READS = {
     "extensions/adopt/setup/texts.py": (1, PACKED),
     "extensions/adopt/sketch.py": (1, PACKED),
     "extensions/agents/counters.py": (1, PRIVATE),
+    "extensions/driver/callbacks.py": (1, "of the kernel's"),
     "extensions/npu/profiler.py": (2, PRIVATE),
     "extensions/static/compiling.py": (1, PACKED),
     "measure/search.py": (1, PRIVATE),
