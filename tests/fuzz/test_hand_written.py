@@ -198,10 +198,7 @@ DEEP = (
 
 
 def op_of(folder: str, data: bytes) -> discover.OpFolder:
-    parts = ("triton", "baseline", "accuracy", "performance")
-    for part, whole in zip(parts, sorted(SOURCES, key=len), strict=True):
-        saved(folder, f"kernels/softmax/softmax_{part}.py", whole)
-    for part in parts:
+    for part in ("triton", "baseline", "accuracy", "performance"):
         saved(folder, f"kernels/softmax/softmax_{part}.py", data)
     (op,) = discover.ops(settings.load(Path(folder)))
     return op

@@ -20,7 +20,7 @@ COMPILE = TEXTS["compile"]
 
 
 def precompile(cache: Path, part: tuple[int, int] = (0, 1)) -> set[str]:
-    """The performance cases that were compiled for a board, behind others and on one core."""
+    """The performance cases that were compiled for a board, behind others."""
     given = [str(ROOT), *map(str, part)]
     variables = {**os.environ, "TRITON_CACHE_DIR": str(cache)}
     done = subprocess.run(
