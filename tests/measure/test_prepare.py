@@ -131,6 +131,21 @@ def test_a_base_that_gives_the_kernels_bits_needs_no_reference(scripted, answer,
     assert called.count("float64") - alone == references
 
 
+def test_a_kernel_that_raises_in_a_further_call_leaves_the_base_alone(scripted):
+    calls = []
+
+    def kernel(x):
+        calls.append(x)
+        if len(calls) == 3:  # the first is verified, the second captured
+            raise RuntimeError("out of luck")
+        return x * 2
+
+    scripted.kernel, scripted.base = working(10.0, kernel), working(11.0)
+
+    assert scripted.prepare().facts.base.failure is None
+    assert len(calls) > 2
+
+
 @pytest.mark.parametrize(
     ("process", "order"), [(0, ["kernel", "base"]), (1, ["base", "kernel"]), (3, ["base", "kernel"])]
 )
