@@ -177,6 +177,8 @@ def _settings() -> dict[str, Any]:
             if entry.pop("anyOf", None):  # TOML has no null
                 del entry["default"]
                 entry["type"] = "string"
+            if entry.get("default") == {}:  # which msgspec says from 0.23 on
+                del entry["default"]
     devices = table["properties"]["devices"]
     devices |= {"type": ["string", "array"], "items": {"type": "integer", "minimum": 0}}
     devices["pattern"] = devices["pattern"].replace(r"\Z", "$")  # which JavaScript does not know
