@@ -90,6 +90,9 @@ class CudaDevice(TorchDevice):
         "perfci.device.cuda.Flush.mark", "perfci.device.cuda.Flush.rest",
     )  # fmt: skip
 
+    _driver: Any = None  # of an extension, which hears launches of any compiler
+    _deaf = False  # calls may launch what is not heard any more
+
     def __init__(self, timer: str = "auto") -> None:
         if not torch.cuda.is_available():
             raise DeviceError("cuda_unavailable", torch=str(torch.__version__))
@@ -113,8 +116,6 @@ class CudaDevice(TorchDevice):
         self.can_replay = explain_unknown_triton() is None
         self.target = TARGETS.get(f"sm_{properties.major}{properties.minor}")
         self._flush: Flush
-        self._driver: Any = None  # of an extension, which hears launches of any compiler
-        self._deaf = False  # calls may launch what is not heard any more
 
     def hear_driver(self) -> None:
         for listen in extensions.provided("driver"):

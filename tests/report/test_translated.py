@@ -11,7 +11,7 @@ from matplotlib.text import Text
 from perfci import report
 from perfci.core import wording
 from perfci.core.model import Verdict
-from perfci.extensions.pictures import style
+from perfci.extensions.pictures import forks, style
 
 OPEN, SHUT = "\u300c", "\u300d"
 
@@ -120,6 +120,7 @@ def test_pictures_are_in_chinese_if_a_font_for_it_is_installed(examples, monkeyp
         return png
 
     monkeypatch.setattr(style, "save_png", keep_words)
+    monkeypatch.setattr(forks, "count_cores", lambda: 1)  # else other processes draw, whose words are not seen here
 
     with wording.speaking("zh"):
         report.write(*examples.duelled(), tmp_path)  # a letter that the font lacks would be a warning, so an error
