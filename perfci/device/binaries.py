@@ -13,7 +13,7 @@ import struct
 import subprocess
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -147,17 +147,19 @@ def nvidia_counts(cubins: Sequence[bytes], arch: str) -> list[InstructionCounts 
     return [count([opcode for code in parts for opcode in _cut(islice(taken, len(code) // _BYTES))]) for parts in codes]
 
 
+def list_sections(image: bytes) -> Iterator[tuple[bytes, int, bytes]]:
+    """Yields name, kind (`sh_type`) and content of each section of an ELF file."""
+    (table,) = struct.unpack_from("<Q", image, 0x28)
+    count, names = struct.unpack_from("<HH", image, 0x3C)
+    sections = [struct.unpack_from("<II16xQQ", image, table + 64 * index) for index in range(count)]
+    for name, kind, offset, size in sections:
+        start = sections[names][2] + name
+        yield image[start : image.index(b"\0", start)], kind, image[offset : offset + size]
+
+
 def code_sections(cubin: bytes) -> list[bytes]:
     """The sections of an ELF file that hold instructions: the kernel, and functions that it calls."""
-    (table,) = struct.unpack_from("<Q", cubin, 0x28)
-    count, names = struct.unpack_from("<HH", cubin, 0x3C)
-    sections = [struct.unpack_from("<IIQQQQ", cubin, table + 64 * index) for index in range(count)]
-    strings = sections[names][4]
-    return [
-        cubin[offset : offset + size]
-        for name, _, _, _, offset, size in sections
-        if cubin[strings + name : strings + name + 6] == b".text."
-    ]
+    return [content for name, _, content in list_sections(cubin) if name.startswith(b".text.")]
 
 
 def nvidia_opcodes(text: str) -> list[str]:

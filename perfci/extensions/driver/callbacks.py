@@ -19,17 +19,18 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from perfci.device.binaries import list_sections
 from perfci.device.source import digest
 
 _DRIVER_API, _RESOURCE = 1, 3  # CUpti_CallbackDomain
 _MODULE_LOADED = 6  # CUPTI_CBID_RESOURCE_MODULE_LOADED
-_ENTER, _EXIT = 0, 1
+_ENTER = 0  # site of a callback: before the function
 _MOST_CALLBACKS = 4096  # ids of one domain, which end where their names do
 
 _BUFFER, _BUFFER_SIZE = 1, 2  # CU_LAUNCH_PARAM_BUFFER_POINTER and _SIZE
 ATTRIBUTE_BYTES = 72  # of a CUlaunchAttribute
 _COOPERATIVE = 2
-ATTRIBUTES = {_COOPERATIVE: "cooperative", 4: "cluster", 5: "cluster policy", 6: "dependent launch", 8: "priority"}
+ATTRIBUTES = frozenset({_COOPERATIVE, 4, 5, 6, 8})  # the others: cluster, its policy, dependent launch, priority
 """CUlaunchAttributeID of attributes without addresses or handles, which another process can pass too."""
 
 _STATIC_SHARED, _LOCAL_BYTES, _REGISTERS, _DYNAMIC_SHARED = 1, 3, 4, 8  # CUfunction_attribute
@@ -119,7 +120,7 @@ class DriverKernel:
     @cached_property
     def asm(self) -> Mapping[str, bytes]:
         """The cubin. Last what it is known by: its sections without those that name lines of the source."""
-        return {"cubin": self.image, "code": b"".join(_list_sections(self.image))} if self.image else {}
+        return {"cubin": self.image, "code": _read_by_device(self.image)} if self.image else {}
 
     @cached_property
     def hash(self) -> str:
@@ -300,7 +301,7 @@ class Driver:
             attributes = struct.pack("<iiq56x", _COOPERATIVE, 0, 1)
         else:
             launch = config = _at(parameters, _Launch)
-        if unknown := list_attributes(attributes) - ATTRIBUTES.keys():
+        if unknown := list_attributes(attributes) - ATTRIBUTES:
             return Unseen(f"a launch with attribute {min(unknown)}")
         kernel_or_why = self._find_kernel(launch.function)
         if isinstance(kernel_or_why, str):
@@ -356,19 +357,11 @@ class Driver:
         return None if self._cuda.cuFuncGetAttribute(byref(value), attribute, function) else value.value
 
 
-def _list_sections(image: bytes) -> Iterator[bytes]:
-    """Yields name and content of the sections of an ELF file that a device reads."""
-    (table,) = struct.unpack_from("<Q", image, 0x28)
-    size, count, names = struct.unpack_from("<HHH", image, 0x3A)
-    sections = [struct.unpack_from("<II16xQQ", image, table + size * at) for at in range(count)]
-    for name, kind, offset, length in sections:
-        start = sections[names][2] + name
-        title = image[start : image.index(b"\x00", start)]
-        # Symbols and their names move with what the debugger is told.
-        if kind in _CONTENT and not title.startswith(
-            (b".debug", b".nv_debug", b".note", b".rel.debug", b".rela.debug")
-        ):
-            yield title + b"\x00" + image[offset : offset + length]
+def _read_by_device(image: bytes) -> bytes:
+    """Name and content of the sections of an ELF file that a device reads."""
+    # Symbols and their names move with what the debugger is told.
+    sections = ((name, content) for name, kind, content in list_sections(image) if kind in _CONTENT)
+    return b"".join(name + b"\0" + content for name, content in sections if not name.startswith(_OF_DEBUGGERS))
 
 
 def list_parameters(cuda: Any, function: c_void_p) -> list[tuple[int, int]]:

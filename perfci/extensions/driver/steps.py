@@ -147,7 +147,7 @@ class _Parameter:
 def _make_launch(step: RecordedStep, binary: RecordedBinary, cuda: Any) -> Callable[[Mapping[int, Any]], None]:
     named, facts = step.named, json.loads(binary.metadata)
     attributes = bytes.fromhex(named["attributes"])
-    if list_attributes(attributes) - ATTRIBUTES.keys():
+    if list_attributes(attributes) - ATTRIBUTES:
         raise UnreplayableError("a launch with attributes that hold addresses")
     parameters = [_Parameter(spelled) for spelled in step.given]
     set_by_host = {int(attribute): int(value) for attribute, value in facts["attributes"].items()}
