@@ -51,11 +51,12 @@ def note_run(
 ) -> Iterator[Reason]:
     """Changes to the judging, the base, how it was judged, and what time left undone. In this order."""
     plan, base = run.plan, run.plan.base
+    here = [op for op in plan.ops if not op.unchecked]
     if base:
         outcomes = {op.op: op for op in run.ops}
         yield from (weaker for op in plan.ops for weaker in list_weaker(run, op, outcomes.get(op.op)))
         yield from _note_base(plan, base, comparisons)
-        others = [(op.op, op.base) for op in plan.ops if op.base and op.base.op]
+        others = [(op.op, op.base) for op in here if op.base and op.base.op]
         for name, other in others:
             kind = "backend_added" if other.lent else "op_renamed"
             yield Reason(kind, {"op": name, "old": other.op, "base": base.name})
@@ -70,8 +71,8 @@ def note_run(
     yield from take_once(op.unmeasured for op in run.ops)
     yield from take_once(note for op in run.ops for note in op.notes if note.kind in _OF_ALL)
     yield from note_uncovered(run.coverage)
-    yield from take_once(op.base.failure or op.base.unjudged for op in plan.ops if op.base)
-    yield from take_once(op.base.apart for op in plan.ops if op.base and not op.base.same)
+    yield from take_once(op.base.failure or op.base.unjudged for op in here if op.base)
+    yield from take_once(op.base.apart for op in here if op.base and not op.base.same)
     for op in run.ops:
         reported = [case.self_reported for case in op.performance if case.self_reported]
         for why in (reason for reason in take_once(reported) if reason.kind != "case_is_new"):
@@ -195,10 +196,14 @@ def _name_some(names: Sequence[str]) -> str:
 
 def _note_unchecked(ops: Iterable[PlannedOp]) -> Iterator[Reason]:
     """Backends that cannot run here, once for each reason."""
-    whys = [op.failure for op in ops if op.failure and op.unchecked]
-    for why in take_once(Reason(one.kind, {**one.facts, "op": None}) for one in whys):
-        names = [str(one.facts["op"]) for one in whys if {**one.facts, "op": None} == why.facts]
-        yield because("backend_unchecked", why, op=_name_some(names))
+    alike: dict[tuple[object, ...], list[Reason]] = {}
+    for why in (op.failure for op in ops if op.failure and op.unchecked):
+        alike.setdefault((why.kind, why.facts.get("device"), why.facts.get("package")), []).append(why)
+    for whys in alike.values():
+        names: dict[str, Fact] = {
+            name: _name_some(list(dict.fromkeys(str(why.facts[name]) for why in whys))) for name in ("op", "backend")
+        }
+        yield because("backend_unchecked", whys[0], **names)
 
 
 def _note_base(plan: Plan, base: Base, comparisons: Sequence[Comparison]) -> Iterator[Reason]:

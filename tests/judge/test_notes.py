@@ -45,6 +45,22 @@ def test_what_a_change_does_to_its_own_judging_comes_first():
     assert "triton 3.7 -> 3.8" in sentence(notes[1])
 
 
+def test_backends_that_cannot_run_here_are_one_note_and_no_other_is_about_them():
+    backends = {"softmax@cuda": "CUDA C++", "softmax@cutile": "cuTile"}
+    lent = PlannedBase(op="softmax", lent=True)
+    ops = tuple(
+        PlannedOp(op, failure=Reason("backend_needs_device", {"op": op, "backend": title, "device": "cpu"}), base=lent)
+        for op, title in backends.items()
+    )
+    planned = duel_plan(base=BASE, base_note=None)
+
+    notes = _notes(planned=replace(planned, ops=(*planned.ops, *ops)))
+
+    (note,) = [note for note in notes if "softmax@cuda" in sentence(note)]
+    assert note.kind == "backend_unchecked"
+    assert "softmax@cuda, softmax@cutile cannot run here, on cpu: check CUDA C++, cuTile on a GPU" in sentence(note)
+
+
 def test_a_merge_request_that_edits_stored_baselines_is_told_so_before_all_else():
     files = ("baselines/h200/op.json", "thresholds/op.yaml")
     base = replace(BASE, changed_rules=files, changed_baselines=files[:1])
