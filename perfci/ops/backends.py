@@ -41,7 +41,7 @@ BACKENDS: Mapping[str, Backend] = {
     "cuda": Backend("CUDA C++", {"cuda.core": "cuda-core", "cuda.bindings": "cuda-bindings", "cupy": "cupy-cuda13x"}),
     "tilelang": Backend("TileLang", {"tilelang": "tilelang"}),
     "cutile": Backend("cuTile", {"cuda.tile": "cuda-tile[tileiras]"}),
-    "cutedsl": Backend("CuTe DSL", {"cutlass": "nvidia-cutlass-dsl"}),
+    "cutedsl": Backend("CuTe DSL", dict.fromkeys(("cutlass", "cuda.bindings"), "nvidia-cutlass-dsl")),
     "gluon": Backend("Gluon", {"triton": "triton"}, uses_triton=True),
     "helion": Backend("Helion", {"helion": "helion"}, _ANYWHERE),  # torch interprets it on a CPU
     "torch": Backend("PyTorch", {"torch": "torch"}, _ANYWHERE),

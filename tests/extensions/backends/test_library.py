@@ -22,6 +22,7 @@ def project(tmp_path, monkeypatch):
     for backend, text in {
         "cuda": SHARED.format(op="shifted", shared="_shifts") + "    # the same\n",
         "tilelang": "import tilelang.language as T\n",
+        "cutedsl": "import cuda.bindings.driver\n",  # as Liger's begin
         "torch": "def shift(x, bias):\n    return x\n",
         "helion": "import shifted_helper\n",
     }.items():
@@ -32,7 +33,7 @@ def project(tmp_path, monkeypatch):
 
 
 def test_the_first_backend_of_an_op_is_the_one_that_is_got_without_a_name(project):
-    assert perfci.backends("shifted", project) == ("triton", "cuda", "tilelang", "helion", "torch")
+    assert perfci.backends("shifted", project) == ("triton", "cuda", "tilelang", "cutedsl", "helion", "torch")
     assert perfci.get_kernel("shifted", project=project)(1, 0) == 2
     assert perfci.get_kernel("shifted", "cuda", project).__module__ == "shifted_cuda"
     assert not [place for place in sys.path if place.startswith(str(project))]
@@ -42,8 +43,9 @@ def test_the_first_backend_of_an_op_is_the_one_that_is_got_without_a_name(projec
     ("op", "backend", "kind", "said"),
     [
         ("shiftd", None, "op_misspelt", {"guess": "shifted"}),
-        ("shifted", "cute", "backend_unknown", {"known": "triton, cuda, tilelang, helion, torch"}),
+        ("shifted", "cute", "backend_unknown", {"known": "triton, cuda, tilelang, cutedsl, helion, torch"}),
         ("shifted", "tilelang", "backend_lacks_package", {"package": "tilelang"}),
+        ("shifted", "cutedsl", "backend_lacks_package", {"package": "nvidia-cutlass-dsl"}),
     ],
 )
 def test_what_is_not_there_is_an_error_that_says_what_is(project, op, backend, kind, said):

@@ -1,0 +1,15 @@
+"""Performance of fused_add_rms_norm: hidden sizes of language models."""
+
+import perfci
+import torch
+from fused_add_rms_norm_baseline import fused_add_rms_norm as reference, make_inputs
+
+performance = perfci.Performance(
+    kernel=reference,
+    reference=reference,
+    make_inputs=make_inputs,
+    cases=perfci.grid(rows=[4096], cols=[4096, 8192], dtype=[torch.bfloat16]),
+    bytes_moved=lambda rows, cols, dtype: 4 * rows * cols * dtype.itemsize,
+)
+if __name__ == "__main__":
+    perfci.main(performance)

@@ -1,0 +1,10 @@
+"""Liger's fused_add_rms_norm in Triton."""
+
+import torch
+from liger_kernel.ops.backends._triton.fused_add_rms_norm import fused_add_rms_norm_triton
+
+
+def fused_add_rms_norm(
+    x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6
+) -> tuple[torch.Tensor, torch.Tensor]:
+    return fused_add_rms_norm_triton(x, residual, weight, eps)
