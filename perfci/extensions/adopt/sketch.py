@@ -42,6 +42,7 @@ class SketchFunction:
     arguments: tuple[str, ...]  # what it is called with
     device: str | None = None  # cuda or npu, if it asks for such a device
     hides: bool = False  # the function hides a Triton kernel that it launches by its name
+    pretends: bool = False  # the module can be imported only where there is such a device, or one is pretended
 
 
 @dataclass(frozen=True)
@@ -119,8 +120,10 @@ def _write_side(op: str, sketch: Sketch, side: SketchFunction, about: str, copie
     lines = [f'"""{op}: {about}, {name}{f" of {side.module} as it is" if is_name else ""}."""', "", "import torch"]
     if side.device:
         lines += ["", f"import {SHARED}"]
-    if side.hides:
-        lines += ["", f"with {SHARED}.kernels() as hidden:", f"    {imported}"]
+    around = [f'{SHARED}.pretend("{side.device}")'] if side.pretends else []
+    around += [f"{SHARED}.kernels() as hidden"] if side.hides else []
+    if around:
+        lines += ["", f"with {', '.join(around)}:", f"    {imported}"]
     elif side.module != "torch":
         lines += [imported] if side.device else ["", imported]
     made = call if call.endswith(")") else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +16,7 @@ from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 
 from perfci.device.launches import bind_launch
-from perfci.extensions.adopt.rehearsal.sketched import PassingFor, kernels, name_npu
+from perfci.extensions.adopt.rehearsal.sketched import ANSWERS, PassingFor, make_driver, name_npu
 from perfci.extensions.offline.pretender import META, VirtualGenerator
 
 
@@ -93,7 +93,6 @@ class DryTorch:
     """Answers while it lasts, and launches."""
 
     device: str  # cuda or npu: where tensors claim to lie
-    missing: Collection[str] = ()  # modules that get a stand-in
     functions: dict[str, Any] = field(default_factory=dict)  # what is called in the place of functions of these names
     launches: list[SketchLaunch] = field(default_factory=list)
 
@@ -105,11 +104,13 @@ class DryTorch:
         name_npu()
         with ExitStack() as stack:
             # torch imports its compiler for meta tensors, which takes longer than all the rest, and asks nothing of it.
-            modules = {"torch._dynamo": self.stand_in("dynamo")} | {name: self.stand_in(name) for name in self.missing}
-            stack.enter_context(mock.patch.dict(sys.modules, modules))
+            if "torch._dynamo" not in sys.modules:
+                stack.enter_context(mock.patch.dict(sys.modules, {"torch._dynamo": self.stand_in("dynamo")}))
+            public = [name for name, value in vars(torch.cuda).items() if name[0] != "_" and callable(value)]
+            answers = {name: self.stand_in(f"torch.cuda.{name}") for name in public} | ANSWERS
+            stack.enter_context(mock.patch.multiple(torch.cuda, **answers))
             for owner, name, value in (
-                (torch, "cuda", self.stand_in("torch.cuda")),
-                (torch, "npu", self.stand_in("torch.npu")),
+                *([(torch, "npu", self.stand_in("torch.npu"))] if self.device == "npu" else []),
                 (torch, "compile", self.stand_in("compile")),
                 (torch, "Generator", VirtualGenerator),
                 (torch.Tensor, "npu", lambda tensor, *_, **__: tensor),
@@ -118,12 +119,10 @@ class DryTorch:
                 (JITFunction, "run", lambda kernel, *args, **kwargs: self._launch(kernel, args, **kwargs)),
             ):
                 stack.enter_context(mock.patch.object(owner, name, value, create=True))
-            triton.runtime.driver.set_active(self.stand_in("triton.driver"))
+            triton.runtime.driver.set_active(make_driver(self.device))
             stack.enter_context(META)
             stack.enter_context(_Tensors(self.device, META, self.functions))
             yield
-
-    kernels = staticmethod(kernels)
 
     @staticmethod
     def argument(value: Any) -> Argument | None:

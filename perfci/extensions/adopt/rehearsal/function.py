@@ -15,14 +15,15 @@ import pkgutil
 import re
 import sys
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from perfci.core.errors import UsageError
 from perfci.core.model import Reason
-from perfci.extensions.adopt.rehearsal import operators
+from perfci.extensions.adopt.rehearsal import operators, sketched
 from perfci.extensions.adopt.rehearsal.axes import Call, Form, find_form, make_call
 from perfci.extensions.adopt.rehearsal.cases import MOST_PROGRAMS, make_suites
 from perfci.extensions.adopt.rehearsal.dry_torch import Argument, DryTorch
@@ -52,8 +53,7 @@ def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
     """Returns what the function takes. Raises UsageError for a file, function or reference that does not exist."""
     path = Path(files.kernel or _find_file(files.module or ""))
     text = path.read_text(encoding="utf-8", errors="replace")
-    absent = {"torch_npu"} if importlib.util.find_spec("torch_npu") is None else set()
-    going = DryTorch("npu" if re.search(r"\b(is_)?npu\b|torch_npu", text) else "cuda", absent)
+    going = DryTorch("npu" if re.search(r"\b(is_)?npu\b|torch_npu", text) else "cuda")
     step(path.name)
     operator = None if files.reference else operators.find_operator(files.function)
     path_of = files.reference or (operator.path if operator else operators.find_reference(files.function))
@@ -63,16 +63,16 @@ def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
         [Call("accuracy", given, {}) for given in operator.list_calls(dtype)] if operator else []
         for dtype in ("float32", "bool", "int32")
     ]
+    side = _import_side(files.function, path, files.module, going.device)
+    if files.baseline:
+        other = _import_side(path_of, Path(files.baseline), files.baseline_module, going.device)
+    else:
+        module = "torch" if path_of.startswith("torch.") else path_of.rpartition(".")[0]
+        try:
+            other = _Side(pkgutil.resolve_name(path_of), SketchFunction(module, path_of, ()))
+        except (ImportError, AttributeError, ValueError) as error:
+            raise UsageError("reference_missing", reference=path_of) from error
     with going.going():
-        side = _import_side(files.function, path, files.module, going)
-        if files.baseline:
-            other = _import_side(path_of, Path(files.baseline), files.baseline_module, going)
-        else:
-            module = "torch" if path_of.startswith("torch.") else path_of.rpartition(".")[0]
-            try:
-                other = _Side(pkgutil.resolve_name(path_of), SketchFunction(module, path_of, ()))
-            except (ImportError, AttributeError, ValueError) as error:
-                raise UsageError("reference_missing", reference=path_of) from error
         takes = operator.signature if operator else inspect.signature(side.function)
         suite = TestReader({files.function, path_of.split(".")[-1 - path_of.startswith("torch.ops.")]}, takes, going)
         tests = suite.read([Path(test) for test in files.tests])
@@ -123,10 +123,9 @@ class _Side:
     written: SketchFunction
 
 
-def _import_side(name: str, path: Path, module: str | None, going: DryTorch) -> _Side:
+def _import_side(name: str, path: Path, module: str | None, device: str) -> _Side:
     """Raises UsageError if a file does not define this function or class, or if it is a kernel."""
-    with going.kernels() as hidden:
-        source = _import(module, path) if module else _load(path)
+    source, hidden, pretends = _import_either(module, path, device)
     function = getattr(source, name, None)
     if not callable(function) or hasattr(function, "__getitem__"):
         known = ", ".join(key for key, value in vars(source).items() if isinstance(value, types.FunctionType))
@@ -147,8 +146,37 @@ def _import_side(name: str, path: Path, module: str | None, going: DryTorch) -> 
         except TypeError as error:
             raise UsageError("from_unknown", file=path.name, function=f"{name}()", known=str(error)) from error
         function = getattr(function, "forward", function.__call__)
-    device = going.device if hides or _ASKS.search(text) else None
-    return _Side(function, SketchFunction(module or f"_{path.stem}", call, (), device, hides))
+    asks = hides or pretends or _ASKS.search(text)
+    return _Side(function, SketchFunction(module or f"_{path.stem}", call, (), device if asks else None, hides, pretends))
+
+
+def _import_either(module: str | None, path: Path, device: str) -> tuple[types.ModuleType, dict[str, Any], bool]:
+    """Import a file as it is. If it asks for a device then, import it where one is pretended, and say so.
+
+    Gives its Triton kernels too, by their names. Raises UsageError with what it raised as it is.
+    """
+    before, errors = {*sys.modules}, list[UsageError]()
+    for pretends in (False, True):
+        try:
+            with sketched.pretend(device) if pretends else nullcontext(), sketched.kernels() as hidden:
+                return _import(module, path) if module else _load(path), hidden, pretends
+        except UsageError as error:
+            facts = error.reason.facts
+            lacks = str(facts.get("missing_module") or "torch_npu")
+            if lacks != "torch_npu" and lacks.split(".")[0] != (module or path.stem).split(".")[0]:
+                raise UsageError("import_lacks", **facts, package=lacks.split(".")[0]) from error
+            if error.reason.kind not in {"import_raised", "sketch_raised"}:
+                raise
+            errors.append(error)
+            _forget(before)
+    raise errors[0]
+
+
+def _forget(before: Collection[str]) -> None:
+    """Unload what an import that failed has loaded: halves of a package would be taken for the whole."""
+    kept = ("torch", "triton", "numpy", "perfci")
+    for name in [name for name in sys.modules if name not in before and name.split(".")[0] not in kept]:
+        del sys.modules[name]
 
 
 def _apply(owner: Any) -> Callable[..., Any]:
@@ -164,13 +192,17 @@ def _apply(owner: Any) -> Callable[..., Any]:
 
 def _find_file(module: str) -> str:
     """Returns the file of a module. Raises UsageError if there is none."""
+    top, *inner = module.split(".")
     try:
-        file = importlib.util.find_spec(module)
+        spec = importlib.util.find_spec(top)  # which imports nothing, as it would for a module in a package
     except (ImportError, ValueError):
-        file = None
-    if file is None or not file.origin:
+        spec = None
+    places = [Path(place, *inner) for place in (spec and spec.submodule_search_locations) or ()]
+    files = [file for place in places for file in (place.with_suffix(".py"), place / "__init__.py") if inner]
+    origin = spec.origin if spec and not inner else next((str(file) for file in files if file.is_file()), None)
+    if not origin:
         raise UsageError("source_unreadable", file=module, why="no module of this name can be imported")
-    return file.origin
+    return origin
 
 
 def _list_sizes(form: Form, launched: str) -> Sequence[Sequence[Any]]:

@@ -5,15 +5,19 @@
 
 import contextlib
 import functools
+import importlib.util
+import subprocess
 import sys
 import types
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 from unittest import mock
 
 import torch
 import triton
 from torch.overrides import TorchFunctionMode
+from triton.backends.compiler import GPUTarget
 
 
 @contextlib.contextmanager
@@ -39,6 +43,31 @@ def kernels() -> Iterator[dict[str, Any]]:
         yield made
 
 
+@contextlib.contextmanager
+def pretend(device: str) -> Iterator[None]:
+    """A device of a kind, cuda or npu, as modules ask for one when they are imported. Where there is one, nothing."""
+    name_npu()
+    if torch.cuda.is_available() if device == "cuda" else hasattr(torch, "npu"):
+        yield
+        return
+    driver, run = vars(triton.runtime.driver), subprocess.run
+    before = dict(driver)
+
+    def answer(command: Any, *args: Any, **options: Any) -> Any:
+        asks = device == "cuda" and (command if isinstance(command, str) else " ".join(command)).startswith("nvidia-smi")
+        return subprocess.CompletedProcess(command, 0, f"{_BOARD}\n", "") if asks else run(command, *args, **options)
+
+    modules = {} if device == "cuda" or importlib.util.find_spec("torch_npu") else {"torch_npu": _NPU}
+    triton.runtime.driver.set_active(make_driver(device))
+    try:
+        with mock.patch.dict(sys.modules, modules), mock.patch.object(subprocess, "run", answer), answer_for(device):
+            with PassingFor(device, torch.device("cpu")):
+                yield
+    finally:
+        driver.clear()
+        driver.update(before)
+
+
 def wrap(function: Any, device: str, hidden: dict[str, Any] | None = None) -> Callable[..., Any]:
     """Returns the function such that tensors of every device pass for those of `device`, cuda or npu.
 
@@ -53,20 +82,64 @@ def wrap(function: Any, device: str, hidden: dict[str, Any] | None = None) -> Ca
         found = next((arg.device for arg in (*args, *kwargs.values()) if isinstance(arg, torch.Tensor)), None)
         if found is None or found.type == device:
             return function(*args, **kwargs)
-        with mock.patch.multiple(torch.cuda, **_GUARDS), PassingFor(device, found):
+        with answer_for(device), PassingFor(device, found):
             return function(*args, **kwargs)
 
     return call
 
 
-_GUARDS: dict[str, Any] = {
+_BOARD = "NVIDIA H100 80GB HBM3"
+_STREAM = types.SimpleNamespace(cuda_stream=0, synchronize=lambda: None, wait_stream=lambda _: None)
+_PROPERTIES = types.SimpleNamespace(
+    name=_BOARD, major=9, minor=0, warp_size=32, multi_processor_count=4, total_memory=80 << 30,
+    L2_cache_size=50 << 20, max_threads_per_multi_processor=2048, regs_per_multiprocessor=65536,
+    shared_memory_per_block=49152, shared_memory_per_block_optin=232448, shared_memory_per_multiprocessor=233472,
+)  # fmt: skip
+
+ANSWERS: dict[str, Any] = {
+    "is_available": lambda: True,
+    "is_bf16_supported": lambda *_: True,
+    "device_count": lambda: 1,
     "device": contextlib.nullcontext,
+    "device_of": contextlib.nullcontext,
     "current_device": lambda: 0,
+    "set_device": lambda _: None,
+    "current_stream": lambda *_: _STREAM,
+    "synchronize": lambda *_: None,
+    "empty_cache": lambda: None,
+    "get_device_name": lambda *_: _BOARD,
     "get_device_capability": lambda *_: (9, 0),
     # A few programs, which walk more than one block each.
-    "get_device_properties": lambda *_: types.SimpleNamespace(multi_processor_count=4, major=9, minor=0, warp_size=32),
+    "get_device_properties": lambda *_: _PROPERTIES,
 }
-"""Properties of a GPU that wrappers launch by, and their values without one."""
+"""What a GPU answers that wrappers launch by, and modules are imported by, where there is none."""
+
+
+_NPU = mock.MagicMock()
+
+
+def answer_for(device: str) -> AbstractContextManager[Any]:
+    """Returns a context in which torch answers for a device that is not there."""
+    if device == "cuda":
+        return mock.patch.multiple(torch.cuda, **ANSWERS)
+    return mock.patch.object(torch, "npu", _NPU, create=True)
+
+
+def make_driver(device: str) -> Any:
+    """Returns a driver of Triton for an H100 or an Ascend NPU, with what libraries ask of it."""
+    target = GPUTarget("cuda", 90, 32) if device == "cuda" else GPUTarget("npu", "Ascend910B3", 0)
+    facts = {"max_shared_mem": 232448, "multiprocessor_count": 4, "max_num_regs": 65536, "warpSize": 32}
+    return types.SimpleNamespace(
+        get_current_target=lambda: target,
+        get_current_device=lambda: 0,
+        set_current_device=lambda _: None,
+        get_current_stream=lambda *_: 0,
+        get_device_capability=lambda *_: (9, 0),
+        get_active_torch_device=lambda: torch.device(device, 0),
+        get_device_interface=lambda: getattr(torch, device),
+        get_benchmarker=lambda: lambda *_, **__: [1.0, 1.0, 1.0],
+        utils=types.SimpleNamespace(get_device_properties=lambda *_: facts),
+    )
 
 
 def name_npu() -> None:
