@@ -147,7 +147,9 @@ def _import_side(name: str, path: Path, module: str | None, device: str) -> _Sid
             raise UsageError("from_unknown", file=path.name, function=f"{name}()", known=str(error)) from error
         function = getattr(function, "forward", function.__call__)
     asks = hides or pretends or _ASKS.search(text)
-    return _Side(function, SketchFunction(module or f"_{path.stem}", call, (), device if asks else None, hides, pretends))
+    return _Side(
+        function, SketchFunction(module or f"_{path.stem}", call, (), device if asks else None, hides, pretends)
+    )
 
 
 def _import_either(module: str | None, path: Path, device: str) -> tuple[types.ModuleType, dict[str, Any], bool]:
@@ -162,9 +164,9 @@ def _import_either(module: str | None, path: Path, device: str) -> tuple[types.M
                 return _import(module, path) if module else _load(path), hidden, pretends
         except UsageError as error:
             facts = error.reason.facts
-            lacks = str(facts.get("missing_module") or "torch_npu")
-            if lacks != "torch_npu" and lacks.split(".")[0] != (module or path.stem).split(".")[0]:
-                raise UsageError("import_lacks", **facts, package=lacks.split(".")[0]) from error
+            lacks = str(facts.get("missing_module") or "").partition(".")[0]
+            if lacks not in {"", "torch_npu", (module or path.stem).partition(".")[0]}:
+                raise UsageError("import_lacks", **facts, package=lacks) from error
             if error.reason.kind not in {"import_raised", "sketch_raised"}:
                 raise
             errors.append(error)

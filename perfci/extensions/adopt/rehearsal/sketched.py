@@ -54,15 +54,17 @@ def pretend(device: str) -> Iterator[None]:
     before = dict(driver)
 
     def answer(command: Any, *args: Any, **options: Any) -> Any:
-        asks = device == "cuda" and (command if isinstance(command, str) else " ".join(command)).startswith("nvidia-smi")
+        asks = device == "cuda" and (command if isinstance(command, str) else " ".join(command)).startswith(
+            "nvidia-smi"
+        )
         return subprocess.CompletedProcess(command, 0, f"{_BOARD}\n", "") if asks else run(command, *args, **options)
 
     modules = {} if device == "cuda" or importlib.util.find_spec("torch_npu") else {"torch_npu": _NPU}
     triton.runtime.driver.set_active(make_driver(device))
     try:
-        with mock.patch.dict(sys.modules, modules), mock.patch.object(subprocess, "run", answer), answer_for(device):
-            with PassingFor(device, torch.device("cpu")):
-                yield
+        programs, claims = mock.patch.object(subprocess, "run", answer), PassingFor(device, torch.device("cpu"))
+        with mock.patch.dict(sys.modules, modules), programs, answer_for(device), claims:
+            yield
     finally:
         driver.clear()
         driver.update(before)
