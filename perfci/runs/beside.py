@@ -8,7 +8,7 @@ from types import MappingProxyType
 from perfci.core.files import read_regular
 from perfci.core.model import PlannedBase, PlannedOp, Reason, because
 from perfci.core.settings import Settings
-from perfci.ops.backends import is_kernel, name_of
+from perfci.ops.backends import name_of
 from perfci.ops.discover import OpFolder, ops, select
 from perfci.ops.fingerprint.tree import Fingerprint, Tree
 from perfci.ops.spec import name_parameters
@@ -143,8 +143,8 @@ def planned_base(
     elif late := (*ours.late_imports, *theirs.late_imports):
         apart = Reason("imports_late", {"where": late[0]})
     # In head's process such imports would find head's modules. What the base's kernel imports runs in its own.
-    suites = [where for where in theirs.late_imports if not is_kernel(where.partition(":")[0], base.op)]
-    unjudged = Reason("judged_by_own_late", {"op": head.op, "where": suites[0]}) if suites else None
+    late_there = theirs.late_in_suites
+    unjudged = Reason("judged_by_own_late", {"op": head.op, "where": late_there[0]}) if late_there else None
     renamed = match_names(head, base)
     now = {old: new for new, old in renamed.items()}
     cases = tuple(now.get(case, case) for case in base.performance)

@@ -6,13 +6,13 @@ import hashlib
 import os
 import posixpath
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from perfci.core.files import open_regular, read_regular
 from perfci.core.model import Reason
-from perfci.ops.backends import BACKENDS, find_kernel, name_of
+from perfci.ops.backends import BACKENDS, find_kernel, is_kernel, name_of
 from perfci.ops.fingerprint.finder import Finder, is_compiled
 from perfci.ops.fingerprint.source import Import, Source, read
 
@@ -27,6 +27,7 @@ class Fingerprint:
     files: Mapping[str, str]  # path from the project's root -> SHA-256 of the content
     late_imports: tuple[str, ...] = ()
     """`file:line module` of each module of the project that is imported inside a function, while the op runs"""
+    late_in_suites: tuple[str, ...] = ()  # those in what suites need without a kernel, such as the reference
     opaque: Reason | None = None  # why there may be more files than these
 
     def same_as(self, other: Fingerprint) -> bool:
@@ -61,9 +62,11 @@ class Tree:
             return Fingerprint(_digest({}), {}, opaque=missing)
         paths, code = self._find_needed(op, folder)
         files = {self._name(path): self._content(path) for path in paths}
-        late = sorted(name for needs in code.values() for name in needs.late)
+        late, kernels = _list_late(code), {path for path in code if is_kernel(posixpath.basename(path), op)}
+        own = (f"{folder}/{name_of(op)}_{suite}.py" for suite in ("accuracy", "performance"))
+        suites = self._closure(folder, paths.intersection(own), kernels) if late else {}
         opaque = [code[path].opaque for path in sorted(code) if code[path].opaque]
-        return Fingerprint(_digest(files), files, tuple(late), opaque[0] if opaque else None)
+        return Fingerprint(_digest(files), files, late, _list_late(suites), opaque[0] if opaque else None)
 
     def list_files(self, op: str) -> frozenset[str] | None:
         """Returns the paths of the files that an op's fingerprint counts. None if there may be more."""
@@ -89,8 +92,8 @@ class Tree:
         code = self._closure(self._finder.ops[op], [posixpath.abspath(file)])
         return tuple(sorted(map(self._name, code)))
 
-    def _closure(self, folder: str, files: Iterable[str]) -> dict[str, _Needs]:
-        """Returns what each Python file of the op needs, and each that it imports."""
+    def _closure(self, folder: str, files: Iterable[str], without: Collection[str] = ()) -> dict[str, _Needs]:
+        """Returns what each Python file of the op needs, and each that it imports, but those that are left out."""
         roots = []
         while folder.startswith(f"{self._kernels}/"):
             roots.append(folder)
@@ -100,7 +103,7 @@ class Tree:
         todo = [path for path in files if path.endswith(".py") or is_compiled(path)]
         while todo:
             path = todo.pop()
-            if path not in closure:
+            if path not in closure and path not in without:
                 closure[path] = self._needs(path, tuple(roots))
                 todo += closure[path].code
         return closure
@@ -191,6 +194,10 @@ class _Needs:
 def _digest(files: Mapping[str, str]) -> str:
     lines = (f"{name}\0{content}\n" for name, content in sorted(files.items()))
     return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def _list_late(code: Mapping[str, _Needs]) -> tuple[str, ...]:
+    return tuple(sorted(name for needs in code.values() for name in needs.late))
 
 
 def _is_regular(path: str) -> bool:

@@ -288,6 +288,18 @@ def f():
     )
 
 
+def test_late_imports_of_what_only_the_kernel_needs_are_none_of_the_suites(write, take):
+    """As a library does that loads its backends when they are called."""
+    reference, suite = (OP.replace("_triton", name) for name in ("_baseline", "_accuracy"))
+    lazy = "def load():\n    import lib.b"
+    write({OP: "import lib.a", reference: "", suite: "import softmax_baseline, softmax_triton",
+           "lib/a.py": lazy, "lib/b.py": ""})  # fmt: skip
+    assert (take().late_imports, take().late_in_suites) == (("lib/a.py:2 lib.b",), ())
+
+    write({reference: "import lib.a"})
+    assert take().late_in_suites == ("lib/a.py:2 lib.b",)
+
+
 # --- what cannot be known ---------------------------------------------------------------------------------------------
 
 
