@@ -2,5 +2,6 @@
 
 markup     foreign text in Markdown of GitLab and GitHub
 variables  a pipeline's variables, each validated
+cubins     kernels as NVIDIA's driver has them
 strays     how far a duel strays from the truth
 """

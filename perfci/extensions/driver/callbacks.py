@@ -10,17 +10,23 @@ import atexit
 import ctypes
 import math
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_ubyte, c_uint, c_uint32, c_uint64, c_ushort, c_void_p
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-from perfci.device.binaries import list_sections
-from perfci.device.source import digest
+from perfci.extensions.common.cubins import (
+    ATTRIBUTE_BYTES,
+    ATTRIBUTES,
+    COOPERATIVE,
+    ELF,
+    Config,
+    DriverKernel,
+    count_elf_bytes,
+    list_attributes,
+)
 
 _DRIVER_API, _RESOURCE = 1, 3  # CUpti_CallbackDomain
 _MODULE_LOADED = 6  # CUPTI_CBID_RESOURCE_MODULE_LOADED
@@ -28,17 +34,8 @@ _ENTER = 0  # site of a callback: before the function
 _MOST_CALLBACKS = 4096  # ids of one domain, which end where their names do
 
 _BUFFER, _BUFFER_SIZE = 1, 2  # CU_LAUNCH_PARAM_BUFFER_POINTER and _SIZE
-ATTRIBUTE_BYTES = 72  # of a CUlaunchAttribute
-_COOPERATIVE = 2
-ATTRIBUTES = frozenset({_COOPERATIVE, 4, 5, 6, 8})  # the others: cluster, its policy, dependent launch, priority
-"""CUlaunchAttributeID of attributes without addresses or handles, which another process can pass too."""
-
 _STATIC_SHARED, _LOCAL_BYTES, _REGISTERS, _DYNAMIC_SHARED = 1, 3, 4, 8  # CUfunction_attribute
 SET_BY_HOST = (_DYNAMIC_SHARED, 9, 14, 15)  # the others: share of shared memory, large clusters, their policy
-ELF = b"\x7fELF"  # what such a file begins with
-_NO_BITS = 8  # SHT_NOBITS: a section that takes no room in its file
-_OF_DEBUGGERS = (b".debug", b".nv_debug", b".note", b".rel.debug", b".rela.debug")  # beginnings of sections' names
-_CONTENT = frozenset({1, 4, 9}) | set(range(0x70000000, 0x70000100))  # SHT_PROGBITS, relocations, and NVIDIA's kinds
 _MEMORY_TYPE = 2  # CU_POINTER_ATTRIBUTE_MEMORY_TYPE
 
 _LOADS = ("cuModuleLoad", "cuModuleLoadData", "cuModuleLoadDataEx", "cuModuleLoadFatBinary", "cuLibraryLoadData",
@@ -64,13 +61,6 @@ class _ResourceData(ctypes.Structure):
 
 class _ModuleData(ctypes.Structure):
     _fields_ = [("number", c_uint32), ("size", c_size_t), ("image", c_void_p)]
-
-
-class Config(ctypes.Structure):
-    """CUlaunchConfig."""
-
-    _fields_ = [("grid", c_uint * 3), ("block", c_uint * 3), ("shared", c_uint), ("stream", c_void_p),
-                ("attributes", c_void_p), ("count", c_uint)]  # fmt: skip
 
 
 class _Launch(ctypes.Structure):  # cuLaunchKernel_params
@@ -102,35 +92,6 @@ def _make_fill(kind: Any) -> type[ctypes.Structure]:
 
 _FILL_PARAMETERS = {name: _make_fill(kind) for name, kind in FILLS.items()}
 _Callback = ctypes.CFUNCTYPE(None, c_void_p, c_int, c_uint32, c_void_p)
-
-
-@dataclass(frozen=True)
-class DriverKernel:
-    """A loaded kernel, with what perfci reads of Triton's `CompiledKernel`."""
-
-    name: str
-    image: bytes  # cubin
-    attributes: Mapping[int, int] = field(default_factory=dict)  # those that a host sets
-    n_regs: int | None = None
-    local_bytes: int = 0  # of a thread
-    warps: int | None = None
-    shared: int = 0  # bytes, static and dynamic
-    n_spills: None = None
-
-    @cached_property
-    def asm(self) -> Mapping[str, bytes]:
-        """The cubin. Last what it is known by: its sections without those that name lines of the source."""
-        return {"cubin": self.image, "code": _read_by_device(self.image)} if self.image else {}
-
-    @cached_property
-    def hash(self) -> str:
-        """What the binary is known by."""
-        return digest(self.image)
-
-    @cached_property
-    def metadata(self) -> SimpleNamespace:
-        """How it is launched."""
-        return SimpleNamespace(name=self.name, num_warps=self.warps, shared=self.shared)
 
 
 @dataclass(frozen=True)
@@ -298,7 +259,7 @@ class Driver:
                 attributes = ctypes.string_at(config.attributes, ATTRIBUTE_BYTES * config.count)
         elif name == "cuLaunchCooperativeKernel":
             launch = config = _at(parameters, _CooperativeLaunch)
-            attributes = struct.pack("<iiq56x", _COOPERATIVE, 0, 1)
+            attributes = struct.pack("<iiq56x", COOPERATIVE, 0, 1)
         else:
             launch = config = _at(parameters, _Launch)
         if unknown := list_attributes(attributes) - ATTRIBUTES:
@@ -357,13 +318,6 @@ class Driver:
         return None if self._cuda.cuFuncGetAttribute(byref(value), attribute, function) else value.value
 
 
-def _read_by_device(image: bytes) -> bytes:
-    """Name and content of the sections of an ELF file that a device reads."""
-    # Symbols and their names move with what the debugger is told.
-    sections = ((name, content) for name, kind, content in list_sections(image) if kind in _CONTENT)
-    return b"".join(name + b"\0" + content for name, content in sections if not name.startswith(_OF_DEBUGGERS))
-
-
 def list_parameters(cuda: Any, function: c_void_p) -> list[tuple[int, int]]:
     """Offset and size of each parameter of a kernel, in bytes."""
     offset, size, sizes = c_size_t(), c_size_t(), list[tuple[int, int]]()
@@ -389,28 +343,8 @@ def _three(sides: Sequence[int]) -> tuple[int, int, int]:
     return int(sides[0]), int(sides[1]), int(sides[2])
 
 
-def list_attributes(attributes: bytes) -> set[int]:
-    """The ids of launch attributes."""
-    return {struct.unpack_from("<i", attributes, at)[0] for at in range(0, len(attributes), ATTRIBUTE_BYTES)}
-
-
 def _read_elf(place: int | None) -> bytes:
     """The ELF file at an address. Empty if there is none."""
     if not place or ctypes.string_at(place, 4) != ELF:
         return b""
     return ctypes.string_at(place, count_elf_bytes(lambda at, size: ctypes.string_at(place + at, size)))
-
-
-def count_elf_bytes(read: Callable[[int, int], bytes]) -> int:
-    """The bytes of an ELF file up to the end of its last part. read: gives bytes from a place on.
-
-    Raises struct.error for a file that ends too early.
-    """
-    header = read(0, 64)
-    programs, table = struct.unpack_from("<QQ", header, 0x20)
-    program_size, program_count, size, count = struct.unpack_from("<HHHH", header, 0x36)
-    ends = [table + size * count, programs + program_size * program_count]
-    for at in range(count):
-        kind, offset, length = struct.unpack_from("<4xI16xQQ", read(table + size * at, size))
-        ends.append(offset + (0 if kind == _NO_BITS else length))
-    return int(max(ends))

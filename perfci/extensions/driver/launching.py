@@ -7,15 +7,8 @@ from collections.abc import Mapping, Sequence
 from ctypes import byref, c_size_t, c_uint, c_uint64, c_void_p
 from typing import Any
 
-from perfci.extensions.driver.callbacks import (
-    ATTRIBUTE_BYTES,
-    ELF,
-    FILLS,
-    SET_BY_HOST,
-    Config,
-    count_elf_bytes,
-    list_parameters,
-)
+from perfci.extensions.common.cubins import ATTRIBUTE_BYTES, ELF, Config, count_elf_bytes
+from perfci.extensions.driver.callbacks import FILLS, SET_BY_HOST, list_parameters
 
 
 class LoadedKernel:

@@ -18,17 +18,8 @@ import torch
 
 from perfci.device.launches import Launched, RawParameter, count_listeners, tell
 from perfci.device.replay import Tape, UnreplayableError
-from perfci.extensions.driver.callbacks import (
-    ATTRIBUTES,
-    Driver,
-    DriverFill,
-    DriverKernel,
-    DriverLaunch,
-    Unseen,
-    Work,
-    list_attributes,
-    open_libraries,
-)
+from perfci.extensions.common.cubins import ATTRIBUTES, DriverKernel, list_attributes
+from perfci.extensions.driver.callbacks import Driver, DriverFill, DriverLaunch, Unseen, Work, open_libraries
 from perfci.extensions.driver.launching import LoadedKernel, fill
 from perfci.ops.recording import RecordedBinary, RecordedStep
 

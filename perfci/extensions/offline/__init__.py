@@ -1,6 +1,9 @@
 """Kernels compiled for a device that is not there, or not yet taken: torch and Triton pretend to have it.
 
 pretender    torch and Triton of a board that is not there
+library      a shared library whose functions are Python's
+driver       NVIDIA's driver of that board, which is what other compilers than Triton ask
+backends     what these compilers need besides, a module each
 compiling    calls on it: kernels are compiled and not launched
 process      a process that does so
 precompile   what an op launches, compiled for the device at hand before it is measured

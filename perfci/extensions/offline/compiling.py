@@ -27,6 +27,8 @@ from perfci.device.capture import Captured, note_choice, note_unknown, watch_cal
 from perfci.device.launches import bind_launch
 from perfci.device.source import digest, function_text, plain_function, stable
 from perfci.device.targets import Target
+from perfci.extensions.offline.backends import find_compiler
+from perfci.extensions.offline.driver import VirtualDriver
 from perfci.extensions.offline.pretender import outside, pretend
 
 DEVICE = "cuda"  # what `make_inputs` gets as its device, whatever the target
@@ -40,6 +42,7 @@ class _Process:
     """The device that this process stands for."""
 
     target: Target | None = None
+    driver: VirtualDriver | None = None  # what kernels of other compilers than Triton are given to
     failed: Any = None  # the jitted function that raised last when it was compiled
     trying: bool = False  # launches bind their arguments and work out their grids, but compile nothing
     message: str | None = None  # what the compiler wrote about it, if its exception has no reason
@@ -78,9 +81,17 @@ class CallOutcome:
     raised: BaseException | None = None  # what else went wrong. The call could not be captured
 
 
+def add_compiler(backend: str) -> None:
+    """Have what another compiler than Triton makes be seen too. Before files of an op are imported."""
+    target, compiler = _process.target, find_compiler(backend)
+    if target and compiler:
+        _process.driver = _process.driver or VirtualDriver(target)
+        compiler.prepare(target, _process.driver)
+
+
 def compile_call(call: Callable[[], Any]) -> CallOutcome:
     """Capture a call. Its kernels are compiled for the target."""
-    with watch_calls(around=outside) as capture:
+    with watch_calls(around=outside, driver=_process.driver) as capture:
         target = _process.target
         if target and (why := target.explain_no_compiler()):
             capture.unknown(why)

@@ -7,6 +7,7 @@ under way, as what cannot be known here.
 
 from __future__ import annotations
 
+import bisect
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -18,7 +19,9 @@ import torch
 import triton
 import triton.testing
 from torch.autograd.function import BackwardCFunction
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.overrides import TorchFunctionMode, resolve_name
+from torch.utils._python_dispatch import _disable_current_modes
 from triton.backends.compiler import GPUTarget
 from triton.compiler import CompiledKernel
 
@@ -117,6 +120,7 @@ class VirtualGenerator(torch.Generator):
 
 
 _storages, _addresses = Storages(), [FIRST_ADDRESS]  # those that were asked, and their addresses, with the next one
+_references = list[StorageWeakRef]()  # to the same
 
 
 def address(storage: torch.UntypedStorage) -> int:
@@ -124,7 +128,22 @@ def address(storage: torch.UntypedStorage) -> int:
     number = _storages.of(storage)
     if number == len(_addresses) - 1:
         _addresses.append(_addresses[-1] + max(-(-storage.nbytes() // ADDRESS_UNIT), 1) * ADDRESS_UNIT)
+        _references.append(StorageWeakRef(storage))
     return _addresses[number]
+
+
+def locate(place: int) -> tuple[torch.Tensor, int] | None:
+    """The bytes of the storage that an address lies in, and how far behind their first. None if there is none."""
+    number = bisect.bisect_right(_addresses, place) - 1
+    if not 0 <= number < len(_references):
+        return None
+    storage = torch.UntypedStorage._new_with_weak_ptr(_references[number].cdata)
+    shift = place - _addresses[number]
+    if storage is None or shift >= max(storage.nbytes(), 1):
+        return None
+    with _disable_current_modes(), torch._C.DisableTorchFunction():
+        tensor = torch.empty(0, dtype=torch.uint8, device=META)
+        return tensor.set_(storage).as_subclass(VirtualTensor), shift
 
 
 class VirtualDevice(TorchFunctionMode):

@@ -15,6 +15,7 @@ from perfci.extensions.offline.process import Send, explain_failure, import_path
 from perfci.extensions.static.tasks import Compile
 from perfci.measure.inputs import bound_inputs
 from perfci.measure.suspect import calls_reference
+from perfci.ops.backends import backend_of, find_kernel
 from perfci.ops.spec import Params, Performance, case_id
 from perfci.worker.load import choose_cases, load_op
 from perfci.worker.protocol import Doing, MessageChannel
@@ -41,8 +42,10 @@ def run(task: Compile, channel: MessageChannel) -> None:
 
 def _compile_op(task: Compile, files: OpFiles, target: Target, send: Send) -> StaticOp:
     from perfci.device import binaries
+    from perfci.extensions.offline import compiling
 
     folder = files.folder
+    compiling.add_compiler(backend_of(find_kernel(files.op, folder)))
     try:
         suite = load_op(files.op, folder, task.shared_folder).performance
     except PerfciError as error:

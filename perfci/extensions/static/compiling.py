@@ -16,7 +16,7 @@ from perfci.core.model import PlannedBase, PlannedOp, Reason, Static, StaticOp
 from perfci.core.settings import Settings
 from perfci.device.targets import target_named
 from perfci.extensions.static.tasks import Compile
-from perfci.ops.backends import BACKENDS
+from perfci.ops.backends import BACKENDS, explain_missing
 from perfci.ops.discover import OpFolder, find_moved, select
 from perfci.ops.fingerprint.tree import Fingerprint, Tree
 from perfci.ops.spec import matches
@@ -54,18 +54,18 @@ def compile_ops(bench: Bench, request: Request, tree: BaseTree | None) -> tuple[
     for target in targets:
         target_named(target)
     chosen = select(bench.settings, request.ops)
-    head = tuple(op for op in chosen if BACKENDS[op.backend].uses_triton)
+    head = tuple(op for op in chosen if is_compiled(op))
     ours = _fingerprint(head, bench.settings)
     former = find_former_names(tree, bench.settings, [PlannedOp(op.op) for op in head]) if tree else {}
     now = {name: op for op, name in former.items()}
-    base = [op for op in tree.ops if op.op in {*ours, *now}] if tree else []
+    base = [op for op in tree.ops if op.op in {*ours, *now} and is_compiled(op)] if tree else []
     theirs = _fingerprint(base, tree.settings) if tree else {}
     python = tree.base.python if tree else None
     # With another toolchain, what it makes of the same files is the question.
     same = {op for op in ours if op in theirs and ours[op].same_as(theirs[op]) and not python}
-    head, tools = tuple(op for op in head if not request.changed or op.op not in same), describe_toolchain()
+    head, tools = tuple(op for op in head if not request.changed or op.op not in same), describe_toolchain(chosen)
     wanted = [_Wanted(op, ours[op.op], target, bench.settings, False, tools) for target in targets for op in head]
-    before = describe_toolchain(tree.base.packages) if tree and python else tools
+    before = describe_toolchain(chosen, tree.base.packages) if tree and python else tools
     if tree:
         changed = [op for op in base if op.op not in same]
         wanted += [
@@ -82,6 +82,7 @@ def compile_ops(bench: Bench, request: Request, tree: BaseTree | None) -> tuple[
             with contextlib.suppress(OSError, StoredFileError):  # a cache that cannot be written only costs time
                 path.parent.mkdir(parents=True, exist_ok=True)
                 write_atomically(path, encode(compiled))
+    missing = {one: explain_missing(one.op.op, one.op.files[0], None, compiled_ops[one].failure) for one in wanted}
     ours_compiled, others = (
         tuple(
             dataclasses.replace(
@@ -89,10 +90,11 @@ def compile_ops(bench: Bench, request: Request, tree: BaseTree | None) -> tuple[
                 op=now.get(op.op, op.op),
                 cases=tuple(case for case in op.cases if matches(case.case, request.pattern)),
             )
-            for op in (compiled_ops[one] for one in wanted if one.of_base is of_base)
+            for op in (compiled_ops[one] for one in wanted if one.of_base is of_base and not missing[one])
         )
         for of_base in (False, True)
     )
+    lacking = {one.op.op: why for one, why in missing.items() if not one.of_base}
     have = {op.op for op in others} | same
     cases = {op.op: tuple(case.case for case in op.cases) for op in ours_compiled}
     planned = []
@@ -100,12 +102,21 @@ def compile_ops(bench: Bench, request: Request, tree: BaseTree | None) -> tuple[
         base_op = PlannedBase(same=op.op in same, op=former.get(op.op)) if tree else None
         if tree and op.op not in have:
             base_op = PlannedBase(failure=Reason("base_lacks_op", {"op": op.op, "base": tree.base.name}))
+        if why := lacking.get(op.op):
+            base_op = base_op if op.op in have - same else None  # where it compiles, the change asks for a package
         moved = find_moved(op, bench.settings.root)
-        planned.append(PlannedOp(op.op, performance=cases.get(op.op, ()), base=base_op, outdated=moved))
-    for op in (op for op in chosen if not BACKENDS[op.backend].uses_triton):
+        planned.append(PlannedOp(op.op, performance=cases.get(op.op, ()), base=base_op, failure=why, outdated=moved))
+    for op in (op for op in chosen if op not in head and not is_compiled(op)):
         why = Reason("backend_not_static", {"op": op.op, "backend": BACKENDS[op.backend].title})
         planned.append(PlannedOp(op.op, failure=why))
     return Static(tuple(targets), tools, ours_compiled, others, before if python else ""), tuple(planned)
+
+
+def is_compiled(op: OpFolder) -> bool:
+    """Whether kernels of an op's backend can be compiled here without a device."""
+    from perfci.extensions.offline.backends import find_compiler
+
+    return BACKENDS[op.backend].uses_triton or find_compiler(op.backend) is not None
 
 
 def _fingerprint(folders: Sequence[OpFolder], settings: Settings) -> Mapping[str, Fingerprint]:
@@ -113,11 +124,15 @@ def _fingerprint(folders: Sequence[OpFolder], settings: Settings) -> Mapping[str
     return {op.op: tree.fingerprint(op.op) for op in folders}
 
 
-def describe_toolchain(packages: Mapping[str, str] | None = None) -> str:
-    """The toolchain that compiles: names and versions, of these packages or of those that are installed."""
-    toolchain = environment.installed_versions(environment.COMPILERS)
+def describe_toolchain(ops: Sequence[OpFolder], packages: Mapping[str, str] | None = None) -> str:
+    """The toolchain that compiles ops: names and versions, of these packages or of those that are installed."""
+    from perfci.extensions.offline.backends import find_compiler
+
+    compilers = [find_compiler(backend) for backend in dict.fromkeys(op.backend for op in ops)]
+    names = (*environment.COMPILERS, *(name for compiler in compilers if compiler for name in compiler.PACKAGES))
+    toolchain = environment.installed_versions(names)
     if packages is not None:
-        toolchain = {name: packages[name] for name in environment.COMPILERS if name in packages}
+        toolchain = {name: packages[name] for name in names if name in packages}
     return ", ".join(f"{name} {version}" for name, version in toolchain.items()) or "nothing installed"
 
 

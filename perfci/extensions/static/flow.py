@@ -41,7 +41,8 @@ def compile_and_judge(settings: Settings, request: Request, command: str, listen
         run = dataclasses.replace(experiment.begin(plan, NO_DEVICE), static=compiled)
         changed = [op.op for op in plan.ops if op.base and not op.base.same and not op.failure]
         if changed and environment.installed_versions(COMPILERS[:2]):
-            run = dataclasses.replace(run, coverage=cover_ops(bench, select(settings, changed)))
+            of_triton = [op for op in select(settings, changed) if BACKENDS[op.backend].uses_triton]
+            run = dataclasses.replace(run, coverage=cover_ops(bench, of_triton))
         run = experiment.save(run)
         return run, experiment.judge(run)
 

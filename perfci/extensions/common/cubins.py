@@ -1,0 +1,105 @@
+"""Kernels as NVIDIA's driver has them: a cubin, and how it is launched. Structures are those of `cuda.h`."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Callable, Mapping
+from ctypes import c_uint, c_void_p
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import SimpleNamespace
+
+from perfci.device.binaries import list_sections
+from perfci.device.source import digest
+
+ATTRIBUTE_BYTES = 72  # of a CUlaunchAttribute
+COOPERATIVE = 2
+ATTRIBUTES = frozenset({COOPERATIVE, 4, 5, 6, 8})  # the others: cluster, its policy, dependent launch, priority
+"""CUlaunchAttributeID of attributes without addresses or handles, which another process can pass too."""
+ELF = b"\x7fELF"  # what such a file begins with
+_RESERVED = 1024  # bytes of shared memory of a program that sections name and the system takes, since Hopper
+_NO_BITS = 8  # SHT_NOBITS: a section that takes no room in its file
+_OF_DEBUGGERS = (b".debug", b".nv_debug", b".note", b".rel.debug", b".rela.debug")  # beginnings of sections' names
+_CONTENT = frozenset({1, 4, 9}) | set(range(0x70000000, 0x70000100))  # SHT_PROGBITS, relocations, and NVIDIA's kinds
+
+
+class Config(ctypes.Structure):
+    """CUlaunchConfig."""
+
+    _fields_ = [("grid", c_uint * 3), ("block", c_uint * 3), ("shared", c_uint), ("stream", c_void_p),
+                ("attributes", c_void_p), ("count", c_uint)]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class DriverKernel:
+    """A loaded kernel, with what perfci reads of Triton's `CompiledKernel`."""
+
+    name: str
+    image: bytes  # cubin
+    attributes: Mapping[int, int] = field(default_factory=dict)  # those that a host sets
+    n_regs: int | None = None
+    local_bytes: int = 0  # of a thread
+    warps: int | None = None
+    shared: int = 0  # bytes, static and dynamic
+    n_spills: None = None
+
+    @cached_property
+    def asm(self) -> Mapping[str, bytes]:
+        """The cubin. Last what it is known by: its sections without those that name lines of the source."""
+        return {"cubin": self.image, "code": _read_by_device(self.image)} if self.image else {}
+
+    @cached_property
+    def hash(self) -> str:
+        """What the binary is known by."""
+        return digest(self.image)
+
+    @cached_property
+    def metadata(self) -> SimpleNamespace:
+        """How it is launched."""
+        return SimpleNamespace(name=self.name, num_warps=self.warps, shared=self.shared)
+
+
+def _read_by_device(image: bytes) -> bytes:
+    """Name and content of the sections of an ELF file that a device reads."""
+    # Symbols and their names move with what the debugger is told.
+    sections = ((name, content) for name, kind, content in list_sections(image) if kind in _CONTENT)
+    return b"".join(name + b"\0" + content for name, content in sections if not name.startswith(_OF_DEBUGGERS))
+
+
+def count_shared_bytes(image: bytes, name: str) -> int:
+    """The bytes of shared memory that a kernel of a cubin names, without what the system takes of it."""
+    sizes = {section: size for section, (_, _, size) in zip(_list_names(image), _list_places(image), strict=True)}
+    taken = sizes.get(b".nv.shared." + name.encode(), 0)
+    return taken - _RESERVED if b".nv.shared.reserved.0" in sizes and taken >= _RESERVED else taken
+
+
+def _list_names(image: bytes) -> list[bytes]:
+    return [name for name, _, _ in list_sections(image)]
+
+
+def _list_places(image: bytes) -> list[tuple[int, int, int]]:
+    """Kind (`sh_type`), place and size of each section. One of kind _NO_BITS takes no room in the file."""
+    (table,) = struct.unpack_from("<Q", image, 0x28)
+    (size, count) = struct.unpack_from("<HH", image, 0x3A)
+    return [struct.unpack_from("<4xI16xQQ", image, table + size * at) for at in range(count)]
+
+
+def list_attributes(attributes: bytes) -> set[int]:
+    """The ids of launch attributes."""
+    return {struct.unpack_from("<i", attributes, at)[0] for at in range(0, len(attributes), ATTRIBUTE_BYTES)}
+
+
+def count_elf_bytes(read: Callable[[int, int], bytes]) -> int:
+    """The bytes of an ELF file up to the end of its last part. read: gives bytes from a place on.
+
+    Raises struct.error for a file that ends too early.
+    """
+    header = read(0, 64)
+    programs, table = struct.unpack_from("<QQ", header, 0x20)
+    program_size, program_count, size, count = struct.unpack_from("<HHHH", header, 0x36)
+    ends = [table + size * count, programs + program_size * program_count]
+    for at in range(count):
+        kind, offset, length = struct.unpack_from("<4xI16xQQ", read(table + size * at, size))
+        ends.append(offset + (0 if kind == _NO_BITS else length))
+    return int(max(ends))

@@ -1,0 +1,36 @@
+"""Backends whose kernels compile without a device: a module each, with the backend's name. Triton needs none.
+
+The compiler is asked by the op itself, and what it makes is seen where it asks the driver to load and to launch it. A
+module has what a compiler needs besides, so that it works on a machine without a device:
+
+    PACKAGES    distributions whose versions decide what its kernels compile to
+    prepare     called once in the process, with the target and its driver, before files of the op are imported
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from typing import TYPE_CHECKING, Protocol, cast
+
+from perfci.extensions.offline import library
+
+if TYPE_CHECKING:
+    from perfci.device.targets import Target
+    from perfci.extensions.offline.driver import VirtualDriver
+
+
+class Compiler(Protocol):
+    """What a module here has."""
+
+    PACKAGES: tuple[str, ...]
+
+    def prepare(self, target: Target, driver: VirtualDriver) -> None:
+        """Have the compiler work for the target."""
+
+
+def find_compiler(backend: str) -> Compiler | None:
+    """How a backend's kernels compile without a device. None if they do not, or not on this machine."""
+    if backend not in {module.name for module in pkgutil.iter_modules(__path__)} or not library.is_possible():
+        return None
+    return cast(Compiler, importlib.import_module(f"{__name__}.{backend}"))

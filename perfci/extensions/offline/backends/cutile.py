@@ -1,0 +1,15 @@
+"""cuTile: its launch compiles for the driver's device and loads the cubin."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from perfci.device.targets import Target
+    from perfci.extensions.offline.driver import VirtualDriver
+
+PACKAGES = ("cuda-tile", "nvidia-cuda-tileiras")
+
+
+def prepare(target: Target, driver: VirtualDriver) -> None:
+    """Nothing is needed but the driver."""

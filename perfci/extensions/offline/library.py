@@ -1,0 +1,124 @@
+"""A shared library whose functions are Python's, for compiled code that looks a driver's functions up by name.
+
+It is written as an ELF file without any compiler: a symbol for each function, which jumps to an address in a table.
+What asks the system for a library of that name later gets this one, as it is loaded.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import platform
+import struct
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+_TABLE, _IDLE = "addresses", "idle"  # symbols of the table, and of a function that needs none
+
+_BASE = 64 + 4 * 56  # of an ELF file: the header and four program headers
+_JUMP = b"\xff\x25"  # jmp *offset(%rip), in x86-64
+_JUMP_BYTES = 8
+_ANSWER = b"\x31\xc0\xc3"  # xor %eax, %eax; ret
+_SPARE = "spare_"  # beginning of symbols that are given to functions which are added later
+_PAGE = 4096
+_STRINGS, _SYMBOLS, _HASH, _STRING_BYTES, _SYMBOL_BYTES, _NAME = 5, 6, 4, 10, 11, 14  # kinds of dynamic entries
+_LOADED, _DYNAMIC, _STACK = 1, 2, 0x6474E551  # kinds of program headers
+_READ, _WRITE, _RUN = 4, 2, 1
+_FUNCTION, _OBJECT = 0x12, 0x11  # global symbols
+
+
+def is_possible() -> bool:
+    """Whether this machine's processor is one that such a library is written for."""
+    return platform.system() == "Linux" and platform.machine() == "x86_64"
+
+
+class Library:
+    """A loaded library. It stays for as long as the process lives, and does nothing after Python's end."""
+
+    def __init__(self, name: str, functions: Mapping[str, Any], spare: int = 0) -> None:
+        """Load a library of that name. functions: made by ctypes. spare: how many more may be added."""
+        names = [*functions, *(f"{_SPARE}{number}" for number in range(spare))]
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, name)
+            path.write_bytes(write_library(name, names))
+            self._library = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+        self._table = (ctypes.c_uint64 * len(names)).in_dll(self._library, _TABLE)
+        self._symbols = names
+        self.close()
+        self._kept = list(functions.values())  # which have to live as long as they may be called
+        self._places = {name: number for number, name in enumerate(functions)}
+        for number, function in enumerate(self._kept):
+            self._table[number] = _address(function)
+        atexit.register(self.close)
+
+    def add(self, name: str, function: Any) -> None:
+        """One more function, which no symbol is named after. Raises IndexError if no spare one is left."""
+        place = len(self._kept)
+        self._table[place] = _address(function)
+        self._kept.append(function)
+        self._places[name] = place
+
+    def address(self, name: str) -> int | None:
+        """Where a function begins. None if there is none of that name."""
+        place = self._places.get(name)
+        return None if place is None else _address(self._library[self._symbols[place]])
+
+    def close(self) -> None:
+        """From now on each function returns 0 at once: Python, which theirs is, may have ended."""
+        idle = _address(self._library[_IDLE])
+        for number in range(len(self._symbols)):
+            self._table[number] = idle
+
+
+def _address(function: Any) -> int:
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
+
+
+def write_library(name: str, functions: Sequence[str]) -> bytes:
+    """Returns an ELF file of x86-64 with a table of addresses, and functions that jump to them, in order."""
+    strings, places = bytearray(b"\0"), []
+    for symbol in (name, _TABLE, _IDLE, *functions):
+        places.append(len(strings))
+        strings += symbol.encode() + b"\0"
+    count = len(functions) + 3  # with the empty symbol, the table and the function that needs none
+    # One bucket: the functions that are looked up are few.
+    hashes = struct.pack("<4I", 1, count, 1, 0) + struct.pack(f"<{count - 1}I", *range(2, count), 0)
+    hash_at = _BASE
+    symbols_at = _align(hash_at + len(hashes), 8)
+    strings_at = symbols_at + 24 * count
+    code_at = _align(strings_at + len(strings), 16)
+    data_at = _align(code_at + _JUMP_BYTES * (len(functions) + 1), _PAGE)
+    table_at = data_at + 16 * 7
+    symbols = bytes(24) + struct.pack("<IBBHQQ", places[1], _OBJECT, 0, 1, table_at, 8 * len(functions))
+    symbols += struct.pack("<IBBHQQ", places[2], _FUNCTION, 0, 1, code_at, len(_ANSWER))
+    code = _ANSWER.ljust(_JUMP_BYTES, b"\x90")
+    for number, place in enumerate(places[3:]):
+        at = code_at + _JUMP_BYTES * (number + 1)
+        symbols += struct.pack("<IBBHQQ", place, _FUNCTION, 0, 1, at, _JUMP_BYTES)
+        code += _JUMP + struct.pack("<i", table_at + 8 * number - (at + 6)) + b"\x90\x90"
+    entries = [(_HASH, hash_at), (_SYMBOLS, symbols_at), (_STRINGS, strings_at), (_STRING_BYTES, len(strings)),
+               (_SYMBOL_BYTES, 24), (_NAME, places[0]), (0, 0)]  # fmt: skip
+    dynamic = b"".join(struct.pack("<qQ", *entry) for entry in entries)
+    end = table_at + 8 * len(functions)
+    headers = [
+        (_LOADED, _READ | _RUN, 0, code_at + len(code), _PAGE),
+        (_LOADED, _READ | _WRITE, data_at, end - data_at, _PAGE),
+        (_DYNAMIC, _READ | _WRITE, data_at, len(dynamic), 8),
+        (_STACK, _READ | _WRITE, 0, 0, 16),  # without it the stack would have to be one that code may run on
+    ]
+    file = bytearray(end)
+    file[:64] = struct.pack("<4sBBB9xHHIQQQIHHHHHH", b"\x7fELF", 2, 1, 1, 3, 62, 1, 0, 64, 0, 0, 64, 56, 4, 64, 0, 0)
+    for number, (kind, flags, at, size, unit) in enumerate(headers):
+        header = struct.pack("<IIQQQQQQ", kind, flags, at, at, at, size, size, unit)
+        file[64 + 56 * number : 64 + 56 * (number + 1)] = header
+    for at, part in (
+        (hash_at, hashes), (symbols_at, symbols), (strings_at, strings), (code_at, code), (data_at, dynamic),
+    ):  # fmt: skip
+        file[at : at + len(part)] = part
+    return bytes(file)
+
+
+def _align(place: int, unit: int) -> int:
+    return -(-place // unit) * unit
