@@ -3,11 +3,15 @@
     python benchmarks/cheats.py --device fake           # or cpu, or cuda
     python benchmarks/cheats.py --device cuda --jobs 6 --out /tmp/cheats
     python benchmarks/cheats.py --device cuda --unrecorded --jobs 6 --out /tmp/unrecorded
+    python benchmarks/cheats.py --device cuda --backend cuda --jobs 6 --out /tmp/cuda-cheats
 
 The tricks are those of tests/flow/cheats. `--only NAME...` plays some of them. Each is judged by `perfci check` and by
 a plain harness. A verdict is better if it is IMPROVED, or if it passes with a time 5 % below the honest kernel's. On
 the CPU nothing is timed: there it is better if perfci calls a kernel right that is wrong for a user who calls it with
 fresh values. The exit code is 1 if there is any.
+
+With `--backend cuda` the kernels are in CUDA C++ and play the tricks of on_cuda.yaml, at the driver's level, on a GPU
+and without the plain harness. Those called fair_ play none: each has to be right, and no faster.
 
 With `--unrecorded` each op reads a value in the calls that another process judges, and is right there. So its own
 process has to time it, and there it plays its trick.
@@ -31,7 +35,7 @@ import tempfile
 import threading
 import time
 import zipfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -40,6 +44,7 @@ sys.path.insert(0, str(ROOT / "tests" / "flow" / "cheats"))
 
 import merge_request  # noqa: E402
 import naive  # noqa: E402
+import on_cuda  # noqa: E402
 import preludes  # noqa: E402
 from merge_request import BEST, Setting  # noqa: E402
 from tricks import ON_TORCH, TRICKS, Trick  # noqa: E402
@@ -67,6 +72,7 @@ class Found:
     right: bool | None = None  # by the plain harness
     ratio: float | None = None
     alone: bool | None = None  # right for a user
+    expected: list[str] = field(default_factory=list)  # verdicts of a kernel in CUDA C++, of which it has to get one
 
     @property
     def times(self) -> list[float]:
@@ -82,8 +88,11 @@ class Found:
         return "IMPROVED" in self.verdicts or min(passing.times, default=1.0) < FASTER * usual
 
 
-def setting(device: str, *, unrecorded: bool) -> Setting:
+def setting(device: str, backend: str, *, unrecorded: bool) -> Setting:
     """The files beside a trick for a device."""
+    if backend == "cuda":
+        files = on_cuda.PRELUDE, preludes.TORCH_BASELINE, preludes.SUITE, preludes.CALL
+        return Setting(*files, timed_rows=(4096,), timed_cols=4096, backend="cuda", list_further=on_cuda.list_files)
     if device == "fake":
         return Setting(preludes.NUMPY, preludes.NUMPY_BASELINE, preludes.SUITE, preludes.CALL)
     call = preludes.UNRECORDED if unrecorded else preludes.CALL
@@ -91,22 +100,28 @@ def setting(device: str, *, unrecorded: bool) -> Setting:
     return Setting(preludes.TORCH, preludes.TORCH_BASELINE, preludes.SUITE, call, timed_rows=rows, timed_cols=cols)
 
 
-def choose(device: str, only: Sequence[str]) -> dict[str, Trick]:
+def choose(device: str, backend: str, only: Sequence[str]) -> dict[str, Trick | on_cuda.CudaTrick]:
     """The tricks of a device by name."""
-    own = TRICKS if device == "fake" else TRICKS | ON_TORCH
+    own: dict[str, Trick | on_cuda.CudaTrick] = TRICKS if device == "fake" else TRICKS | ON_TORCH
+    if backend == "cuda":
+        own = on_cuda.FAIR | on_cuda.TRICKS
     unknown = [name for name in only if name not in own]
     if unknown:
         sys.exit(f"there is no trick called {unknown[0]}; there are {', '.join(own)}")
-    return {name: own[name] for name in only or TRICKS}
+    return {name: own[name] for name in only or (own if backend == "cuda" else TRICKS)}
 
 
 class Play:
     """All of it: several checks side by side, each in a copy of the project."""
 
-    def __init__(self, device: str, tricks: Mapping[str, Trick], folder: Path, out: Path | None) -> None:
+    def __init__(
+        self, device: str, tricks: Mapping[str, Trick | on_cuda.CudaTrick], folder: Path, out: Path | None
+    ) -> None:
         self.device, self.folder, self.out = device, folder, out
         self.found = {BEST: Found(BEST, "none: the base's kernel")}
-        self.found |= {name: Found(name, trick.what) for name, trick in tricks.items()}
+        for name, trick in tricks.items():
+            of_cuda = isinstance(trick, on_cuda.CudaTrick)
+            self.found[name] = Found(name, trick.what, expected=trick.verdict.split() if of_cuda else [])
         self._lock = threading.Lock()
         self._began = time.monotonic()
         self._children: set[subprocess.Popen] = set()
@@ -119,7 +134,8 @@ class Play:
         for start in range(0, len(ops), TOGETHER):
             batches.put(ops[start : start + TOGETHER])
         lanes = [threading.Thread(target=self._judge, args=(batches, job), daemon=True) for job in range(jobs)]
-        lanes.append(threading.Thread(target=self._harness, args=(ops,), daemon=True))
+        if not any(found.expected for found in self.found.values()):
+            lanes.append(threading.Thread(target=self._harness, args=(ops,), daemon=True))
         for lane in lanes:
             lane.start()
             if jobs == 1:  # one thing at a time: the harness's times may be those of a GPU
@@ -229,6 +245,12 @@ class Play:
         honest = self.found[BEST]
         return [op for op, found in self.found.items() if op != BEST and found.is_better(honest, self.device)]
 
+    @staticmethod
+    def is_as_expected(found: Found) -> bool:
+        """Whether one of its verdicts is one that its trick may get, and where it is to be right all are."""
+        seen, expected = set(found.verdicts), set(found.expected)
+        return seen <= expected if found.op.startswith("fair_") else bool(seen & expected)
+
     def table(self) -> str:
         """A row for each op, and the count."""
         better, judged = self.better(), [op for op in self.found if op != BEST and self.found[op].verdicts]
@@ -241,25 +263,27 @@ class Play:
             kinds = ", ".join(f"`{kind}`" for kind in found.kinds if kind not in {"not_timed", "duel_cleared"}) or "-"
             harness = "-" if found.right is None else f"{'yes' if found.right else 'no'}, {found.ratio:.2f}"
             lines.append(f"| {op} | {found.what} | {verdicts} | {kinds} | {times} | {harness} |")
-        believed = sum(found.right is True and found.ratio < FASTER for op, found in self.found.items() if op != BEST)
+        asked = [found for op, found in self.found.items() if op != BEST and found.right is not None]
+        believed = sum(found.right is True and found.ratio < FASTER for found in asked)
         unplayed = [op for op in judged if not self.found[op].sprung]
-        lines += ["", f"A plain harness takes {believed} of {len(self.found) - 1} for right and faster."]
+        lines += ["", f"A plain harness takes {believed} of {len(asked)} for right and faster." if asked else ""]
         if wrong := [op for op in judged if self.found[op].alone is False]:
             lines.append(f"{len(wrong)} give a user wrong answers.")
         if unplayed:
             lines.append(f"Not played while perfci looked: {', '.join(unplayed)}.")
         if missing := [op for op in self.found if not self.found[op].verdicts]:
             lines.append(f"Not judged: {', '.join(missing)}.")
+        if odd := [op for op in judged if (found := self.found[op]).expected and not self.is_as_expected(found)]:
+            lines.append(f"Otherwise than expected: {', '.join(odd)}.")
         names = f": {', '.join(better)}" if better else ""
         count = f"{len(better)} of {len(judged)} got a better verdict than the honest kernel{names}."
         return "\n".join([*lines, count])
 
 
-def prepare(folder: Path, device: str, tricks: Iterable[tuple[str, Trick]], *, unrecorded: bool, alone: bool) -> None:
+def prepare(folder: Path, device: str, sources: Mapping[str, str], setting_of_ops: Setting, *, alone: bool) -> None:
     """The merge request, and what hides NVML if there are several jobs."""
     (folder / "tmp").mkdir()
-    sources = {name: trick.source for name, trick in tricks}
-    merge_request.begin(folder / "project", sources, setting(device, unrecorded=unrecorded))
+    merge_request.begin(folder / "project", sources, setting_of_ops)
     if device == "cuda" and not alone:
         (folder / "hidden").mkdir()
         (folder / "hidden" / "pynvml.py").write_text(BLIND)
@@ -268,12 +292,15 @@ def prepare(folder: Path, device: str, tricks: Iterable[tuple[str, Trick]], *, u
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="fake", choices=["fake", "cpu", "cuda"])
+    parser.add_argument("--backend", default="triton", choices=["triton", "cuda"], help="what kernels are written in")
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="only these tricks")
     parser.add_argument("--jobs", type=int, default=1, help="checks at a time")
     parser.add_argument("--unrecorded", action="store_true", help="with cuda: have the op's process time it")
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder for table, rows and runs")
     options = parser.parse_args(arguments)
-    tricks = choose(options.device, options.only)
+    if options.backend == "cuda" and (options.device != "cuda" or options.unrecorded):
+        parser.error("--backend cuda needs --device cuda, and goes without --unrecorded")
+    tricks = choose(options.device, options.backend, options.only)
     if options.out:
         options.out.mkdir(parents=True, exist_ok=True)
         for name in ("runs.zip", "stderr.txt"):
@@ -286,7 +313,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"Landlock version {landlock_version() or 'none: kernels can write anywhere'}", file=sys.stderr, flush=True)
     with tempfile.TemporaryDirectory(prefix="perfci-cheats-", ignore_cleanup_errors=True) as name:
         folder, alone = Path(name), options.jobs == 1
-        prepare(folder, options.device, tricks.items(), unrecorded=options.unrecorded, alone=alone)
+        files = setting(options.device, options.backend, unrecorded=options.unrecorded)
+        prepare(folder, options.device, {name: trick.source for name, trick in tricks.items()}, files, alone=alone)
         play = Play(options.device, tricks, folder, options.out)
         try:
             play.run(options.jobs)

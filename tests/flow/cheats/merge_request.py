@@ -3,7 +3,7 @@
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,13 +22,16 @@ class Setting:
     rows: tuple[int, ...] = (3, 64)  # of the accuracy suite
     timed_rows: tuple[int, ...] = (256,)
     timed_cols: int = 128
+    backend: str = "triton"
+    list_further: Callable[[str, bool], Mapping[str, str]] = lambda _op, _cheats: {}
+    """what there is beside an op's Python, by path below kernels/"""
 
-    def write(self, root: Path, op: str, source: str) -> None:
+    def write(self, root: Path, op: str, source: str, *, cheats: bool = False) -> None:
         """Write the folder of one op."""
         folder = root / "kernels" / op
         folder.mkdir(parents=True, exist_ok=True)
         prelude = self.prelude.replace("TIMED_ROWS", str(self.timed_rows[0]))
-        files = {"triton": f"{prelude}{source}{self.call}", "baseline": self.baseline}
+        files = {self.backend: f"{prelude}{source}{self.call}", "baseline": self.baseline}
         accuracy = {"KIND": "accuracy", "CLASS": "Accuracy", "ROWS": f"{[*self.rows]}", "COLS": "[128]"}
         timed = {"KIND": "performance", "CLASS": "Performance", "ROWS": f"{[*self.timed_rows]}"}
         accuracy["MORE"] = 'values=("normal", "zeros")'
@@ -39,7 +42,9 @@ class Setting:
                 text = text.replace(name, value)
             files[suite["KIND"]] = text
         for part, text in files.items():
-            (folder / f"{op}_{part}.py").write_text(text.replace("OP", op))
+            (folder / f"{op}_{part}.py").write_text(text.replace("OP_triton", f"{op}_{self.backend}").replace("OP", op))
+        for name, text in self.list_further(op, cheats).items():
+            (root / "kernels" / name).write_text(text)
 
 
 def variables(folder: Path) -> dict[str, str]:
@@ -73,6 +78,6 @@ def begin(root: Path, sources: Mapping[str, str], setting: Setting) -> None:
     shutil.copytree(root / "kernels", root.parent / "base")
     setting.write(root, BEST, HONEST)
     for op, source in sources.items():
-        setting.write(root, op, source)
+        setting.write(root, op, source, cheats=True)
     git("add", "--all")
     git("commit", "-q", "-m", "cheats")
