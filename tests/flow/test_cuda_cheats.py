@@ -1,0 +1,48 @@
+"""The tricks, faults and slow-downs in CUDA C++ that benchmarks/cheats.py and planted_cuda.py play on a GPU."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.benchmark_modules import imported
+
+KERNELS = Path(__file__).parents[2] / "kernels"
+
+
+@pytest.fixture
+def benchmarks(pytestconfig, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    with imported(pytestconfig.rootpath / "benchmarks", "cheats", "planted_cuda") as modules:
+        yield modules
+
+
+def test_every_planted_edit_is_of_a_text_that_the_kernels_have(benchmarks):
+    planted = benchmarks.planted_cuda
+    for change in planted.list_changes(planted.KINDS, planted.PERCENT):
+        assert set(change.edits) == set(planted.KEPT)
+        for edits in change.edits.values():
+            for edit in edits:
+                text = (KERNELS / edit.file).read_text()
+                assert edit.make(text) != text
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+def test_every_trick_compiles_for_an_h200(benchmarks, tmp_path, monkeypatch):
+    pytest.importorskip("torch")
+    monkeypatch.syspath_prepend(str(KERNELS))
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path / "compiled"))
+    import _cuda
+
+    try:
+        _cuda._nvrtc()
+    except OSError as error:
+        pytest.skip(str(error))
+    tricks = benchmarks.cheats.on_cuda
+    for op, trick in (tricks.FAIR | tricks.TRICKS).items():
+        path = tmp_path / f"{op}.cu"
+        path.write_text(tricks.list_files(op, cheats=True)[f"{op}/{op}.cu"])
+        options = ("--define-macro=WORK=8", *(["--relocatable-device-code=true"] if trick.linked else []))
+        assert _cuda.compile_for(path, "sm_90", options).startswith(b"\x7fELF")
+        compile(tricks.PRELUDE.replace("TIMED_ROWS", "4096") + trick.source, op, "exec")
