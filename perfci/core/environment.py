@@ -10,7 +10,8 @@ from fnmatch import fnmatchcase
 from perfci.core.model import BaselineRun, Bearing, Device, Difference, Environment, Fact
 from perfci.core.variables import holds_secret
 
-BACKEND_PACKAGES = ("cuda-core", "cuda-tile", "helion", "nvidia-cutlass-dsl", "tilelang")  # compilers of some ops only
+BACKEND_PACKAGES = ("ascendnpu-ir", "cuda-core", "cuda-tile", "helion", "nvidia-cutlass-dsl", "tilelang")
+"""Compilers of some ops or targets only"""
 
 PACKAGES = (
     "perfci", "torch", "triton", "pytorch-triton", "torch-npu", "triton-ascend", "numpy", "scipy", "nvidia-ml-py",
@@ -98,7 +99,7 @@ def in_ci(variables: Mapping[str, str]) -> bool:
     return any(variables.get(name, "").lower() not in {"", "0", "false", "no"} for name in ("CI", "GITLAB_CI"))
 
 
-COMPILERS = ("triton", "triton-ascend", "torch")  # what decides what a kernel compiles to
+COMPILERS = ("triton", "triton-ascend", "torch", "ascendnpu-ir")  # what decides what a kernel compiles to
 
 
 def installed_versions(names: Iterable[str]) -> dict[str, str]:

@@ -242,7 +242,7 @@ def examine(launches: Iterable[Launched], target: Target) -> None:
     kernels = {artefact(launch.kernel): launch.kernel for launch in launches}
     fresh = {key: kernel.asm for key, kernel in kernels.items() if key not in _counts}
     if not target.registers:  # what is compared is no binary
-        _counts.update(dict.fromkeys(fresh))
+        _counts.update({key: target.count(asm) for key, asm in fresh.items()})
         return
     if target.backend == "hip":
         _counts.update({key: count(_cut(amd_opcodes(asm["amdgcn"])), "hip") for key, asm in fresh.items()})
@@ -262,10 +262,11 @@ def binaries(launches: Iterable[Launched], target: Target) -> tuple[KernelBinary
 
 
 def unavailable(target: Target) -> Reason | None:
-    """Which figures of a target's kernels are missing for want of a program."""
+    """Which figures of a target's kernels are missing for want of a program, or what of its compiler was not asked."""
     missing = [name for name in TOOLS if tool(name) is None] if target.backend == "cuda" else []
     figures = " and ".join(TOOLS[name] for name in missing)
-    return Reason("static_tool_missing", {"tools": ", ".join(missing), "figures": figures}) if missing else None
+    lacking = Reason("static_tool_missing", {"tools": ", ".join(missing), "figures": figures})
+    return lacking if missing else target.explain_missing()
 
 
 def usage(kernel: Any) -> Usage | None:
@@ -292,8 +293,8 @@ def _binary(launch: Launched, target: Target) -> KernelBinary:
         registers=used.registers if used else None,
         spill_bytes=used.spill_bytes if used else None,
         local_bytes=used.local_bytes if used else None,
-        shared_bytes=metadata.shared if target.registers else None,
-        instructions=sum(counts.classes.values()) if counts else None,
+        shared_bytes=metadata.shared if target.registers else counts.traits.get("ub_bytes", 0) if counts else None,
+        instructions=sum(counts.classes.values()) if counts and counts.classes else None,
         mix=counts.classes if counts else {},
         traits=counts.traits if counts else {},
         warps=metadata.num_warps if target.registers else None,

@@ -34,14 +34,16 @@ class CaseThresholds:
     registers: float | None = None
     instructions: float | None = None
     shared_memory: float | None = None
+    barriers: float | None = None
     """allowed growth of what the compiler made against the base's, ratio. None: any"""
     occupancy: float | None = None
     tensor_instructions: float | None = None
     warpgroup_instructions: float | None = None
     asynchronous_copies: float | None = None
     access_width: float | None = None
+    double_buffers: float | None = None
     """allowed loss against the base, ratio. None: half the occupancy with the same configuration, all matrix
-    instructions and all of those of several warps are too much, of the rest any is allowed"""
+    instructions, all of those of several warps and all double buffers are too much, of the rest any is allowed"""
     spill_bytes: float | None = None
     local_bytes: float | None = None
     """allowed growth of what a thread has in local memory against the base, bytes. None: any, if the base has some"""

@@ -279,8 +279,9 @@ def _read_cases(place: Place) -> tuple[tuple[str, Mapping[str, Any]], ...]:
 
 CASE_KEYS: Mapping[str, Reader] = {
     **dict.fromkeys(("margin", "rsd", "regime", "clip_ratio"), _ratio),
-    **dict.fromkeys(("registers", "instructions", "shared_memory", "occupancy", "peak_memory"), _ratio),
-    **dict.fromkeys(("tensor_instructions", "warpgroup_instructions", "asynchronous_copies", "access_width"), _ratio),
+    **dict.fromkeys(("registers", "instructions", "shared_memory", "barriers", "occupancy", "peak_memory"), _ratio),
+    **dict.fromkeys(("tensor_instructions", "warpgroup_instructions", "asynchronous_copies"), _ratio),
+    **dict.fromkeys(("access_width", "double_buffers"), _ratio),
     **dict.fromkeys(("mean_abs", "rmse", "p99_abs", "max_abs", "stored_p99", "divergence"), make_number_reader("1e-3")),
     "speedup": make_number_reader("1.2", above=True),
     "span_margin": _slowdown,

@@ -54,7 +54,7 @@ def test_values_fall_through_from_default_to_op_to_case(tmp_path):
         (
             "xyzzy: 3 %\n",
             1,
-            "Use one of these: access_width, alpha, asynchronous_copies, bandwidth_share, clip_ratio, compile_s",
+            "Use one of these: access_width, alpha, asynchronous_copies, bandwidth_share, barriers, clip_ratio",
         ),
         ("margin: 2\n", 1, "margin is 2, but has to be a percentage"),
         ("margin: 100 %\n", 1, "below 100 %"),

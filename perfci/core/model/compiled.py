@@ -51,7 +51,9 @@ class KernelBinary:
     traits: Mapping[str, Count] = field(default_factory=dict)
     """instructions that are double: in 64-bit floating point, tensor: matrix products, warpgroup: those of several
     warps (wgmma, tcgen05), asynchronous: copies into shared memory, global: accesses of global memory. global_bytes:
-    what the latter move for a thread, bytes. Nothing without a disassembler"""
+    what the latter move for a thread, bytes. Nothing without a disassembler. Of an NPU barriers, double_buffers:
+    buffers that are filled while their other half is used, unbuffered: 1 if the compiler gave these up, and bytes of
+    its memories: ub_bytes, l1_bytes, l0a_bytes, l0b_bytes, l0c_bytes"""
     warps: Count | None = None
     occupancy: Amount | None = None
     """warps that fit on a processor at once, of the most that it holds. From registers, shared memory and warps"""

@@ -1,12 +1,14 @@
-"""NPUs that kernels are compiled for without one, as far as triton-ascend does that without CANN: to TTIR."""
+"""NPUs that kernels are compiled for without one: to HIVM by ascendnpu-ir, else to TTIR, both without CANN."""
 
 import re
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
 from perfci.core.model import Reason
+from perfci.device.binaries import InstructionCounts
 from perfci.device.targets import Target
+from perfci.extensions.npu import hivm
 
 ASCEND, BINARY = "ascend", "npubin"  # triton-ascend's folder among Triton's backends, and what its last stage makes
 
@@ -30,9 +32,23 @@ class NpuTarget(Target):
         return {"max_shared_mem": 1, "num_aicore": self.processors // 2, "num_vectorcore": self.processors}
 
     def prepare_compiler(self) -> None:
-        """Have triton-ascend's compiler stop at TTIR."""
-        if has_compiler():
+        """Have triton-ascend's compiler go on to HIVM if ascendnpu-ir is installed, and stop at TTIR if not."""
+        from triton.backends import backends
+
+        if hivm.find_folder() and has_compiler():
+            hivm.install_stages(backends[ASCEND].compiler, self.board, BINARY)
+        elif has_compiler():
             stop_at_ttir()
+
+    def count(self, asm: Mapping[str, Any]) -> InstructionCounts | None:
+        """On-chip memory, barriers and double buffers of a kernel that is lowered to HIVM."""
+        return InstructionCounts({}, hivm.read_plan(asm[BINARY].decode())) if hivm.find_folder() else None
+
+    def explain_missing(self) -> Reason | None:
+        """What of the compiler was not asked."""
+        if hivm.find_folder():
+            return Reason("npu_to_hivm", {"compiler": hivm.describe(), "target": self.name})
+        return Reason("npu_to_ttir", {"target": self.name})
 
     def explain_no_compiler(self) -> Reason | None:
         """It is another Triton."""
@@ -42,13 +58,17 @@ class NpuTarget(Target):
         return None if has_compiler() else Reason("captured_no_triton_ascend", facts)
 
 
-# Vector cores and their memory (unified buffer): triton-ascend's documentation. L2 and memory: what an Ascend 910B2
-# reports. Programs wait for a core, so that each is alone on it.
+# Vector cores and their memory (unified buffer): what bishengir has of each chip (`hacc.target_device_spec`), and
+# triton-ascend's documentation. L2: what an Ascend 910B2 reports, taken for an Ascend 910_93 too, of which a process
+# sees one half. Programs wait for a core, so that each is alone on it.
 TARGETS = tuple(
-    NpuTarget(
-        board.lower(), board, (0, 0), cores, 192 << 10, 192 << 10, 1, 1, 192 << 20, shared_unit=32, shared_reserved=0
+    NpuTarget(name, board, (0, 0), cores, unified << 10, unified << 10, 1, 1, l2, shared_unit=32, shared_reserved=0)
+    for name, board, cores, unified, l2 in (
+        ("ascend910b2", "Ascend910B2", 48, 192, 192 << 20),
+        ("ascend910b3", "Ascend910B3", 40, 192, 192 << 20),
+        ("ascend910_93", "Ascend910_9382", 48, 192, 192 << 20),
+        ("ascend950", "Ascend950PR_9589", 64, 248, 0),
     )
-    for board, cores in (("Ascend910B2", 48), ("Ascend910B3", 40))
 )
 
 

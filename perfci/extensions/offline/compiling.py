@@ -5,11 +5,12 @@ Triton's cache in memory does not distinguish targets and torch is patched for g
 
 import contextlib
 import inspect
+import itertools
 import os
 import re
 import tempfile
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,12 +22,13 @@ from triton.runtime.autotuner import Autotuner
 from triton.runtime.errors import OutOfResources
 from triton.runtime.jit import JITFunction
 
-from perfci.core.model import Reason
+from perfci.core.errors import DeviceError, PerfciError
+from perfci.core.model import Reason, because
 from perfci.device import binaries
 from perfci.device.capture import Captured, note_choice, note_unknown, watch_calls
 from perfci.device.launches import bind_launch
 from perfci.device.source import digest, function_text, plain_function, stable
-from perfci.device.targets import Target
+from perfci.device.targets import LINE_FREE, LoweringError, Target
 from perfci.extensions.offline.backends import find_compiler
 from perfci.extensions.offline.driver import VirtualDriver
 from perfci.extensions.offline.pretender import outside, pretend
@@ -35,6 +37,9 @@ DEVICE = "cuda"  # what `make_inputs` gets as its device, whatever the target
 _MUTE = re.compile("PassManager|error encountered during parsing")  # messages of Triton's compiler without the reason
 # Messages about a program that this Triton needs and does not bring, or brings too old: no fault of the kernel.
 _TOOL = re.compile(r"(?:linker|ptxas|ld\.lld)\b.*not found|[Cc]annot find (?:ptxas|ld\.lld)|for option 'gpu-name'")
+
+
+LEAST_TILE, MOST_TILES = 16, 12  # sides of a tile that are tried smaller, and how many tiles are tried
 
 
 @dataclass
@@ -46,6 +51,7 @@ class _Process:
     failed: Any = None  # the jitted function that raised last when it was compiled
     trying: bool = False  # launches bind their arguments and work out their grids, but compile nothing
     message: str | None = None  # what the compiler wrote about it, if its exception has no reason
+    refusal: Reason | None = None  # why the target's compiler refused it, if it says that itself
     leaves_claimed: bool = False  # kernels that another process has begun to compile are left to it
 
 
@@ -103,7 +109,11 @@ def compile_call(call: Callable[[], Any]) -> CallOutcome:
             files = (Path(frame.f_code.co_filename).parts[-3:] for frame, _ in traceback.walk_tb(error.__traceback__))
             if isinstance(error, _UnseenError) or ("triton", "compiler", "compiler.py") not in files:
                 return CallOutcome(capture, raised=error)
-            if _TOOL.search(str(error)):
+            refused = _find_refusal(error)
+            if isinstance(refused, DeviceError):  # the compiler could not be run to its end
+                capture.unknown(refused.reason)
+                return CallOutcome(capture)
+            if not refused and _TOOL.search(str(error)):
                 name = target.name if target else None
                 facts = {"triton": triton.__version__, "target": name, "message": _find_cause(error)}
                 capture.unknown(Reason("captured_no_tool", facts))
@@ -169,8 +179,10 @@ def _watch_runs(run: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return run(self, *args, grid=grid, warmup=warmup, **kwargs)
         except Exception as error:
-            _process.failed, _process.message = self, None
-            if _MUTE.search(str(error)):
+            _process.failed, _process.message, _process.refusal = self, None, None
+            if isinstance(refused := _find_refusal(error), LoweringError):
+                _process.refusal = _explain_refusal(refused, run, self, args, kwargs | {"grid": grid, "warmup": warmup})
+            elif _MUTE.search(str(error)):
                 _process.message = _diagnosis(run, self, args, kwargs | {"grid": grid, "warmup": warmup})
             raise
 
@@ -191,7 +203,59 @@ def _compile_failure(error: Exception) -> Reason:
         lines, first = inspect.getsourcelines(function)
         below = next((number for number, text in enumerate(lines) if text.lstrip().startswith("def ")), 0)
         facts["line"] = first + below + line - 1
+    if why := _process.refusal:
+        return Reason(why.kind, facts | {name: fact for name, fact in why.facts.items() if fact is not None})
     return Reason("compile_failed", facts)
+
+
+def _find_refusal(error: BaseException | None) -> PerfciError | None:
+    """The error of a target's compiler behind what Triton raises."""
+    while error is not None and not isinstance(error, PerfciError):
+        error = error.__cause__ or error.__context__
+    return error
+
+
+def _explain_refusal(refused: LoweringError, run: Callable[..., Any], function: Any, args: Any, kwargs: Any) -> Reason:
+    """Why a target's compiler refuses a kernel, with the line in its source, and the tile with which it would fit."""
+    with _with_lines():
+        lined = _find_refusal(_try_run(run, function, args, kwargs))
+    reason = lined.reason if isinstance(lined, LoweringError) else refused.reason
+    if not refused.is_too_large:
+        return reason
+    given = bind_launch(function.signature, args, kwargs, (1,))[0]
+    names = [parameter.name for parameter in function.params if parameter.is_constexpr]
+    sizes = {name: given[name] for name in names if type(given[name]) is int and given[name] >= LEAST_TILE}
+    # One after the other halved, then quartered: a tile that is cut less comes first.
+    for part, (name, size) in itertools.islice(itertools.product((2, 4, 8), sizes.items()), MOST_TILES):
+        smaller = given | {name: size // part}
+        if size % part == 0 and _try_run(run, function, (), smaller | _options(function, kwargs)) is None:
+            fits = Reason("tile_fits", {"tile": name, "size": size, "fits": size // part})
+            return because(reason.kind, fits, **reason.facts)
+    return because(reason.kind, Reason("no_tile_fits"), **reason.facts)
+
+
+def _options(function: Any, kwargs: Any) -> dict[str, Any]:
+    """Of a launch's keywords those that are no parameters of the kernel: its grid and options of the compiler."""
+    return {name: value for name, value in kwargs.items() if name not in function.signature.parameters}
+
+
+def _try_run(run: Callable[..., Any], function: Any, args: Any, kwargs: Any) -> Exception | None:
+    """Returns what a launch raises. Its kernel is compiled and not kept."""
+    try:
+        run(function, *args, **kwargs)
+    except Exception as error:
+        return error
+    return None
+
+
+@contextlib.contextmanager
+def _with_lines() -> Iterator[None]:
+    """Has Triton tell its compiler the lines of the source."""
+    os.environ |= dict.fromkeys(LINE_FREE, "0")
+    try:
+        yield
+    finally:
+        os.environ |= LINE_FREE
 
 
 def _find_cause(error: BaseException) -> str:
@@ -259,7 +323,7 @@ def _first_that_compiles(tuner: Any, configs: Any, args: Any, kwargs: Any) -> An
             return tuner.fn.run(*args, **kwargs, **config.all_kwargs())
         except Exception as failure:
             # Triton's autotuner goes on to the next candidate after these.
-            named = type(failure).__name__ in {"CompileTimeAssertionFailure", "PTXASError"}
+            named = type(failure).__name__ in {"CompileTimeAssertionFailure", "PTXASError", "MLIRCompilationError"}
             if not named and not isinstance(failure, OutOfResources):
                 raise
             error = failure

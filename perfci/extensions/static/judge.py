@@ -49,6 +49,12 @@ def _read_width(binary: KernelBinary) -> float | None:
     return binary.traits["global_bytes"] / accesses if accesses else None
 
 
+def _read_on_chip(binary: KernelBinary) -> float | None:
+    """Shared memory of a program, and on an NPU the memories of its cores together, bytes."""
+    more = sum(binary.traits.get(name, 0) for name in ("l1_bytes", "l0a_bytes", "l0b_bytes", "l0c_bytes"))
+    return None if binary.shared_bytes is None else binary.shared_bytes + more
+
+
 def _grows(was: float, now: float, allowed: float) -> bool:
     return now > was * (1 + allowed)
 
@@ -76,7 +82,8 @@ FIGURES: dict[str, Figure] = {
     "registers": Figure(as_fact("registers"), lambda binary: binary.registers, _grows),
     "spill_bytes": Figure(as_fact("spill bytes"), lambda binary: binary.spill_bytes, _adds, BYTES),
     "local_bytes": Figure(as_fact("bytes of local memory"), lambda binary: binary.local_bytes, _adds, BYTES),
-    "shared_memory": Figure(as_fact("shared memory"), lambda binary: binary.shared_bytes, _grows),
+    "shared_memory": Figure(as_fact("shared memory"), _read_on_chip, _grows),
+    "barriers": Figure(as_fact("barriers"), _read_trait("barriers"), _grows),
     "instructions": Figure(as_fact("instructions"), lambda binary: binary.instructions, _grows),
     "occupancy": Figure(as_fact("occupancy"), lambda binary: binary.occupancy, _shrinks, LESS, units.percent),
     "double_instructions": Figure(as_fact("double-precision instructions"), _read_trait("double"), _begins, COUNT),
@@ -84,6 +91,7 @@ FIGURES: dict[str, Figure] = {
     "warpgroup_instructions": Figure(as_fact("warpgroup instructions"), _read_trait("warpgroup"), _shrinks, LESS),
     "asynchronous_copies": Figure(as_fact("asynchronous copies"), _read_trait("asynchronous"), _shrinks, LESS),
     "access_width": Figure(as_fact("bytes of a memory access"), _read_width, _shrinks, LESS, "{:.1f}".format),
+    "double_buffers": Figure(as_fact("double buffers"), _read_trait("double_buffers"), _shrinks, LESS),
 }
 """Threshold -> the figure that it limits."""
 
@@ -96,7 +104,7 @@ CLASSES: dict[str, Figure] = {
 
 UNMEANT: dict[str, float] = {
     "spill_bytes": 0.0, "local_bytes": 0.0, "double_instructions": 0.0, "tensor_instructions": 0.99,
-    "warpgroup_instructions": 0.99, "occupancy": 0.49,
+    "warpgroup_instructions": 0.99, "double_buffers": 0.99, "occupancy": 0.49,
 }  # fmt: skip
 """Limits without a key: what lies beyond is nearly never meant."""
 
@@ -160,11 +168,14 @@ def _judge_op(
         "spilled": sum(bool(binary.spill_bytes) for binary in binaries),
     }
     # Kernels of an NPU have no registers.
-    bare = binaries and not op.unavailable and all(binary.registers is None for binary in binaries)
-    if verdict is Verdict.UNCHANGED:
-        kind = "compiled_alone_unchanged" if bare else "compiled_unchanged"
-    else:
-        kind = "compiled_alone" if bare else "compiled"
+    without_tool = op.unavailable is not None and op.unavailable.kind == "static_tool_missing"
+    bare = binaries and not without_tool and all(binary.registers is None for binary in binaries)
+    kinds = ("compiled_alone", "compiled_alone_unchanged") if bare else ("compiled", "compiled_unchanged")
+    if bare and (plans := [binary for binary in binaries if "barriers" in binary.traits]):
+        kinds = "compiled_on_chip", "compiled_on_chip_unchanged"
+        facts |= {"memory": max(binary.shared_bytes or 0 for binary in plans)}
+        facts |= {"barriers": max(binary.traits["barriers"] for binary in plans)}
+    kind = kinds[verdict is Verdict.UNCHANGED]
     lacking = (because("base_uncompiled", base.failure),) if base and base.failure else ()
     unavailable = (op.unavailable,) if op.unavailable else ()
     yield _row(op, None, verdict, (Reason(kind, facts), *lacking, *unavailable))
@@ -179,7 +190,9 @@ def _judge_case(
         return Verdict.UNCHANGED, ()
     if base is None:
         unknown = case.identity.unknown
-        return (Verdict.INCONCLUSIVE, (Reason("identity_unknown"), unknown)) if unknown else (Verdict.PASS, ())
+        if unknown:
+            return Verdict.INCONCLUSIVE, (Reason("identity_unknown"), unknown)
+        return Verdict.PASS, tuple(_explain_unbuffered(case))
     if base.failure:
         return Verdict.PASS, (because("base_uncompiled", base.failure),)
     alike = identity.same_work(base.identity, case.identity)
@@ -196,7 +209,16 @@ def _judge_case(
     if alike is None:
         return Verdict.INCONCLUSIVE, (Reason("identity_unknown"), *changes, *unseen)
     verdict = Verdict.INCONCLUSIVE if unseen else Verdict.PASS
-    return verdict, (*unseen, *(() if stricter else _describe_changes(case, base)), *changes)
+    return verdict, (
+        *unseen, *_explain_unbuffered(case), *(() if stricter else _describe_changes(case, base)), *changes
+    )  # fmt: skip
+
+
+def _explain_unbuffered(case: StaticCase) -> Iterator[Reason]:
+    """Names kernels that fit their chip only without double buffering."""
+    for binary in case.binaries:
+        if binary.traits.get("unbuffered"):
+            yield Reason("compiled_unbuffered", {"kernel": binary.name, "memory": binary.shared_bytes})
 
 
 def _compare_figures(
@@ -283,6 +305,15 @@ def figures(binaries: Sequence[KernelBinary]) -> str:
             (binary.shared_bytes, f"{binary.shared_bytes} B shared"),
             (binary.instructions, f"{binary.instructions} instructions"),
             (binary.occupancy, f"occupancy {100 * (binary.occupancy or 0):.0f} %"),
+            *(
+                (binary.traits.get(name), f"{binary.traits.get(name)} {what}")
+                for name, what in (
+                    ("l1_bytes", "B of L1"),
+                    ("l0c_bytes", "B of L0C"),
+                    ("barriers", "barriers"),
+                    ("double_buffers", "double buffers"),
+                )
+            ),
         ]
         known = ", ".join(text for value, text in parts if value is not None)
         found.append(f"{binary.name}: {known}" if known else binary.name)

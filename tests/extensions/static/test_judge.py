@@ -96,9 +96,53 @@ def test_kernels_of_a_target_without_registers_are_said_to_have_none_told_rather
 
 
 def test_figures_that_no_tool_gives_are_said_to_be_missing():
-    row = _row(_case(_binary(registers=None, instructions=None)), unavailable=BOOM)
+    lacking = Reason("static_tool_missing", {"tools": "cuobjdump", "figures": "registers"})
+    row = _row(_case(_binary(registers=None, instructions=None)), unavailable=lacking)
 
-    assert (row.verdict, _kinds(row)) == (Verdict.PASS, ["compiled", "boom"])
+    assert (row.verdict, _kinds(row)) == (Verdict.PASS, ["compiled", "static_tool_missing"])
+
+
+def _planned(code="old", **traits):
+    """A kernel of an NPU, whose compiler plans its on-chip memory."""
+    usual = {"ub_bytes": 65536, "barriers": 8, "double_buffers": 2, "unbuffered": 0}
+    bare = {"registers": None, "spill_bytes": None, "instructions": None, "occupancy": None, "warps": None}
+    return _binary(code=code, **bare, shared_bytes=traits.get("ub_bytes", 65536), traits=usual | traits)
+
+
+def test_a_plan_of_on_chip_memory_is_told_with_what_was_not_asked():
+    told = Reason("npu_to_hivm", {"compiler": "ascendnpu-ir 1.2.0", "target": "sm_90"})
+    row = _row(_case(_planned()), unavailable=told)
+    same = _row(_case(_planned()), same=True, unavailable=told)
+
+    assert (_kinds(row), _kinds(same)) == (
+        ["compiled_on_chip", "npu_to_hivm"],
+        ["compiled_on_chip_unchanged", "npu_to_hivm"],
+    )
+    assert "at most 64.0 KiB in a vector core's memory (UB) and 8 barriers" in sentence(row.reasons[0])
+
+
+def test_a_kernel_that_lost_all_its_double_buffers_is_worse_and_one_that_lost_some_is_not():
+    lost = _row(_case(_planned("new", double_buffers=0)), _case(_planned()))
+    fewer = _row(_case(_planned("new", double_buffers=1)), _case(_planned()))
+
+    assert (lost.verdict, lost.reasons[0].facts["option"]) == (Verdict.REGRESSED, "double_buffers")
+    assert fewer.verdict is Verdict.PASS
+    assert "2 double buffers" in sentence(next(each for each in fewer.reasons if each.kind == "compiled_changed"))
+
+
+@pytest.mark.parametrize(("limit", "traits"), [("barriers", {"barriers": 9}), ("shared_memory", {"l1_bytes": 4096})])
+def test_more_barriers_and_more_on_chip_memory_are_limited_if_somebody_wrote_a_limit(limit, traits):
+    free = _row(_case(_planned("new", **traits)), _case(_planned()))
+    held = _row(_case(_planned("new", **traits)), _case(_planned()), {limit: 0.0})
+
+    assert (free.verdict, held.verdict) == (Verdict.PASS, Verdict.REGRESSED)
+    assert held.reasons[0].facts["option"] == limit
+
+
+def test_a_new_kernel_that_fits_only_without_double_buffering_says_so():
+    row = _row(_case(_planned(double_buffers=0, unbuffered=1)))
+
+    assert (row.verdict, _kinds(row)) == (Verdict.PASS, ["compiled_unbuffered"])
 
 
 # --- against the base -------------------------------------------------------------------------------------------------
