@@ -1,6 +1,6 @@
 """CUDA C++ of an op: functions of a .cu file, each compiled by NVRTC when it is needed first, launched by the driver.
 
-Needs only torch. NVRTC comes with torch's CUDA packages, or with a CUDA toolkit; there is no build step.
+Needs torch and cuda-bindings, which torch's CUDA builds bring along. There is no build step.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from cuda.bindings import nvrtc
 
 OPTIONS = ("--std=c++17",)
 """What every file is compiled with, beside the architecture and the folders of headers."""
@@ -37,18 +38,18 @@ def compile_for(path: Path, architecture: str, options: tuple[str, ...] = ()) ->
 
     options: of NVRTC, such as a `Function`'s.
 
-    Compiled once and then taken from the cache folder. Raises OSError without NVRTC or without the file, RuntimeError
+    Compiled once and then taken from the cache folder. Raises OSError without the file, RuntimeError without NVRTC, or
     with the compiler's log for an error in the file.
     """
-    nvrtc = _nvrtc()
     folders = [str(Path(__file__).parent), *_header_folders()]
     every = [*OPTIONS, *options, f"--gpu-architecture={architecture}", *(f"--include-path={each}" for each in folders)]
     source = path.read_text(encoding="utf-8")
-    key = hashlib.sha256("\0".join([nvrtc.version, *every, source, *_included(path, source)]).encode()).hexdigest()
+    version = ".".join(map(str, _answered(nvrtc.nvrtcVersion())))
+    key = hashlib.sha256("\0".join([version, *every, source, *_included(path, source)]).encode()).hexdigest()
     kept = _cache_folder() / f"{path.stem}-{architecture}-{key[:32]}.cubin"
     with contextlib.suppress(OSError):
         return kept.read_bytes()
-    cubin = nvrtc.compile(path, source, every)
+    cubin = _compile(path, source, every)
     with contextlib.suppress(OSError):  # a folder that cannot be written only costs the time of the next compilation
         kept.parent.mkdir(parents=True, exist_ok=True)
         part = kept.with_suffix(f".{os.getpid()}")
@@ -86,63 +87,27 @@ def _packages() -> list[Path]:
     return [Path(folder) for folder in (spec.submodule_search_locations or ())] if spec else []
 
 
-def _libraries() -> Iterator[str]:
-    """Yields where NVRTC may be, the version of torch's CUDA first."""
-    major = (torch.version.cuda or "13").partition(".")[0]
-    inside = [path for root in _packages() for path in sorted(root.glob("*/lib/libnvrtc.so.*"))]
-    yield from map(str, sorted(inside, key=lambda path: not path.name.endswith(f".{major}")))
-    for home in filter(None, (os.environ.get("CUDA_HOME"), "/usr/local/cuda")):
-        yield f"{home}/lib64/libnvrtc.so"
-    yield f"libnvrtc.so.{major}"
+def _compile(path: Path, source: str, options: list[str]) -> bytes:
+    program = _answered(nvrtc.nvrtcCreateProgram(source.encode(), str(path).encode(), 0, [], []))[0]
+    try:
+        if nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options])[0]:
+            log = bytes(_answered(nvrtc.nvrtcGetProgramLogSize(program))[0])
+            _answered(nvrtc.nvrtcGetProgramLog(program, log))
+            told = log.rstrip(b"\0").decode(errors="replace")
+            raise RuntimeError(f"{path} does not compile ({' '.join(options)}):\n{told}")
+        cubin = bytes(_answered(nvrtc.nvrtcGetCUBINSize(program))[0])
+        _answered(nvrtc.nvrtcGetCUBIN(program, cubin))
+        return cubin
+    finally:
+        nvrtc.nvrtcDestroyProgram(program)
 
 
-class _Nvrtc:
-    """NVRTC's functions, by ctypes."""
-
-    def __init__(self, library: ctypes.CDLL) -> None:
-        self._library = library
-        library.nvrtcGetErrorString.restype = ctypes.c_char_p
-        major, minor = ctypes.c_int(), ctypes.c_int()
-        self._check(library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)))
-        self.version = f"{major.value}.{minor.value}"
-
-    def compile(self, path: Path, source: str, options: list[str]) -> bytes:
-        program = ctypes.c_void_p()
-        text, name = source.encode(), str(path).encode()
-        self._check(self._library.nvrtcCreateProgram(ctypes.byref(program), text, name, 0, None, None))
-        try:
-            given = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
-            if self._library.nvrtcCompileProgram(program, len(options), given):
-                raise RuntimeError(
-                    f"{path} does not compile ({' '.join(options)}):\n{self._take(program, 'ProgramLog')}"
-                )
-            return self._take(program, "CUBIN")
-        finally:
-            self._library.nvrtcDestroyProgram(ctypes.byref(program))
-
-    def _take(self, program: ctypes.c_void_p, what: str) -> bytes:
-        size = ctypes.c_size_t()
-        self._check(getattr(self._library, f"nvrtcGet{what}Size")(program, ctypes.byref(size)))
-        text = ctypes.create_string_buffer(size.value)
-        self._check(getattr(self._library, f"nvrtcGet{what}")(program, text))
-        return text.raw
-
-    def _check(self, status: int) -> None:
-        if status:
-            raise RuntimeError(f"NVRTC: {self._library.nvrtcGetErrorString(status).decode()}")
-
-
-@functools.cache
-def _nvrtc() -> _Nvrtc:
-    tried = list(_libraries())
-    for place in tried:
-        with contextlib.suppress(OSError):
-            for builtins in Path(place).parent.glob("libnvrtc-builtins.so.*"):
-                ctypes.CDLL(str(builtins))  # NVRTC opens it by its name alone, which finds it only if it is loaded
-            return _Nvrtc(ctypes.CDLL(place))
-    raise OSError(
-        f"NVRTC is in none of {', '.join(tried)}. It comes with a CUDA build of torch or the package nvidia-cuda-nvrtc"
-    )
+def _answered(answer: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Returns what a function of NVRTC gives beside its status. Raises RuntimeError for a failure."""
+    status, *values = answer
+    if status:
+        raise RuntimeError(f"NVRTC: {nvrtc.nvrtcGetErrorString(status)[1].decode()}")
+    return tuple(values)
 
 
 # --- launching --------------------------------------------------------------------------------------------------------
@@ -206,7 +171,7 @@ def _load_module(path: Path, device: torch.device, options: tuple[str, ...]) -> 
 
 
 @functools.cache
-def _driver() -> ctypes.PyDLL:
+def _driver() -> Any:
     """The driver's functions. Calls keep Python's lock, as they take less time than to release it."""
     driver = ctypes.PyDLL("libcuda.so.1")
     number, pointer = ctypes.c_uint, ctypes.c_void_p

@@ -2,6 +2,7 @@
 
 import math
 import statistics
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -13,6 +14,7 @@ from perfci.core.model.decision import Comparison, Judgement
 from perfci.core.model.measured import OpRun
 from perfci.core.model.place import UNTIMED, Difference
 from perfci.core.model.run import AgainCase, Base, Plan, PlannedOp, Run
+from perfci.core.units import name_some
 from perfci.judge.accuracy import is_complete, take_once
 from perfci.judge.change import find_kind, list_weaker
 from perfci.judge.duel import identity_counts
@@ -132,12 +134,20 @@ def _note_steps(run: Run, comparisons: Iterable[Comparison], thresholds: Thresho
 
 
 def _note_kinds(run: Run, rows: Iterable[Judgement], ops: Mapping[str, OpRun]) -> Iterator[Reason]:
-    """The kind of each op's change. Not of what failed: only what passed answers as its base did."""
+    """The kind of each op's change, alike ones in one. Not of what failed: only what passed answers as its base did."""
     broken = {row.op for row in rows if row.verdict in _BROKEN and row.suite is not Suite.COMPILED}
+    alike = defaultdict[tuple[str, str], dict[str, Reason]](dict)
     for op in run.plan.ops:
         whole = op.op not in broken and is_complete(run, op, ops.get(op.op))
-        if whole and (kind := find_kind(op, ops.get(op.op))):
+        kind = find_kind(op, ops.get(op.op)) if whole and op.base and op.base.changed else None
+        if kind and kind.name in {"tuning", "suites"}:
+            alike[kind.name, kind.proof.kind][op.op] = kind.proof
+        elif kind:
             yield because(f"change_{kind.name}", kind.proof, op=op.op)
+    for (name, kind_of_proof), proofs in alike.items():
+        checks = sum(count for proof in proofs.values() if isinstance(count := proof.facts.get("checks"), int))
+        proof = Reason(kind_of_proof, {"checks": checks} if checks else {})
+        yield because(f"change_{name}", proof, op=name_some(tuple(proofs)))
 
 
 def note_uncovered(coverage: Iterable[Coverage]) -> Iterator[Reason]:

@@ -214,22 +214,39 @@ CRASHED = {"failure": Reason("worker_killed", {"op": "op", "where": "accuracy", 
 @pytest.mark.parametrize(
     ("checks", "op", "told"),
     [
-        ((check(),), {}, "It takes and answers what it did: 1 check passed."),
-        ((check(), UNCHECKED), {}, "It takes and answers what it did: 1 check passed."),
-        ((UNCHECKED,), {}, "It takes what it did. Whether it answers what it did was not checked."),
+        ((check(),), {}, "Arguments and answers are what they were: 1 check passed."),
+        ((check(), UNCHECKED), {}, "Arguments and answers are what they were: 1 check passed."),
+        ((UNCHECKED,), {}, "Arguments are what they were. Whether answers are was not checked."),
         ((check(), WRONG), {}, None),
         ((), CRASHED, None),
         ((), {"late": Reason("op_late", {})}, None),
     ],
 )  # fmt: skip
 def test_the_kind_of_a_change_is_told_of_what_passed_only(checks, op, told):
-    checked = run(accuracy=checks, planned=duel_plan(), op={"change": SuiteChange(), **op})
+    checked = run(accuracy=checks, planned=_changed("op"), op={"change": SuiteChange(), **op})
 
+    assert _told(checked) == ([f"op: a change of tuning. {told}"] if told else [])
+
+
+def test_changes_of_one_kind_are_told_in_one_and_of_an_op_without_a_changed_file_nothing_is():
+    one = run(accuracy=(check(),), planned=_changed("a", "b", "c", "d"), op={"change": SuiteChange()})
+    ops = tuple(replace(one.ops[0], op=op) for op in ("a", "b", "c", "d", "same"))
+    same = PlannedOp("same", (CASE,), (CASE,), base=PlannedBase(performance=(CASE,)))
+    alike = replace(one, ops=ops, plan=replace(one.plan, ops=(*one.plan.ops, same)))
+
+    assert _told(alike) == [
+        "a; b; c; ...: a change of tuning. Arguments and answers are what they were: 4 checks passed."
+    ]
+
+
+def _changed(*ops):
+    base = PlannedBase(performance=(CASE,), changed=("kernels/op/op_triton.py",))
+    return replace(duel_plan(), ops=tuple(PlannedOp(op, (CASE,), (CASE,), base=base) for op in ops))
+
+
+def _told(checked):
     notes = judge(checked, {}, Thresholds()).notes
-
-    assert [sentence(note) for note in notes if note.kind.startswith("change_")] == (
-        [f"op: a change of tuning. {told}"] if told else []
-    )
+    return [sentence(note) for note in notes if note.kind.startswith("change_")]
 
 
 # --- the common shift -------------------------------------------------------------------------------------------------

@@ -30,13 +30,13 @@ def cuda(monkeypatch, tmp_path):
     monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path / "cache"))
     before = set(sys.modules)
     try:
-        with import_from(KERNELS, KERNELS):
-            module = importlib.import_module("_cuda")
+        nvrtc = pytest.importorskip("cuda.bindings.nvrtc")
         try:
-            module._nvrtc()
-        except OSError as error:
+            nvrtc.nvrtcVersion()
+        except RuntimeError as error:
             pytest.skip(str(error))
-        yield module
+        with import_from(KERNELS, KERNELS):
+            yield importlib.import_module("_cuda")
     finally:
         for name in set(sys.modules) - before:
             if str(KERNELS) in str(getattr(sys.modules[name], "__file__", None)):

@@ -31,7 +31,12 @@ NATIVE = (
 )  # fmt: skip
 """Ways to build or load compiled code."""
 
+OPENERS = ("ctypes.CDLL", "ctypes.PyDLL")
+"""Functions that open a library. One that a literal such as libcuda.so.1 names is the system's, no file of a tree."""
+
 _FILE_NAME = re.compile(r"[\w.\-/]{1,200}")
+_LIBRARY = re.compile(r"lib[\w+\-]+\.so[.\d]*")
+_INCLUDE = re.compile(rb"^[ \t]*#[ \t]*include(?:[ \t]*[\"<]([^\">\n]+)[\">])?", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -55,6 +60,7 @@ class Source:
     imports: tuple[Import, ...] = ()
     names: frozenset[str] = frozenset()  # texts that may name a file
     paths: frozenset[str] = frozenset()  # texts that are joined to a path, and may name a file or a folder
+    includes: tuple[tuple[str, int], ...] = ()  # headers, as C++ in the file names them, and lines; empty: by a macro
     opaque: Reason | None = None
     """why there may be more. The caller adds the file, since files of one content are read once."""
 
@@ -74,11 +80,13 @@ def read(content: bytes) -> Source:
     imports, bound = _read_imports(nodes)
     understood: set[int] = set()
     for node, late in nodes:
-        # A call with one literal names what it imports.
-        if isinstance(node, ast.Call) and _find_origin(node.func, bound) in IMPORTERS:
-            text = _read_text(node.args[0]) if len(node.args) == 1 and not node.keywords else None
-            if text is not None and not text.startswith("."):
+        # A call with one literal names what it imports, or opens.
+        if isinstance(node, ast.Call) and len(node.args) == 1 and (text := _read_text(node.args[0])) is not None:
+            origin = _find_origin(node.func, bound)
+            if origin in IMPORTERS and not node.keywords and not text.startswith("."):
                 imports.append(Import(text, (), 0, node.args[0].lineno, late))
+                understood |= {id(inner) for inner in ast.walk(node.func)}
+            if origin in OPENERS and _LIBRARY.fullmatch(text):
                 understood |= {id(inner) for inner in ast.walk(node.func)}
     texts = (text for node, _ in nodes if (text := _read_text(node)) is not None)
     opaque = list(_list_dynamic([node for node, _ in nodes if id(node) not in understood], bound))
@@ -90,10 +98,19 @@ def read(content: bytes) -> Source:
         imports=tuple(imports),
         names=frozenset(text for text in texts if "." in text and _FILE_NAME.fullmatch(text)),
         paths=frozenset(_list_paths(node for node, _ in nodes)),
+        includes=list_includes(content),
         # The first line first, and there the longest name: runpy.run_path before runpy.
         opaque=min(
             opaque, key=lambda reason: (reason.facts["line"] or 0, -len(str(reason.facts["what"]))), default=None
         ),
+    )
+
+
+def list_includes(content: bytes) -> tuple[tuple[str, int], ...]:
+    """Returns the headers that C++ in a file includes, each with its line. Empty is one that a macro names."""
+    matches = _INCLUDE.finditer(content)
+    return tuple(
+        ((match[1] or b"").decode(errors="replace"), content.count(b"\n", 0, match.start()) + 1) for match in matches
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import posixpath
@@ -11,11 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perfci.core.files import open_regular, read_regular
-from perfci.core.model import Reason
+from perfci.core.model import Fact, Reason
 from perfci.ops.backends import BACKENDS, find_kernel, is_kernel, name_of
 from perfci.ops.fingerprint.finder import Finder, is_compiled
-from perfci.ops.fingerprint.source import Import, Source, read
+from perfci.ops.fingerprint.source import Import, Source, list_includes, read
 
+_C = (".cu", ".cuh", ".h", ".hh", ".hpp", ".inl", ".c", ".cc", ".cpp", ".cxx")
 IMPORT_ROOTS = (".", "src")  # folders of a project from which it is imported, besides those of the op and of all ops
 
 
@@ -43,7 +45,8 @@ class Tree:
     """One state of a project's files. Each is read once, so they must not change while it is in use.
 
     Modules are looked for as Python would. Packages installed from elsewhere belong to the toolchain. Files that are no
-    Python count too: the op's, those in the kernels folder outside of ops, beside imported modules, or named in full.
+    Python count too: the op's, those in the kernels folder outside of ops, beside imported modules, or named in full;
+    and headers that C++ of these includes.
     """
 
     def __init__(self, root: Path, kernels: Path) -> None:
@@ -83,9 +86,41 @@ class Tree:
         own -= {f"{folder}/{name}.md", f"{folder}/optimization.jsonl"}
         code = self._closure(folder, own)
         paths = own | code.keys() | {path for needs in code.values() for path in needs.data} | {*self._shared}
+        paths |= self._find_headers(paths, code)
         for path in filter(self._finder.leads_out, paths):
             code[path] = _Needs(opaque=Reason("folder_elsewhere", {"file": self._name(path)}))
         return frozenset(paths), code
+
+    def _find_headers(self, paths: Iterable[str], code: dict[str, _Needs]) -> set[str]:
+        """Returns the project's files that C++ in these may include. What a macro names is noted in `code`."""
+        headers, waiting = set[str](), [path for path in paths if path.endswith((".py", *_C))]
+        while waiting:
+            path = waiting.pop()
+            for name, line in self._list_includes(path):
+                if not name:
+                    facts: dict[str, Fact] = {"file": self._name(path), "line": line, "what": "#include"}
+                    code[path] = _Needs(opaque=Reason("native_unknown", facts))
+                # A path is from the file's folder or from any that the compiler is told of.
+                tail = "/" + posixpath.normpath(f"/{name}").lstrip("/")
+                named = {header for header in self._headers if name and header.endswith(tail)}
+                waiting += named - headers
+                headers |= named
+        return headers
+
+    @functools.cached_property
+    def _headers(self) -> frozenset[str]:
+        """The files of the project that C++ may include, since options of its compiler say where it looks."""
+        return frozenset(
+            path for path in self._finder.below(self._root) if path.endswith(_C) and "/site-packages/" not in path
+        )
+
+    def _list_includes(self, path: str) -> tuple[tuple[str, int], ...]:
+        if path in self._sources:
+            return self._sources[path].includes
+        try:
+            return list_includes(read_regular(Path(path).resolve())) if _is_regular(path) else ()
+        except OSError:
+            return ()
 
     def list_code(self, op: str, file: Path) -> tuple[str, ...]:
         """Returns the Python files that one of an op's files needs, itself included, by name."""

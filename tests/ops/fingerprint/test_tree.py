@@ -340,6 +340,7 @@ def test_code_that_chooses_what_it_loads_is_opaque(write, take, code, what):
         ("from torch.utils.cpp_extension import load\n\nload('x', ['x.cu'])", "torch.utils.cpp_extension.load"),
         ("import torch\n\ntorch.ops.load_library(path)", "torch.ops.load_library"),
         ("import ctypes\n\nctypes.CDLL(path)", "ctypes.CDLL"),
+        ("import ctypes\n\nctypes.CDLL('build/libscale.so')", "ctypes.CDLL"),
     ],
 )
 def test_code_that_brings_compiled_code_is_opaque(write, take, code, what):
@@ -351,9 +352,28 @@ def test_code_that_brings_compiled_code_is_opaque(write, take, code, what):
     assert str(fingerprint.opaque.facts["what"]).startswith(what)
 
 
+@pytest.mark.parametrize("name", ['"scale.cuh"', "<mine/scale.cuh>", '"../mine/scale.cuh"'])
+@pytest.mark.parametrize("where", ["csrc/scale.cu", OP])
+def test_headers_that_cpp_includes_count_with_what_they_include(write, take, name, where):
+    files = {OP: 'source = "csrc/scale.cu"', "csrc/scale.cu": ""}
+    include = f"  #  include {name}\n"
+    files[where] += f'\n"""\n{include}"""' if where == OP else include
+    headers = {"mine/scale.cuh": "#include <deep.h>\n#include <cuda_fp16.h>", "include/deep.h": ""}
+    write({**files, **headers, "include/other.h": ""})
+
+    assert others(take()) - {"csrc/scale.cu"} == headers.keys()
+
+
+def test_a_header_that_a_macro_names_makes_it_opaque(write, take):
+    write({"kernels/softmax/softmax.cu": '#include "a.h"\n#include HEADER\n'})
+
+    refused(take(), "native_unknown", file="kernels/softmax/softmax.cu", line=2, what="#include")
+
+
 @pytest.mark.parametrize(
     "code",
     [
+        "import ctypes\nctypes.PyDLL('libcuda.so.1'), ctypes.CDLL('libnvrtc.so')",
         "model.eval()",
         "import torch\ntorch.compile(x)\ntorch.ops.aten.add",
         "import sys\nsys.argv, sys.modules, sys.platform",
