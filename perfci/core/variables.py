@@ -22,8 +22,8 @@ OWN = {
     "TRITON_CACHE_DIR": "triton", "TORCHINDUCTOR_CACHE_DIR": "inductor", "TORCH_EXTENSIONS_DIR": "extensions",
     "CUDA_CACHE_PATH": "cuda", "CUDA_TILE_CACHE_DIR": "cutile", "CUDA_TILE_TEMP_DIR": "tmp", "CUPY_CACHE_DIR": "cupy",
     "CUTE_DSL_CACHE_DIR": "cutedsl", "CUTE_DSL_DUMP_DIR": "tmp", "HELION_CACHE_DIR": "helion",
-    "TILELANG_CACHE_DIR": "tilelang", "ASCEND_CACHE_PATH": "ascend", "ASCEND_WORK_PATH": "ascend",
-    "ASCEND_PROCESS_LOG_PATH": "ascend/log", "TMPDIR": "tmp",
+    "TILELANG_CACHE_DIR": "tilelang", "FLAGGEMS_CACHE_DIR": "flaggems", "ASCEND_CACHE_PATH": "ascend",
+    "ASCEND_WORK_PATH": "ascend", "ASCEND_PROCESS_LOG_PATH": "ascend/log", "TMPDIR": "tmp",
 }  # fmt: skip
 """Folders that each worker has for itself, since it can write nowhere else, below one that it is given."""
 

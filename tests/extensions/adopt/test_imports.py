@@ -26,6 +26,39 @@ def double(x: torch.Tensor):
     return out
 """
 
+ENTRY = """
+class Buffer:
+    def __init__(self, base):
+        self._base, self.dtype, self.shape = base, base.dtype, base.shape
+
+    def data_ptr(self):
+        return self._base.data_ptr()
+
+
+class Entry:
+    def __init__(self, kernel):
+        assert isinstance(kernel, triton.runtime.JITFunction)
+        self.kernel, self.kept = kernel, {}
+        self.constants = [one.name for one in kernel.params if one.is_constexpr]
+
+    def launch(self, x, out, size, grid, **constants):
+        assert [*constants] == self.constants
+        key = (x.dtype, size)
+        if key in self.kept:
+            return self.kept[key][grid](x, out, size)
+        self.kept[key] = self.kernel.run(x, out, size, grid=grid, warmup=False, **constants)
+
+
+_entry = Entry(_kernel)
+
+
+def double(x: torch.Tensor):
+    out = torch.empty_like(x)
+    _entry.launch(Buffer(x), Buffer(out), x.numel(), (triton.cdiv(x.numel(), 128),), BLOCK=128)
+    return out
+"""
+"""A library that keeps what a launch gave and launches it again, with tensors of its own, as FlagGems does."""
+
 INITS = {
     "properties": "import torch\nMANY = torch.cuda.get_device_properties(0).multi_processor_count + 1\n",
     "target": "import triton\nARCH = 80 <= triton.runtime.driver.active.get_current_target().arch\n",
@@ -51,7 +84,7 @@ def project(tmp_path, monkeypatch) -> Path:
     for name, text in INITS.items():
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text(textwrap.dedent(text))
-        (tmp_path / name / "op.py").write_text(KERNEL)
+        (tmp_path / name / "op.py").write_text(KERNEL + ENTRY * (name == "vendor"))
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
@@ -65,7 +98,8 @@ def test_packages_that_ask_for_a_gpu_when_they_are_imported_are_brought_in_and_c
         assert pretends == (name != "compiler")
 
     told = interpreted(project, "dtype=float32", *(f"of_{name}" for name in INITS))
-    assert all(checks > 10 and failures == [] for checks, failures in told.values())
+    assert {op: failures for op, (_, failures) in told.items() if failures} == {}
+    assert all(checks > 10 for checks, _ in told.values())
 
 
 def test_a_package_that_is_not_installed_is_named_and_no_gpu_is_asked_for(project, capsys):

@@ -16,7 +16,7 @@ from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 
 from perfci.device.launches import bind_launch
-from perfci.extensions.adopt.rehearsal.sketched import ANSWERS, PassingFor, make_driver, name_npu
+from perfci.extensions.adopt.rehearsal.sketched import ANSWERS, Launched, PassingFor, make_driver, name_npu
 from perfci.extensions.offline.pretender import META, VirtualGenerator
 
 
@@ -182,12 +182,13 @@ class DryTorch:
 
         return decorate
 
-    def _launch(self, kernel: Any, args: Sequence[Any], *, grid: Any, **kwargs: Any) -> None:
+    def _launch(self, kernel: Any, args: Sequence[Any], *, grid: Any, **kwargs: Any) -> Launched:
         given, sides = bind_launch(kernel.signature, args, kwargs, grid)
         constants = {
             param.name: given[param.name] for param in kernel.params if param.is_constexpr and param.name in given
         }
         self.launches.append(SketchLaunch(sides, constants, kernel.src))
+        return Launched(kernel, args, kwargs)
 
 
 # --- tensors ----------------------------------------------------------------------------------------------------------

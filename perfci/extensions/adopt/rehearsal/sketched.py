@@ -5,9 +5,12 @@
 
 import contextlib
 import functools
+import hashlib
 import importlib.util
+import inspect
 import subprocess
 import sys
+import textwrap
 import types
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -18,6 +21,9 @@ import torch
 import triton
 from torch.overrides import TorchFunctionMode
 from triton.backends.compiler import GPUTarget
+from triton.runtime import interpreter
+from triton.runtime.interpreter import InterpretedFunction
+from triton.runtime.jit import JITFunction, KernelParam
 
 
 @contextlib.contextmanager
@@ -50,6 +56,7 @@ def pretend(device: str) -> Iterator[None]:
     if torch.cuda.is_available() if device == "cuda" else hasattr(torch, "npu"):
         yield
         return
+    interpreter.InterpretedFunction = Interpreted
     driver, run = vars(triton.runtime.driver), subprocess.run
     before = dict(driver)
 
@@ -59,15 +66,69 @@ def pretend(device: str) -> Iterator[None]:
         )
         return subprocess.CompletedProcess(command, 0, f"{_BOARD}\n", "") if asks else run(command, *args, **options)
 
-    modules = {} if device == "cuda" or importlib.util.find_spec("torch_npu") else {"torch_npu": _NPU}
+    absent = [name for name in ("torch_npu",) if device == "npu" and importlib.util.find_spec(name) is None]
+    sys.modules.update(dict.fromkeys(absent, _NPU))
     triton.runtime.driver.set_active(make_driver(device))
     try:
         programs, claims = mock.patch.object(subprocess, "run", answer), PassingFor(device, torch.device("cpu"))
-        with mock.patch.dict(sys.modules, modules), programs, answer_for(device), claims:
+        with programs, answer_for(device), claims:
             yield
     finally:
+        for name in absent:
+            del sys.modules[name]
         driver.clear()
         driver.update(before)
+
+
+class Launched:
+    """The result of a launch: the compiled kernel, which libraries such as FlagGems keep to launch it again."""
+
+    def __init__(self, kernel: Any, args: Any, kwargs: Any) -> None:
+        self._kernel, self._names = kernel, [parameter.name for parameter in kernel.params]
+        self._given = dict(zip(self._names, args, strict=False))
+        self._given |= {name: value for name, value in kwargs.items() if name in self._names}
+
+    def __getitem__(self, grid: Any) -> Callable[..., Any]:
+        """Returns what launches it with a grid: by all arguments in order, or by those that are no constants."""
+
+        def launch(*args: Any, **kwargs: Any) -> Any:
+            free = [parameter.name for parameter in self._kernel.params if not parameter.is_constexpr]
+            names = self._names if len(args) > len(free) else free
+            given = self._given | dict(zip(names, args, strict=False)) | kwargs
+            return self._kernel.run(**given, grid=grid, warmup=False)
+
+        return launch
+
+
+class Interpreted(InterpretedFunction):
+    """A kernel in Triton's interpreter that passes for a compiled one, with the parameters that libraries ask for."""
+
+    __class__ = JITFunction
+
+    def __init__(self, function: Any, **options: Any) -> None:
+        super().__init__(function, **options)
+        self.signature = inspect.signature(function)
+        self.__globals__, self.__module__ = function.__globals__, function.__module__
+        self.src = textwrap.dedent(inspect.getsource(function))
+        self.cache_key = hashlib.sha256(self.src.encode()).hexdigest()
+        plain, takes = {*(options.get("do_not_specialize") or ())}, self.signature.parameters.values()
+        self.params = [
+            KernelParam(number, take, bool(plain & {number, take.name}), False) for number, take in enumerate(takes)
+        ]
+
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the programs one after the other."""
+        super().run(*map(_unwrap, args), **{name: _unwrap(value) for name, value in kwargs.items()})
+        return Launched(self, args, kwargs)
+
+
+def _unwrap(value: Any) -> Any:
+    """A tensor at the address of a library's kind of tensor, which has one in it."""
+    base = getattr(value, "_base", None)
+    if isinstance(value, torch.Tensor) or not isinstance(base, torch.Tensor) or not hasattr(value, "data_ptr"):
+        return value
+    start = base.storage_offset() + (value.data_ptr() - base.data_ptr()) // base.element_size()
+    return base.as_strided((min(base.numel(), 1),), (1,), start).view(value.dtype)
 
 
 def wrap(function: Any, device: str, hidden: dict[str, Any] | None = None) -> Callable[..., Any]:
