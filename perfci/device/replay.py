@@ -36,6 +36,9 @@ GIVEN = frozenset({"Tensor", "List[Tensor]", "Optional[Tensor]"})
 _DESCRIPTOR = ("base", "shape", "strides", "block_shape", "padding", "round_f32_to_tf32")  # of a tensor, for TMA
 
 
+LAUNCHING = b"__cuda_syscall_cnp"
+"""Beginning of the names by which a binary launches others. The device's records do not count what those take."""
+
 _METADATA = {
     "num_ctas": 1, "cluster_dims": [1, 1, 1], "global_scratch_size": 0, "global_scratch_align": 1,
     "profile_scratch_size": 0, "profile_scratch_align": 1, "launch_cooperative_grid": False, "launch_pdl": False,
@@ -232,6 +235,8 @@ class Program:
 
     def __init__(self, recording: Recording, folder: Path, arrays: TorchArrays) -> None:
         """`folder`: the binaries are written there."""
+        if any(LAUNCHING in binary.image for binary in recording.binaries):
+            raise UnreplayableError("a kernel that launches others")
         triton.set_allocator(_allocate)
         self._recording, self._arrays = recording, arrays
         launched = {step.binary for step in recording.steps if not step.operation}

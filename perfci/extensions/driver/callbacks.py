@@ -36,11 +36,14 @@ _MOST_CALLBACKS = 4096  # ids of one domain, which end where their names do
 _BUFFER, _BUFFER_SIZE = 1, 2  # CU_LAUNCH_PARAM_BUFFER_POINTER and _SIZE
 _STATIC_SHARED, _LOCAL_BYTES, _REGISTERS, _DYNAMIC_SHARED = 1, 3, 4, 8  # CUfunction_attribute
 SET_BY_HOST = (_DYNAMIC_SHARED, 9, 14, 15)  # the others: share of shared memory, large clusters, their policy
+BY_DEFAULT = {9: -1, 14: 0, 15: 0}  # the values of those that a kernel's time depends on
+_LEGACY_STREAM = 1  # CU_STREAM_LEGACY: the default stream by a name
 _MEMORY_TYPE = 2  # CU_POINTER_ATTRIBUTE_MEMORY_TYPE
 
 _LOADS = ("cuModuleLoad", "cuModuleLoadData", "cuModuleLoadDataEx", "cuModuleLoadFatBinary", "cuLibraryLoadData",
           "cuLibraryLoadFromFile")  # fmt: skip
 _GLOBALS = ("cuModuleGetGlobal", "cuLibraryGetGlobal", "cuLibraryGetManaged")
+_OBJECTS = ("cuTexObjectCreate", "cuSurfObjectCreate")  # whose handles another process does not have
 _LAUNCHES = ("cuLaunchKernel", "cuLaunchKernelEx", "cuLaunchCooperativeKernel")
 FILLS = {"cuMemsetD8": c_ubyte, "cuMemsetD16": c_ushort, "cuMemsetD32": c_uint}
 _UNSEEN = ("cuGraphLaunch", "cuLaunchHostFunc", "cuMemAlloc", "cuMemFree", "cuMemcpy", "cuMemset", "cuMemCreate",
@@ -147,6 +150,7 @@ class Driver:
         self._images: dict[int, bytes] = {}  # of a CUmodule or CUlibrary
         self._loaded: list[bytes] = []  # every image that a module was made of, the last one last
         self._written: set[int] = set()  # modules and libraries whose variables the host has asked for
+        self._objects: set[int] = set()  # handles of textures and surfaces
         self._since = 0  # images that had been loaded when the load under way began
         self._heard: Callable[[Work], None] | None = None
         self._error: Exception | None = None
@@ -155,7 +159,7 @@ class Driver:
         self._check(cupti.cuptiSubscribe(byref(self._subscriber), self._callback, None))
         atexit.register(self.close)
         self._check(cupti.cuptiEnableDomain(1, self._subscriber, _RESOURCE))
-        wanted = {*_LOADS, *_GLOBALS}
+        wanted = {*_LOADS, *_GLOBALS, *_OBJECTS}
         self._always = [number for number, name in self._list_callbacks() if _plain(name) in wanted]
         self._hear_loads()
 
@@ -190,6 +194,10 @@ class Driver:
         kind = c_uint()
         return not self._cuda.cuPointerGetAttribute(byref(kind), _MEMORY_TYPE, c_uint64(address))
 
+    def is_object(self, value: int) -> bool:
+        """Whether a number is the handle of a texture or surface."""
+        return value in self._objects
+
     def _check(self, status: int) -> None:
         if status:
             raise OSError(f"CUPTI answers {status}")
@@ -221,6 +229,9 @@ class Driver:
             self._take_load(called)
         elif name in _GLOBALS:
             self._written.add(_at(called.parameters, _Global).handle or 0)
+        elif name in _OBJECTS:
+            made = _at(called.parameters, _Load).handle
+            self._objects |= {made.contents.value or 0} if made and called.site != _ENTER else set()
         elif self._heard is None or called.site != _ENTER:
             return
         elif name in _LAUNCHES:
@@ -279,7 +290,8 @@ class Driver:
             shared=shared + (self._attribute(function, _STATIC_SHARED) or 0),
         )
         values = self._read_parameters(function, launch.parameters, getattr(launch, "extra", None))
-        return DriverLaunch(kernel, _three(config.grid), block, shared, attributes, values, config.stream or 0)
+        stream = 0 if config.stream == _LEGACY_STREAM else config.stream or 0
+        return DriverLaunch(kernel, _three(config.grid), block, shared, attributes, values, stream)
 
     def _read_parameters(self, function: c_void_p, places: Any, extra: Any) -> tuple[bytes, ...]:
         """The bytes of each parameter, given apart or packed."""

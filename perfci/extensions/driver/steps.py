@@ -19,7 +19,15 @@ import torch
 from perfci.device.launches import Launched, RawParameter, count_listeners, tell
 from perfci.device.replay import Tape, UnreplayableError
 from perfci.extensions.common.cubins import ATTRIBUTES, DriverKernel, list_attributes
-from perfci.extensions.driver.callbacks import Driver, DriverFill, DriverLaunch, Unseen, Work, open_libraries
+from perfci.extensions.driver.callbacks import (
+    BY_DEFAULT,
+    Driver,
+    DriverFill,
+    DriverLaunch,
+    Unseen,
+    Work,
+    open_libraries,
+)
 from perfci.extensions.driver.launching import LoadedKernel, fill
 from perfci.ops.recording import RecordedBinary, RecordedStep
 
@@ -98,6 +106,8 @@ class HeardWork:
         content, addresses = bytearray(value), []
         for offset in range(0, len(value) - 7, 8):
             (address,) = struct.unpack_from("<Q", value, offset)
+            if self._driver.is_object(address):
+                raise UnreplayableError("a launch on a texture or surface")
             if address < _SMALLEST_ADDRESS:
                 continue
             place = tape.locate(address)
@@ -158,6 +168,8 @@ def _make_launch(step: RecordedStep, binary: RecordedBinary, cuda: Any) -> Calla
     shown = DriverKernel(binary.function, binary.image, set_by_host, warps=warps, shared=int(named["shared"]))
     how = {"block of threads": named["block"], "dynamic shared memory": int(named["shared"])}
     how |= {"attributes": named["attributes"]} if attributes else {}
+    chosen = {at: value for at, value in set_by_host.items() if value != BY_DEFAULT.get(at, value)}
+    how |= {"attributes of the function": chosen} if chosen else {}
 
     def repeat(table: Mapping[int, Any]) -> None:
         for slot, number, shift in slots:

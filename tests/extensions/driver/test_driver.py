@@ -25,7 +25,7 @@ pytestmark = pytest.mark.torch
 
 HOST = TorchArrays("cpu")
 NAMES = ["", "cuInit", "cuModuleLoadData", "cuLibraryLoadData", "cuModuleGetGlobal_v2", "cuLaunchKernel",
-         "cuLaunchKernelEx_ptsz", "cuMemsetD32Async", "cuGraphLaunch"]  # fmt: skip
+         "cuLaunchKernelEx_ptsz", "cuMemsetD32Async", "cuGraphLaunch", "cuTexObjectCreate"]  # fmt: skip
 
 
 def elf(name: str, code: bytes = b"code", debug: bytes = b"") -> bytes:
@@ -293,6 +293,51 @@ def test_what_another_process_cannot_repeat_is_refused(machine, trouble, words):
 
     assert isinstance(reason, Reason)
     assert words in str(reason.facts["what"])
+
+
+def test_a_texture_made_before_the_call_is_refused_as_no_other_process_has_it(machine):
+    cuda, _ = machine
+    function, handle = cuda.load(0x100, SCALE), c_void_p(0x100001)
+    for site in (0, 1):
+        cuda.cupti.tell("cuTexObjectCreate", callbacks._Load(ctypes.pointer(handle), None), site=site)
+
+    def scale(x):
+        cuda.launch(function, struct.pack("<Q", handle.value), struct.pack("<QQ", x.data_ptr(), 1), bytes(4))
+        return x.add(1.0)
+
+    reason = record(machine, scale, x=torch.ones(4))
+    assert isinstance(reason, Reason)
+    assert "texture" in str(reason.facts["what"])
+
+
+def test_the_default_stream_by_its_name_is_the_current_one(machine):
+    cuda, _ = machine
+    function = scaled(cuda, cuda.load(0x100, SCALE), stream=1)
+
+    assert isinstance(record(machine, function, x=torch.ones(4), factor=2.0), Recording)
+
+
+def test_what_the_host_asks_of_a_kernels_cache_is_part_of_what_its_launch_is_known_by(machine, tmp_path):
+    cuda, _ = machine
+    seen = []
+    for share in (-1, 100, 0):
+        cuda.attributes = {8: 4096, 9: share, 14: 0, 15: 0}
+        recording = record(machine, scaled(cuda, cuda.load(0x100, SCALE)), x=torch.ones(4), factor=2.0)
+        with watch_calls() as captured:
+            Program(recording, tmp_path, HOST)(x=torch.ones(4), factor=2.0)
+        seen.append(captured.identity("").launches[0].arguments.get("attributes of the function"))
+
+    assert seen == [None, "{9: 100}", "{9: 0}"]
+
+
+def test_a_kernel_that_launches_others_is_not_repeated(machine, tmp_path):
+    cuda, _ = machine
+    image = elf("scale", b"code" + b"__cuda_syscall_cnpv2LaunchDeviceV2")
+    recording = record(machine, scaled(cuda, cuda.load(0x100, image)), x=torch.ones(4), factor=2.0)
+    assert isinstance(recording, Recording)
+
+    with pytest.raises(UnreplayableError, match="launches others"):
+        Program(recording, tmp_path, HOST)
 
 
 def test_of_two_binaries_with_one_name_the_launched_one_is_taken(machine):
