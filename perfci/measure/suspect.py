@@ -32,6 +32,9 @@ RENEWED_SHARE, FEWEST_RENEWALS = 1.1, 3
 Of the same 71 none took more than 1.023 times as long.
 """
 
+RENEWED_US = 2.0
+"""And so much more on average, without the longest, if it remembers only some values' answers."""
+
 
 def suspicions(subject: Subject, device: Accelerator, limits: Limits) -> tuple[Reason, ...]:
     """Returns what looks like cheating or a broken measurement. limits: what the device was measured to reach."""
@@ -47,8 +50,10 @@ def suspicions(subject: Subject, device: Accelerator, limits: Limits) -> tuple[R
     if timed and subject.wall_us > HIDDEN_SHARE * max(us, span_us, host_us) + HIDDEN_US:
         reasons.append(Reason("beyond_clock", {"case": case.case, "time_us": us, "clock_us": subject.wall_us}))
     longer = sorted(subject.renewals)
-    if len(longer) >= FEWEST_RENEWALS and longer[len(longer) // 4] > math.log(RENEWED_SHARE):
-        extra = math.exp(statistics.median(longer)) - 1
+    usual = statistics.fmean(longer[:-1]) if len(longer) >= FEWEST_RENEWALS else 0.0
+    is_longer = usual > math.log(RENEWED_SHARE) and usual * us > RENEWED_US
+    if is_longer or (len(longer) >= FEWEST_RENEWALS and longer[len(longer) // 4] > math.log(RENEWED_SHARE)):
+        extra = math.exp(max(usual, statistics.median(longer))) - 1
         reasons.append(Reason("answer_remembered", {"case": case.case, "extra": extra}))
     peak = None if case.dtype in _SLOWER_HERE else limits.matmul_tflops.get(case.dtype or "")
     if case.flops and peak and case.flops / us / 1e6 > SUSPICIOUS_RATE * peak:

@@ -317,6 +317,22 @@ def test_a_planted_slow_down_is_exact(beside):
 # --- cheats -----------------------------------------------------------------------------------------------------------
 
 
+def test_a_first_launch_on_other_values_is_verified_each_third_time(scripted, monkeypatch):
+    monkeypatch.setattr("perfci.measure.blocks.secrets.randbelow", lambda most: 0)  # drawn: it, and else the last
+    given = []
+
+    def kernel(x):
+        alike = [np.array_equal(x, other) for other in given[-BLOCK_WARMUP - 1 :]]
+        same = [np.array_equal(given[-1], other) for other in given[-BLOCK_WARMUP - 1 :]]
+        given.append(x.copy())
+        # The values change in the first round, behind the calls that warm up.
+        return np.zeros_like(x) if same == [False] + BLOCK_WARMUP * [True] and not any(alike) else x * 2
+
+    scripted.kernel, scripted.cases = kernel, CASES[:1]
+
+    assert scripted.measure()["rows=4,dtype=float32"].failure.kind == "timed_output_wrong"
+
+
 def test_a_kernel_that_remembers_its_answer_by_the_inputs_place_is_wrong(scripted):
     kept = {}
 

@@ -118,6 +118,25 @@ def test_a_kernel_whose_first_call_on_other_values_takes_longer_remembers_its_an
     assert all(each.facts["extra"] == pytest.approx(extra, rel=0.05) for each in reasons)
 
 
+def test_a_kernel_that_computes_for_some_values_whatever_it_remembers_is_seen_by_the_others():
+    class Choosing(Remembering):
+        def __call__(self, x):
+            plays = int.from_bytes(x.tobytes()[:2]) % 5 < 3
+            output = super().__call__(x)
+            self.us = self.us if plays else KERNEL_US * (1 + self.extra)
+            return output
+
+    kernel = Choosing(3.0)
+    scripted = Scripted(kernel.time_us)
+    scripted.kernel = kernel
+
+    case = timed_case(scripted)
+    longer = sorted(case.renewals)
+
+    assert longer[len(longer) // 4] == pytest.approx(0.0)
+    assert [each.kind for each in suspicions(case, scripted.device, Limits())] == ["answer_remembered"]
+
+
 # --- the reference's operations -----------------------------------------------------------------------------------
 
 MM = "aten.mm.default(#0 float16[8,16](16,1)@16, #1 float16[16,4](4,1)@16)"
