@@ -4,9 +4,11 @@
 for Compute Capability 9.0. docs/without-a-gpu.md lists what still differs.
 """
 
+import ast
 import functools
 import inspect
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Iterator
 from functools import partialmethod
 from types import ModuleType
 from typing import Any
@@ -47,6 +49,7 @@ def correct() -> None:
     ReduceOps.sum, ReduceOps.min_max = _reduce_sum, _reduce_extreme
     interpreter._implicit_cvt = _convert_argument
     Autotuner.run = _run_first
+    interpreter.ASTTransformer.visit_For, interpreter._count = _count_in_tensors, _count
     hasten()
     if [release(version) for version in find_triton_versions()] == [(3, 9)]:
         InterpreterBuilder.create_splat = _spread
@@ -63,6 +66,24 @@ def _run_first(tuner: Any, *args: Any, **kwargs: Any) -> Any:
     if config.pre_hook:
         config.pre_hook(tuner.nargs | options)
     return tuner.fn.run(*args, **options)
+
+
+def _count_in_tensors(transformer: Any, loop: ast.For) -> ast.For:
+    """Make a loop over a range one over `_count`. Those of tl.static_range are unrolled, and count in constants."""
+    transformer.generic_visit(loop)
+    if isinstance(loop.iter, ast.Call) and ast.unparse(loop.iter.func).rpartition(".")[2] == "range":
+        loop.iter.func = ast.Name("_count", ast.Load())
+    return loop
+
+
+def _count(start: Any, stop: Any = None, step: Any = 1, **_options: Any) -> Iterator[Any]:
+    """Count as a compiled loop does: in tensors, of 64 bits if a bound is. The interpreter has Python's integers."""
+    bounds = (0, start, step) if stop is None else (start, stop, step)
+    first, last, by = (operator.index(bound) for bound in bounds)
+    wide = any(isinstance(bound, tl.tensor) and bound.dtype.primitive_bitwidth > 32 for bound in bounds)
+    kind = tl.int64 if wide or max(abs(first), abs(last)) >= 2**31 else tl.int32
+    for number in range(first, last, by):
+        yield tl.tensor(TensorHandle(np.array([number], interpreter._get_np_dtype(kind)), kind), kind)
 
 
 def _spread(builder: Any, shape: Any, value: Any) -> Any:

@@ -136,6 +136,8 @@ ROWS = (
     # libdevice
     Row("libdevice.isnan(x)", "float32", (NAN, 1, INF), (1, 0, 0), out="int32"),
     Row("libdevice.rint(x)", "float32", (0.5, 1.5, -2.5), (0, 2, -2)),
+    Row("add_numbers(x, count)", "int64", (1,), (3 * (INT32 - 1) + 1, 3 * (INT32 - 1)), count=3),
+    Row("add_wrapped(x, count)", "int64", (1,), (1 - INT32 + INT32 // 2, INT32 // 2 - INT32), count=3),
     Row("libdevice.round(x)", "float32", (0.5, 1.5, -2.5, 0.49999997), (1, 2, -3, 0)),
     Row("libdevice.llrint(x)", "float32", (2.5, -1e30), (2, -INT64), out="int64"),
     Row("libdevice.copysign(x, y)", "float32", (1, 2), (-1, 2), y=(-0.0, 1)),
@@ -154,6 +156,20 @@ HEAD = """
 import triton
 import triton.language as tl
 from triton.language.extra import libdevice
+
+
+@triton.jit
+def add_numbers(x, count):
+    for number in range(1, count):
+        x += number.to(tl.int64) * 2147483647
+    return x
+
+
+@triton.jit
+def add_wrapped(x, count):
+    for number in tl.range(count, num_stages=2):
+        x += number * 1073741824
+    return x
 """
 
 KERNEL = """
