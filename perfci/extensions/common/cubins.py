@@ -15,7 +15,8 @@ from perfci.device.source import digest
 
 ATTRIBUTE_BYTES = 72  # of a CUlaunchAttribute
 COOPERATIVE = 2
-ATTRIBUTES = frozenset({COOPERATIVE, 4, 5, 6, 8})  # the others: cluster, its policy, dependent launch, priority
+_VALUE_BYTES = {COOPERATIVE: 4, 4: 12, 5: 4, 6: 4, 8: 4}  # the others: cluster, its policy, dependent launch, priority
+ATTRIBUTES = frozenset(_VALUE_BYTES)
 """CUlaunchAttributeID of attributes without addresses or handles, which another process can pass too."""
 ELF = b"\x7fELF"  # what such a file begins with
 _RESERVED = 1024  # bytes of shared memory of a program that sections name and the system takes, since Hopper
@@ -88,6 +89,17 @@ def _list_places(image: bytes) -> list[tuple[int, int, int]]:
 def list_attributes(attributes: bytes) -> set[int]:
     """The ids of launch attributes."""
     return {struct.unpack_from("<i", attributes, at)[0] for at in range(0, len(attributes), ATTRIBUTE_BYTES)}
+
+
+def trim_attributes(attributes: bytes) -> bytes:
+    """Launch attributes, zero behind their values: what a host leaves there is whatever its stack had."""
+    trimmed = bytearray(len(attributes))
+    for at in range(0, len(attributes), ATTRIBUTE_BYTES):
+        (number,) = struct.unpack_from("<i", attributes, at)
+        trimmed[at : at + 4] = attributes[at : at + 4]
+        end = at + 8 + _VALUE_BYTES.get(number, ATTRIBUTE_BYTES - 8)
+        trimmed[at + 8 : end] = attributes[at + 8 : end]
+    return bytes(trimmed)
 
 
 def count_elf_bytes(read: Callable[[int, int], bytes]) -> int:

@@ -26,6 +26,7 @@ from perfci.extensions.common.cubins import (
     DriverKernel,
     count_elf_bytes,
     list_attributes,
+    trim_attributes,
 )
 
 _DRIVER_API, _RESOURCE = 1, 3  # CUpti_CallbackDomain
@@ -267,7 +268,7 @@ class Driver:
             launch = _at(parameters, _LaunchEx)
             config = launch.config.contents
             if config.count:
-                attributes = ctypes.string_at(config.attributes, ATTRIBUTE_BYTES * config.count)
+                attributes = trim_attributes(ctypes.string_at(config.attributes, ATTRIBUTE_BYTES * config.count))
         elif name == "cuLaunchCooperativeKernel":
             launch = config = _at(parameters, _CooperativeLaunch)
             attributes = struct.pack("<iiq56x", COOPERATIVE, 0, 1)

@@ -1,6 +1,7 @@
 """Kernels compiled for a device that is not there, or not yet taken: torch and Triton pretend to have it.
 
 pretender    torch and Triton of a board that is not there
+dlpack       tensors without memory, handed on to other packages
 library      a shared library whose functions are Python's
 driver       NVIDIA's driver of that board, which is what other compilers than Triton ask
 backends     what these compilers need besides, a module each

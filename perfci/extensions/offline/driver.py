@@ -27,6 +27,7 @@ from perfci.device.launches import Launched, RawParameter, tell
 from perfci.device.targets import Target, find_occupancy
 from perfci.extensions.common.cubins import (
     ATTRIBUTE_BYTES,
+    ATTRIBUTES,
     COOPERATIVE,
     ELF,
     Config,
@@ -34,19 +35,22 @@ from perfci.extensions.common.cubins import (
     count_elf_bytes,
     count_shared_bytes,
     list_attributes,
+    trim_attributes,
 )
 from perfci.extensions.offline.library import Library
 from perfci.extensions.offline.pretender import locate
 
 VERSION = 13_000  # that the driver has: of CUDA 13.0
-ANY_ATTRIBUTES = frozenset({COOPERATIVE, 4, 5, 6, 8, 9})  # whose values have no addresses and no handles
 
 _INVALID, _NOT_FOUND, _NOT_SUPPORTED, _FAILED = 1, 500, 801, 999  # CUresult
 _BUFFER, _BUFFER_SIZE = 1, 2  # CU_LAUNCH_PARAM_BUFFER_POINTER and _SIZE
 _PARAMETER = 0x17  # record of a cubin: index, number, offset and size of a parameter
 _OF_BYTES = 4  # form of a record whose size is given: the others have two bytes in its place
 _THREADS, _STATIC, _LOCAL, _REGISTERS, _DYNAMIC = 0, 1, 3, 4, 8  # CUfunction_attribute
+_CLUSTER = 4  # CUlaunchAttributeID
 _FREELY = 48 * 1024  # bytes of dynamic shared memory that a kernel may have without asking
+_FAT = bytes.fromhex("50ed55ba")  # what a file of several images begins with
+_OF_CUBIN = 2  # kind of an image there
 _HANDLE = 0x7000_0000_0000  # where handles begin, which are no addresses
 _CONTEXT, _UNIT = _HANDLE - 64, 64
 _SPARE = 1024  # functions of the driver, of which there are about 600, that are refused when they are asked for
@@ -112,9 +116,10 @@ class VirtualDriver:
         self._handles: dict[tuple[int, str], int] = {}  # of functions, by module and name
         self._covered: Callable[[], bool] | None = None
         self.error: Exception | None = None  # what an answer raised, which C code cannot hear
-        functions = {name: self._guard(name, *answer) for name, answer in self._list_answers().items()}
-        functions |= {name + end: functions[name] for name, ends in _VERSIONS.items() for end in ends}
-        self._library = Library("libcuda.so.1", functions, spare=_SPARE)
+        self.functions = {name: self.answer(name, *answer) for name, answer in self._list_answers().items()}
+        """By name, made by ctypes."""
+        more = {name + end: self.functions[name] for name, ends in _VERSIONS.items() for end in ends}
+        self._library = Library("libcuda.so.1", self.functions | more, spare=_SPARE)
 
     @contextmanager
     def listen(self, covered: Callable[[], bool]) -> Iterator[None]:
@@ -143,9 +148,15 @@ class VirtualDriver:
         return self._handles[key]
 
     def launch(
-        self, handle: int, grid: Sequence[int], block: Sequence[int], shared: int, attributes: bytes,
-        parameters: Any, extra: Any = None,
-    ) -> int:  # fmt: skip
+        self,
+        handle: int,
+        grid: Sequence[int],
+        block: Sequence[int],
+        shared: int,
+        attributes: bytes,
+        parameters: Any,
+        extra: Any = None,
+    ) -> int:
         """Tell of a launch. Returns a CUresult, as the driver does for what no board would run."""
         function = self._functions[handle]
         is_possible = all(side > 0 for side in (*grid, *block)) and math.prod(block) <= _MOST_THREADS
@@ -153,7 +164,7 @@ class VirtualDriver:
             return _INVALID
         if self._covered is None or self._covered():
             return 0
-        if list_attributes(attributes) - ANY_ATTRIBUTES:
+        if list_attributes(attributes) - ATTRIBUTES:
             note_unknown("captured_offline", f"a launch with attribute {max(list_attributes(attributes))}")
         values = _read_parameters(function.parameters, parameters, extra)
         warps = -(-math.prod(block) // 32)
@@ -170,7 +181,7 @@ class VirtualDriver:
         """The functions that are answered, with the types of as many arguments as they need."""
         sides = (c_uint,) * 6
         setting = dict.fromkeys(_NOTHING, ((), _do_nothing))
-        refusing = {name: ((), functools.partial(self._refuse, name)) for name in _REFUSED}
+        refusing = {name: ((), functools.partial(self.refuse, name)) for name in _REFUSED}
         return {
             **setting,
             **refusing,
@@ -208,17 +219,19 @@ class VirtualDriver:
             **{name: ((POINTER(c_void_p), c_void_p), self._name) for name in ("cuFuncGetName", "cuKernelGetName")},
             "cuFuncGetAttribute": ((_Number, c_int, c_void_p), self._function_attribute),
             "cuKernelGetAttribute": ((_Number, c_int, c_void_p, c_int), self._function_attribute),
-            "cuFuncSetAttribute": ((c_void_p, c_int, c_int), self._set_attribute),
-            "cuKernelSetAttribute": ((c_int, c_int, c_void_p, c_int), lambda a, v, f, _: self._set_attribute(f, a, v)),
+            "cuFuncSetAttribute": ((c_void_p, c_int, c_int), self.set_attribute),
+            "cuKernelSetAttribute": ((c_int, c_int, c_void_p, c_int), lambda a, v, f, _: self.set_attribute(f, a, v)),
             **{name: ((c_void_p, c_size_t, POINTER(c_size_t), POINTER(c_size_t)), self._parameter)
                for name in ("cuFuncGetParamInfo", "cuKernelGetParamInfo")},
             "cuLaunchKernel": ((c_void_p, *sides, c_uint, c_void_p, _Handle, _Handle), self._launch),
             "cuLaunchCooperativeKernel": ((c_void_p, *sides, c_uint, c_void_p, _Handle), self._launch_together),
-            "cuLaunchKernelEx": ((POINTER(Config), c_void_p, _Handle, _Handle), self._launch_by),
+            "cuLaunchKernelEx": ((POINTER(Config), c_void_p, _Handle, _Handle), self.launch_by),
             "cuOccupancyMaxActiveBlocksPerMultiprocessor": ((_Number, c_void_p, c_int, c_size_t), self._count_blocks),
             "cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags": (
                 (_Number, c_void_p, c_int, c_size_t), self._count_blocks,
             ),
+            "cuOccupancyAvailableDynamicSMemPerBlock": ((POINTER(c_size_t), c_void_p, c_int, c_int), self._shared_left),
+            "cuOccupancyMaxActiveClusters": ((_Number, c_void_p, POINTER(Config)), self._count_clusters),
             "cuStreamGetCtx": ((c_void_p, _Handle), lambda _, place: _give(place, _CONTEXT)),
             "cuStreamGetDevice": ((c_void_p, _Number), lambda _, place: _give(place, 0)),
             "cuStreamIsCapturing": ((c_void_p, _Number), lambda _, place: _give(place, 0)),
@@ -227,11 +240,13 @@ class VirtualDriver:
             "cuPointerGetAttribute": ((c_void_p, c_int, c_uint64), self._pointer_attribute),
             "cuTensorMapEncodeTiled": ((c_void_p, c_int, c_uint, c_uint64, _Long, _Long, POINTER(c_uint),
                                         POINTER(c_uint), c_int, c_int, c_int, c_int), _describe_tensor),
-            **{f"cuMemsetD{8 * width}{end}": ((c_uint64, c_uint, c_size_t), functools.partial(self._fill, width))
+            **{f"cuMemsetD{8 * width}{end}": ((c_uint64, c_uint, c_size_t), functools.partial(self.fill, width))
                for width in (1, 2, 4) for end in ("", "Async")},
         }  # fmt: skip
 
-    def _guard(self, name: str, types: Sequence[Any], function: Callable[..., int | None]) -> Any:
+    def answer(self, name: str, types: Sequence[Any], function: Callable[..., int | None]) -> Any:
+        """Returns a function for C code. What goes wrong in it is noted, as what cannot be known."""
+
         def answer(*arguments: Any) -> int:
             try:
                 return function(*arguments) or 0
@@ -242,7 +257,8 @@ class VirtualDriver:
 
         return ctypes.CFUNCTYPE(c_int, *types)(answer)
 
-    def _refuse(self, name: str) -> int:
+    def refuse(self, name: str) -> int:
+        """Note that a function is not to be had here."""
         note_unknown("captured_offline", f"{name}()")
         return _NOT_SUPPORTED
 
@@ -251,7 +267,7 @@ class VirtualDriver:
         if not name.startswith("cu"):
             return _NOT_FOUND
         if self._library.address(name) is None:
-            self._library.add(name, self._guard(name, (), functools.partial(self._refuse, name)))
+            self._library.add(name, self.answer(name, (), functools.partial(self.refuse, name)))
         if status and version >= 12_000:  # before it the function had no such argument
             status[0] = 0
         return _give(place, self._library.address(name) or 0)
@@ -336,7 +352,8 @@ class VirtualDriver:
     def _function_attribute(self, place: Any, attribute: int, function: int, *_: Any) -> int:
         return _give(place, self._attribute(self._functions[function], attribute))
 
-    def _set_attribute(self, function: int, attribute: int, value: int) -> int:
+    def set_attribute(self, function: int, attribute: int, value: int) -> int:
+        """Let a function have what the host allows it. Returns a CUresult."""
         if attribute == _DYNAMIC and value > self._target.shared_block:
             return _INVALID
         self._functions[function].attributes[attribute] = value
@@ -352,10 +369,26 @@ class VirtualDriver:
     def _count_blocks(self, place: Any, handle: int, threads: int, shared: int, *_: Any) -> int:
         function, warps = self._functions[handle], -(-threads // 32)
         if function.usage is None:
-            return self._refuse("cuOccupancyMaxActiveBlocksPerMultiprocessor")
+            return self.refuse("cuOccupancyMaxActiveBlocksPerMultiprocessor")
         figures = {"registers": function.usage.registers, "shared": shared + function.shared, "warps": warps}
         occupancy = find_occupancy(self._target, **figures)
         return _give(place, round(occupancy * self._target.warps / warps))
+
+    def _shared_left(self, place: Any, handle: int, blocks: int, _: int) -> int:
+        function = self._functions[handle]
+        left = self._target.shared_processor // max(blocks, 1) - self._target.shared_reserved - function.shared
+        return _give(place, max(min(left, self._attribute(function, _DYNAMIC)), 0))
+
+    def _count_clusters(self, place: Any, handle: int, config: Any) -> int:
+        """As many as the processors hold at once. Real boards have fewer of large ones, by how they are wired."""
+        wanted, size = config[0], 1
+        attributes = read_attributes(wanted)
+        for at in range(0, len(attributes), ATTRIBUTE_BYTES):
+            if struct.unpack_from("<i", attributes, at)[0] == _CLUSTER:
+                size = math.prod(struct.unpack_from("<3I", attributes, at + 8))
+        blocks = c_int()
+        status = self._count_blocks(ctypes.pointer(blocks), handle, math.prod(wanted.block), wanted.shared)
+        return status or _give(place, self._target.processors * blocks.value // size)
 
     # --- launches and memory ---
 
@@ -368,14 +401,16 @@ class VirtualDriver:
         attributes = struct.pack("<iiq56x", COOPERATIVE, 0, 1)
         return self.launch(function, sides[:3], sides[3:], shared, attributes, parameters)
 
-    def _launch_by(self, config: Any, function: int, parameters: Any, extra: Any) -> int:
+    def launch_by(self, config: Any, function: int, parameters: Any, extra: Any = None) -> int:
+        """Tell of a launch by its configuration. Returns a CUresult."""
         wanted = config[0]
-        attributes = ctypes.string_at(wanted.attributes, ATTRIBUTE_BYTES * wanted.count) if wanted.count else b""
+        attributes = read_attributes(wanted)
         return self.launch(
             function, list(wanted.grid), list(wanted.block), wanted.shared, attributes, parameters, extra
         )  # fmt: skip
 
-    def _fill(self, width: int, address: int, value: int, count: int) -> None:
+    def fill(self, width: int, address: int, value: int, count: int) -> None:
+        """Tell of numbers of `width` bytes in memory that are set to one value."""
         if self._covered is not None and not self._covered():
             memory = _spell(struct.pack("<Q", address))
             arguments = {"memory": memory, "width": width, "value": value, "count": count}
@@ -405,7 +440,7 @@ _REFUSED = (
     "cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync", "cuMemcpyDtoDAsync", "cuModuleGetGlobal", "cuLibraryGetGlobal",
     "cuStreamCreate", "cuStreamDestroy", "cuEventCreate", "cuEventDestroy", "cuEventRecord", "cuEventSynchronize",
     "cuEventElapsedTime", "cuStreamWaitEvent", "cuGraphLaunch", "cuMemGetInfo",
-    "cuOccupancyMaxPotentialBlockSize", "cuOccupancyMaxActiveClusters", "cuTensorMapEncodeIm2col",
+    "cuOccupancyMaxPotentialBlockSize", "cuTensorMapEncodeIm2col",
 )  # fmt: skip
 _SECOND = (
     "cuGetProcAddress", "cuDeviceTotalMem", "cuDevicePrimaryCtxRelease", "cuDevicePrimaryCtxSetFlags",
@@ -419,6 +454,13 @@ _VERSIONS: Mapping[str, tuple[str, ...]] = {
     "cuLaunchKernelEx": ("_ptsz",), "cuLaunchCooperativeKernel": ("_ptsz",),
 }  # fmt: skip
 """Further symbols of a function, by the ends of their names."""
+
+
+def read_attributes(config: Any) -> bytes:
+    """The attributes of a launch, by its configuration."""
+    if not config.count:
+        return b""
+    return trim_attributes(ctypes.string_at(config.attributes, ATTRIBUTE_BYTES * config.count))
 
 
 def _give(place: Any, value: int) -> int:
@@ -463,6 +505,9 @@ def _read_image(place: int, target: Target) -> bytes:
     begin = ctypes.string_at(place, 4)
     if begin == ELF:
         return ctypes.string_at(place, count_elf_bytes(lambda at, size: ctypes.string_at(place + at, size)))
+    if begin == _FAT:
+        size = c_uint64.from_address(place + 8).value
+        return _choose(ctypes.string_at(place, 16 + size), int(target.arch))
     if not begin[:1].isspace() and begin[:1] not in {b".", b"/"}:
         raise ValueError("it is neither a cubin nor PTX")
     path = binaries.tool("ptxas")
@@ -476,6 +521,20 @@ def _read_image(place: int, target: Target) -> bytes:
         if done.returncode:
             raise ValueError(done.stderr.strip().partition("\n")[0].replace(str(source), "PTX"))
         return made.read_bytes()
+
+
+def _choose(images: bytes, architecture: int) -> bytes:
+    """The cubin of a file of several that the driver would take: the last one that the board can run."""
+    (at,), fitting = struct.unpack_from("<H", images, 6), b""
+    while at < len(images):
+        kind, header, size, packed = struct.unpack_from("<H2xIQI", images, at)
+        (made_for,) = struct.unpack_from("<I", images, at + 28)
+        if kind == _OF_CUBIN and not packed and made_for // 10 == architecture // 10 and made_for <= architecture:
+            fitting = images[at + header : at + header + size]
+        at += header + size
+    if not fitting:
+        raise ValueError(f"it has no cubin for {architecture}, or a compressed one")
+    return fitting
 
 
 def _read_parameters(places: Sequence[tuple[int, int]], parameters: Any, extra: Any) -> tuple[bytes, ...]:

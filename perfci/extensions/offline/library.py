@@ -15,6 +15,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from perfci.device.binaries import list_sections
+
 _TABLE, _IDLE = "addresses", "idle"  # symbols of the table, and of a function that needs none
 
 _BASE = 64 + 4 * 56  # of an ELF file: the header and four program headers
@@ -26,6 +28,7 @@ _PAGE = 4096
 _STRINGS, _SYMBOLS, _HASH, _STRING_BYTES, _SYMBOL_BYTES, _NAME = 5, 6, 4, 10, 11, 14  # kinds of dynamic entries
 _LOADED, _DYNAMIC, _STACK = 1, 2, 0x6474E551  # kinds of program headers
 _READ, _WRITE, _RUN = 4, 2, 1
+_SYMBOL = 24  # bytes of one
 _FUNCTION, _OBJECT = 0x12, 0x11  # global symbols
 
 
@@ -37,13 +40,16 @@ def is_possible() -> bool:
 class Library:
     """A loaded library. It stays for as long as the process lives, and does nothing after Python's end."""
 
-    def __init__(self, name: str, functions: Mapping[str, Any], spare: int = 0) -> None:
-        """Load a library of that name. functions: made by ctypes. spare: how many more may be added."""
+    def __init__(self, name: str, functions: Mapping[str, Any], spare: int = 0, folder: Path | None = None) -> None:
+        """Load a library of that name. functions: made by ctypes. spare: how many more may be added.
+
+        folder: where its file stays, for those that open it by its path. Else it is gone once it is loaded.
+        """
         names = [*functions, *(f"{_SPARE}{number}" for number in range(spare))]
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder, name)
-            path.write_bytes(write_library(name, names))
-            self._library = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+        with tempfile.TemporaryDirectory() as passing:
+            self.path = str(Path(folder or passing, name))
+            Path(self.path).write_bytes(write_library(name, names))
+            self._library = ctypes.CDLL(self.path, mode=ctypes.RTLD_GLOBAL)
         self._table = (ctypes.c_uint64 * len(names)).in_dll(self._library, _TABLE)
         self._symbols = names
         self.close()
@@ -76,6 +82,19 @@ def _address(function: Any) -> int:
     return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
+def list_functions(image: bytes) -> list[str]:
+    """The functions that an ELF file of a library offers by name, without those of C++."""
+    sections = {name: content for name, _, content in list_sections(image)}
+    symbols, strings = sections[b".dynsym"], sections[b".dynstr"]
+    names = []
+    for at in range(0, len(symbols), _SYMBOL):
+        place, kind, _, section = struct.unpack_from("<IBBH", symbols, at)
+        name = strings[place : strings.index(b"\0", place)].decode()
+        if kind & 15 == _FUNCTION & 15 and section and not name.startswith("_Z"):
+            names.append(name)
+    return sorted(set(names))
+
+
 def write_library(name: str, functions: Sequence[str]) -> bytes:
     """Returns an ELF file of x86-64 with a table of addresses, and functions that jump to them, in order."""
     strings, places = bytearray(b"\0"), []
@@ -87,7 +106,7 @@ def write_library(name: str, functions: Sequence[str]) -> bytes:
     hashes = struct.pack("<4I", 1, count, 1, 0) + struct.pack(f"<{count - 1}I", *range(2, count), 0)
     hash_at = _BASE
     symbols_at = _align(hash_at + len(hashes), 8)
-    strings_at = symbols_at + 24 * count
+    strings_at = symbols_at + _SYMBOL * count
     code_at = _align(strings_at + len(strings), 16)
     data_at = _align(code_at + _JUMP_BYTES * (len(functions) + 1), _PAGE)
     table_at = data_at + 16 * 7
@@ -99,7 +118,7 @@ def write_library(name: str, functions: Sequence[str]) -> bytes:
         symbols += struct.pack("<IBBHQQ", place, _FUNCTION, 0, 1, at, _JUMP_BYTES)
         code += _JUMP + struct.pack("<i", table_at + 8 * number - (at + 6)) + b"\x90\x90"
     entries = [(_HASH, hash_at), (_SYMBOLS, symbols_at), (_STRINGS, strings_at), (_STRING_BYTES, len(strings)),
-               (_SYMBOL_BYTES, 24), (_NAME, places[0]), (0, 0)]  # fmt: skip
+               (_SYMBOL_BYTES, _SYMBOL), (_NAME, places[0]), (0, 0)]  # fmt: skip
     dynamic = b"".join(struct.pack("<qQ", *entry) for entry in entries)
     end = table_at + 8 * len(functions)
     headers = [

@@ -28,6 +28,7 @@ from triton.compiler import CompiledKernel
 from perfci.device.capture import Storages, note, note_unknown
 from perfci.device.targets import Target
 from perfci.device.tensors import Mode
+from perfci.extensions.offline import dlpack
 
 try:
     from triton.runtime import _allocation
@@ -96,11 +97,31 @@ class VirtualTensor(torch.Tensor):
         note("Tensor.record_stream()")
 
     @property
-    def __cuda_array_interface__(self) -> Any:
-        raise RuntimeError(note_unknown("captured_offline", "__cuda_array_interface__").kind)
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        if self.dtype not in _LETTERS:
+            raise AttributeError("__cuda_array_interface__")  # as of a tensor on a device
+        width = self.element_size()
+        return {
+            "typestr": f"{'|' if width == 1 else '<'}{_LETTERS[self.dtype]}{width}",
+            "shape": tuple(self.shape),
+            "strides": None if self.is_contiguous() else tuple(stride * width for stride in self.stride()),
+            "data": (self.data_ptr(), False),
+            "version": 2,
+        }
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return dlpack.CUDA, 0
 
     def __dlpack__(self, *_: Any, **__: Any) -> Any:
-        raise RuntimeError(note_unknown("captured_offline", "__dlpack__").kind)
+        facts = tuple(self.shape), tuple(self.stride())
+        return dlpack.make_capsule(self.data_ptr(), str(self.dtype).removeprefix("torch."), *facts)
+
+
+_LETTERS = {
+    torch.float64: "f", torch.float32: "f", torch.float16: "f", torch.int64: "i", torch.int32: "i", torch.int16: "i",
+    torch.int8: "i", torch.uint8: "u", torch.bool: "b", torch.complex64: "c", torch.complex128: "c",
+}  # fmt: skip
+"""Kinds of numbers that NumPy has too."""
 
 
 class VirtualGenerator(torch.Generator):

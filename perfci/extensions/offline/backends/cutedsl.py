@@ -1,0 +1,101 @@
+"""CuTe DSL: its host code asks a library of its own, which asks the CUDA runtime. That library is replaced."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib.util
+import os
+import tempfile
+from ctypes import POINTER, c_int, c_size_t, c_uint, c_uint64, c_void_p
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from perfci.extensions.common.cubins import Config
+
+if TYPE_CHECKING:
+    from perfci.device.targets import Target
+    from perfci.extensions.offline.driver import VirtualDriver
+
+PACKAGES = ("nvidia-cutlass-dsl", "nvidia-cutlass-dsl-libs-base", "nvidia-cutlass-dsl-libs-core")
+
+RUNTIME = "libcute_dsl_runtime.so"
+_SAME = {  # its functions, and those of the driver that take and give the same
+    "_cudaLibraryLoadData": "cuLibraryLoadData",
+    "_cudaLibraryLoadFromFile": "cuLibraryLoadFromFile",
+    "_cudaLibraryGetKernel": "cuLibraryGetKernel",
+    "_cudaLibraryGetKernelCount": "cuLibraryGetKernelCount",
+    "_cudaLibraryUnload": "cuLibraryUnload",
+    "_cudaFuncSetAttribute": "cuFuncSetAttribute",
+    "_cudaDeviceGetAttribute": "cuDeviceGetAttribute",
+    "_cudaGetDevice": "cuCtxGetDevice",
+    "_cudaGetDeviceCount": "cuDeviceGetCount",
+    "_cudaSetDevice": "cuCtxSetCurrent",
+    "_cudaOccupancyMaxActiveBlocksPerMultiprocessor": "cuOccupancyMaxActiveBlocksPerMultiprocessor",
+    "_cudaStreamSynchronize": "cuStreamSynchronize",
+    "_cudaDeviceSynchronize": "cuCtxSynchronize",
+}
+
+
+class _RuntimeConfig(ctypes.Structure):  # cudaLaunchConfig_t
+    _fields_ = [("grid", c_uint * 3), ("block", c_uint * 3), ("shared", c_size_t), ("stream", c_void_p),
+                ("attributes", c_void_p), ("count", c_uint)]  # fmt: skip
+
+
+def prepare(target: Target, driver: VirtualDriver) -> None:
+    """Have it compile for the target, and put a library in place of the one that its host code asks."""
+    if "CUTE_DSL_ARCH" not in os.environ:
+        os.environ["CUTE_DSL_ARCH"] = f"{target.name}a" if target.capability >= (9, 0) else target.name
+    spec = importlib.util.find_spec("nvidia_cutlass_dsl")
+    homes = spec.submodule_search_locations if spec else None
+    there = [path for home in homes or () for path in sorted(Path(home).rglob(RUNTIME)) if "stubs" not in path.parts]
+    if there:
+        os.environ["CUTE_DSL_LIBS"] = _replace(there[0], driver)
+        with contextlib.suppress(ImportError):
+            _answer_for_runtime()
+
+
+def _replace(path: Path, driver: VirtualDriver) -> str:
+    """Returns the path of a library like the one given, in which the driver answers."""
+    from perfci.extensions.offline.library import Library, list_functions
+
+    def launch(config: Any, function: int, parameters: Any) -> int:
+        wanted = config[0]
+        plain = Config(wanted.grid, wanted.block, wanted.shared, None, wanted.attributes, wanted.count)
+        return driver.launch_by(ctypes.pointer(plain), function, parameters)
+
+    def launch_plainly(function: int, *rest: Any) -> int:
+        (*sides, _stream, shared, parameters) = rest
+        return driver.launch(function, sides[:3], sides[3:], shared, b"", parameters)
+
+    answers: dict[str, tuple[Any, Any]] = {
+        "_cudaLaunchKernelEx": ((POINTER(_RuntimeConfig), c_void_p, POINTER(c_void_p)), launch),
+        "_cudaLaunchKernel": (
+            (c_void_p, *(c_uint,) * 6, c_void_p, c_size_t, POINTER(c_void_p)), launch_plainly,
+        ),
+        "_cudaKernelSetAttributeForDevice": (
+            (c_void_p, c_int, c_int, c_int), lambda kernel, name, value, _: driver.set_attribute(kernel, name, value),
+        ),
+        "_cudaMemsetAsync": ((c_uint64, c_uint, c_size_t), lambda *asked: driver.fill(1, *asked)),
+    }  # fmt: skip
+    real, functions = ctypes.CDLL(str(path)), dict[str, Any]()
+    for name in list_functions(path.read_bytes()):
+        if name in answers:
+            functions[name] = driver.answer(name, *answers[name])
+        elif name in _SAME or name.removeprefix("_") in driver.functions:
+            functions[name] = driver.functions[_SAME.get(name) or name.removeprefix("_")]
+        elif name.startswith("_cu"):
+            functions[name] = driver.answer(name, (), lambda name=name: driver.refuse(name.removeprefix("_")))
+        else:
+            functions[name] = real[name]
+    return Library(RUNTIME, functions, folder=Path(tempfile.mkdtemp())).path
+
+
+def _answer_for_runtime() -> None:
+    """The CUDA runtime of Python, which has a driver of its own kind: what the compiler's Python asks of it."""
+    from cuda.bindings import runtime
+
+    done = runtime.cudaError_t.cudaSuccess
+    runtime.cudaGetDeviceCount = lambda: (done, 1)
+    runtime.cudaGetDevice = lambda: (done, 0)
+    runtime.cudaLibraryUnload = lambda _: (done,)
