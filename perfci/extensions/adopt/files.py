@@ -58,7 +58,7 @@ def draft_from_library(
     for path in sorted(folder.glob("*.py"), key=lambda path: [(len(part), part) for part in path.stem.split("_")]):
         op = name_op(path.name)
         try:
-            if op and not _SIDES.search(path.stem):
+            if op and not _SIDES.search(path.stem) and path.stem != "__init__":
                 # The newest version of several, and a function that works in place has another name.
                 newer = _VERSION.search(path.stem) and op in wanted and _VERSION.search(wanted[op].kernel)
                 name = op if newer or op not in wanted else f"{op}_"
@@ -127,7 +127,11 @@ def _choose_function(path: Path, name: str) -> str:
     ]
     names = (path.stem, f"{path.stem}_Tensor", path.stem.removesuffix("_triton"), name)
     alone = [name for name in functions if not name.startswith(("_", "get_"))]
-    function = next((name for name in names if name in functions), alone[0] if len(alone) == 1 else None)
+    # As bitwise_or_tensor of bitwise_or.py, and layer_norm of layernorm.py.
+    plain = name.replace("_", "").lower()
+    near = [other for other in alone if other.replace("_", "").lower() == plain or other.startswith(f"{name}_")]
+    fallback = near[:1] or (alone if len(alone) == 1 else [])
+    function = next((name for name in [*names, *fallback] if name in functions), None)
     if function is None:
         raise UsageError("from_unknown", file=path.name, function=name, known=", ".join(functions) or "-")
     return function

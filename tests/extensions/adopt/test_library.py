@@ -79,3 +79,16 @@ def test_a_single_file_needs_no_name(project, capsys):
     assert (root / "kernels" / "square_" / "square__triton.py").is_file()
     assert run(["new", "--from", str(library / "_unit_acosh.py"), "--copy", "--project", str(root)]) == 1
     assert "no operator of the name" in capsys.readouterr().err
+
+
+def test_a_library_of_which_nothing_can_be_written_fails_with_each_cause_once(tmp_path, capsys):
+    (tmp_path / "kernels").mkdir()
+    (tmp_path / "pyproject.toml").write_text("[tool.perfci]\n")
+    (tmp_path / "lib").mkdir()
+    for name in ("__init__", "first_of_all", "second_of_all"):
+        (tmp_path / "lib" / f"{name}.py").write_text(f"def {name.replace('_', '')}(x):\n    return x\n")
+
+    assert run(["new", "--from-library", str(tmp_path / "lib"), "--project", str(tmp_path)]) == 1
+    said = " ".join(capsys.readouterr().out.split())
+    assert said.startswith("Ops written: 0 of 2. torch has no operator of the name of first_of_all.py:firstofall:")
+    assert said.endswith("The same holds for 1: second_of_all")

@@ -102,7 +102,9 @@ def _add_library(
     """Write an op for each file of a library, and show what is left to do in one table."""
     if not folder.is_dir():
         raise UsageError("init_folder_missing", folder=str(folder))
-    made, rows, told = dict(folders), list[Paragraph](), list[Mapping[str, Any]]()
+    made, told = dict(folders), list[Mapping[str, Any]]()
+    causes = dict[str, tuple[str, list[str]]]()  # kind of a reason -> its sentence for the first op, and all ops
+    ready = list[str]()
     for op, problem in draft_from_library(folder, where, tests, copy=copy):
         try:
             if isinstance(problem, Reason):
@@ -110,19 +112,27 @@ def _add_library(
             place = place_op(op, where.kernels, made)
             told.append({"op": op, "files": [str(path) for path in write_draft(place, problem)], "look": problem.look})
             made[op] = place.folder
+            reasons = problem.look
+            ready += [] if reasons else [op]
         except PerfciError as error:
             told.append({"op": op, "files": [], "failure": error.reason})
-            rows.append(Paragraph(say("{op}: {told}", op=op, told=sentence(error.reason)), 2, STYLES[Gate.WARNS]))
-        else:
-            left = [sentence(reason) for reason in problem.look]
-            rows.append(Paragraph(f"{op}: {' '.join(left) or say('ready')}", 2))
-    code = Exit.OK if len(made) > len(folders) else Exit.PERFCI_FAILED
+            reasons = (error.reason,)
+        for reason in reasons:
+            causes.setdefault(reason.kind, (sentence(reason), []))[1].append(op)
+    count = len(made) - len(folders)
+    code = Exit.OK if count else Exit.PERFCI_FAILED
     if json:
         print_json(told)
         return code
-    counts = {"made": len(made) - len(folders), "files": len(rows)}
-    print_lines(say("Ops written: {made} of {files}.", **counts), "")
-    print_parts(rows)
+    print_lines(say("Ops written: {made} of {files}.", made=count, files=len(told)), "")
+    if ready:
+        print_parts([Paragraph(say("Nothing is left to do for {ops}.", ops=", ".join(ready)), 2)])
+    for text, ops in sorted(causes.values(), key=lambda cause: -len(cause[1])):
+        print_parts([Paragraph(text, 2, STYLES[Gate.WARNS])])
+        if ops[1:]:
+            print_parts(
+                [Paragraph(say("The same holds for {count}: {ops}", count=len(ops) - 1, ops=", ".join(ops[1:])), 6)]
+            )
     if code is Exit.OK:
         print_lines("", say("Next: `{command}`", command=commands.write("check")))
     return code

@@ -16,6 +16,7 @@ from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 
 from perfci.device.launches import bind_launch
+from perfci.extensions.adopt.rehearsal import sketched
 from perfci.extensions.adopt.rehearsal.sketched import ANSWERS, Launched, PassingFor, make_driver, name_npu
 from perfci.extensions.offline.pretender import META, VirtualGenerator
 
@@ -114,8 +115,8 @@ class DryTorch:
                 (torch, "compile", self.stand_in("compile")),
                 (torch, "Generator", VirtualGenerator),
                 (torch.Tensor, "npu", lambda tensor, *_, **__: tensor),
-                # The first configuration, in the place of a search.
-                (Autotuner, "run", lambda tuner, *a, **b: tuner.fn.run(*a, **b | tuner.configs[0].all_kwargs())),
+                (Autotuner, "run", _run_first),
+                (Autotuner, "_bench", sketched.bench_nothing),
                 (JITFunction, "run", lambda kernel, *args, **kwargs: self._launch(kernel, args, **kwargs)),
             ):
                 stack.enter_context(mock.patch.object(owner, name, value, create=True))
@@ -189,6 +190,12 @@ class DryTorch:
         }
         self.launches.append(SketchLaunch(sides, constants, kernel.src))
         return Launched(kernel, args, kwargs)
+
+
+def _run_first(tuner: Any, *args: Any, **kwargs: Any) -> Any:
+    """The first configuration, in the place of a search."""
+    tuner.best_config = tuner.configs[0]
+    return tuner.fn.run(*args, **kwargs | tuner.best_config.all_kwargs())
 
 
 # --- tensors ----------------------------------------------------------------------------------------------------------

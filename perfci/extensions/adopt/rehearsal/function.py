@@ -74,7 +74,8 @@ def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
             raise UsageError("reference_missing", reference=path_of) from error
     with going.going():
         takes = operator.signature if operator else inspect.signature(side.function)
-        suite = TestReader({files.function, path_of.split(".")[-1 - path_of.startswith("torch.ops.")]}, takes, going)
+        plain = path_of.removeprefix("torch.ops.aten.").split(".")
+        suite = TestReader({files.function, plain[0] if path_of.startswith("torch.ops.") else plain[-1]}, takes, going)
         tests = suite.read([Path(test) for test in files.tests])
         sources = [tests] if tests else samples
         fitted = _fit_operator(operator, sources, side.function, other.function, going) if operator else None

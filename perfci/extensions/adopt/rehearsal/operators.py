@@ -125,10 +125,13 @@ class Operator:
 def find_operator(name: str) -> Operator | None:
     """Returns torch's operator of a function's name, such as relu_, xlogy_Tensor and sigmoid_out."""
     plain, overload = name, ""
-    if not hasattr(torch.ops.aten, name) and (match := re.fullmatch(r"(\w+?)_(out|[A-Z]\w*)", name)):
+    if not hasattr(torch.ops.aten, name) and (
+        match := re.fullmatch(r"(\w+?)_(out|[A-Z]\w*|tensor\w*|scalar\w*)", name)
+    ):
         plain, overload = match[1], match[2]
     packet = getattr(torch.ops.aten, plain, None)
     known = packet.overloads() if packet is not None and hasattr(packet, "overloads") else []
+    overload = next((one for one in known if one.lower() == overload.lower()), overload)
     schemas = {
         overload_name: getattr(packet, overload_name)._schema
         for overload_name in (overload, "default", "Tensor", "self", "dim", *known)
@@ -150,7 +153,9 @@ def find_operator(name: str) -> Operator | None:
     if first is None:
         return None
     arguments = takes[first]
-    return Operator(f"torch.ops.aten.{plain}.{first}", arguments, _find_info(plain))
+    # One that takes a number in the place of a tensor is another overload: torch chooses by what it is given.
+    several = not overload and first != "default" and len(known) > 1
+    return Operator(f"torch.ops.aten.{plain}" + f".{first}" * (not several), arguments, _find_info(plain))
 
 
 def find_reference(name: str) -> str | None:
@@ -174,8 +179,8 @@ def _find_info(name: str) -> Any:
     except Exception:  # a part of torch that no one promises
         return None
     wanted = name.strip("_")
-    for info in op_db:
-        names = {info.name, info.aten_name, *(alias.name for alias in info.aliases)}
-        if wanted in {spelling.split(".")[-1].strip("_") for spelling in names}:
-            return info
-    return None
+    named = [(info, {info.name, info.aten_name, *(alias.name for alias in info.aliases)}) for info in op_db]
+    exact = (info for info, names in named if wanted in names)  # before that of torch.sparse.mm
+    return next(exact, None) or next(
+        (info for info, names in named if wanted in {spelling.split(".")[-1].strip("_") for spelling in names}), None
+    )
