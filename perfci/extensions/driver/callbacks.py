@@ -38,18 +38,19 @@ _BUFFER, _BUFFER_SIZE = 1, 2  # CU_LAUNCH_PARAM_BUFFER_POINTER and _SIZE
 _STATIC_SHARED, _LOCAL_BYTES, _REGISTERS, _DYNAMIC_SHARED = 1, 3, 4, 8  # CUfunction_attribute
 SET_BY_HOST = (_DYNAMIC_SHARED, 9, 14, 15)  # the others: share of shared memory, large clusters, their policy
 BY_DEFAULT = {9: -1, 14: 0, 15: 0}  # the values of those that a kernel's time depends on
-_LEGACY_STREAM = 1  # CU_STREAM_LEGACY: the default stream by a name
+_LEGACY_STREAM, _STREAM_OF_THREAD = 1, 2  # CU_STREAM_LEGACY: the default stream by a name. CU_STREAM_PER_THREAD
 _MEMORY_TYPE = 2  # CU_POINTER_ATTRIBUTE_MEMORY_TYPE
 
 _LOADS = ("cuModuleLoad", "cuModuleLoadData", "cuModuleLoadDataEx", "cuModuleLoadFatBinary", "cuLibraryLoadData",
           "cuLibraryLoadFromFile")  # fmt: skip
 _GLOBALS = ("cuModuleGetGlobal", "cuLibraryGetGlobal", "cuLibraryGetManaged")
 _OBJECTS = ("cuTexObjectCreate", "cuSurfObjectCreate")  # whose handles another process does not have
+_CACHES = ("cuFuncSetCacheConfig", "cuKernelSetCacheConfig", "cuCtxSetCacheConfig")  # which no attribute tells of
 _LAUNCHES = ("cuLaunchKernel", "cuLaunchKernelEx", "cuLaunchCooperativeKernel")
 FILLS = {"cuMemsetD8": c_ubyte, "cuMemsetD16": c_ushort, "cuMemsetD32": c_uint}
 _UNSEEN = ("cuGraphLaunch", "cuLaunchHostFunc", "cuMemAlloc", "cuMemFree", "cuMemcpy", "cuMemset", "cuMemCreate",
-           "cuLaunch", "cuStreamSynchronize", "cuStreamWait", "cuStreamWrite", "cuCtxSynchronize", "cuEventRecord",
-           "cuEventSynchronize")  # fmt: skip
+           "cuLaunch", "cuStreamSynchronize", "cuStreamWait", "cuStreamWrite", "cuStreamBatch", "cuCtxSynchronize",
+           "cuEventRecord", "cuEventSynchronize")  # fmt: skip
 """Beginnings of functions that do, order or await work on the device which no recording has."""
 
 
@@ -152,6 +153,7 @@ class Driver:
         self._loaded: list[bytes] = []  # every image that a module was made of, the last one last
         self._written: set[int] = set()  # modules and libraries whose variables the host has asked for
         self._objects: set[int] = set()  # handles of textures and surfaces
+        self._cached: set[int] = set()  # functions whose share of a cache the host has chosen. 0: every one's
         self._since = 0  # images that had been loaded when the load under way began
         self._heard: Callable[[Work], None] | None = None
         self._error: Exception | None = None
@@ -160,7 +162,7 @@ class Driver:
         self._check(cupti.cuptiSubscribe(byref(self._subscriber), self._callback, None))
         atexit.register(self.close)
         self._check(cupti.cuptiEnableDomain(1, self._subscriber, _RESOURCE))
-        wanted = {*_LOADS, *_GLOBALS, *_OBJECTS}
+        wanted = {*_LOADS, *_GLOBALS, *_OBJECTS, *_CACHES}
         self._always = [number for number, name in self._list_callbacks() if _plain(name) in wanted]
         self._hear_loads()
 
@@ -233,14 +235,17 @@ class Driver:
         elif name in _OBJECTS:
             made = _at(called.parameters, _Load).handle
             self._objects |= {made.contents.value or 0} if made and called.site != _ENTER else set()
+        elif name in _CACHES:
+            handle = 0 if name.startswith("cuCtx") else _at(called.parameters, c_void_p).value or 0
+            self._cached.add(self._find_function(handle)[0].value or 0 if handle else 0)
         elif self._heard is None or called.site != _ENTER:
             return
         elif name in _LAUNCHES:
-            self._heard(self._read_launch(name, called.parameters))
+            self._heard(self._read_launch(name, called))
         elif name.removesuffix("Async") in FILLS:
             kind = name.removesuffix("Async")
             fill = _at(called.parameters, _FILL_PARAMETERS[kind])
-            stream = (fill.stream or 0) if name.endswith("Async") else 0
+            stream = _name_stream(fill.stream if name.endswith("Async") else None, called.function)
             width = ctypes.sizeof(FILLS[kind])
             self._heard(DriverFill(width, int(fill.value), int(fill.count), int(fill.address), stream))
         elif name.startswith(_UNSEEN):
@@ -261,8 +266,9 @@ class Driver:
         if image or len(made) == 1:
             self._images[handle] = image or made[0]
 
-    def _read_launch(self, name: str, parameters: int) -> Work:
+    def _read_launch(self, name: str, called: _CallbackData) -> Work:
         launch: Any
+        parameters = called.parameters
         attributes = b""
         if name == "cuLaunchKernelEx":
             launch = _at(parameters, _LaunchEx)
@@ -291,7 +297,7 @@ class Driver:
             shared=shared + (self._attribute(function, _STATIC_SHARED) or 0),
         )
         values = self._read_parameters(function, launch.parameters, getattr(launch, "extra", None))
-        stream = 0 if config.stream == _LEGACY_STREAM else config.stream or 0
+        stream = _name_stream(config.stream, called.function)
         return DriverLaunch(kernel, _three(config.grid), block, shared, attributes, values, stream)
 
     def _read_parameters(self, function: c_void_p, places: Any, extra: Any) -> tuple[bytes, ...]:
@@ -307,14 +313,12 @@ class Driver:
 
     def _find_kernel(self, handle: int) -> tuple[c_void_p, str, bytes] | str:
         """The function behind a handle, its name and image, or why it cannot be launched elsewhere."""
-        function, module, library, name = c_void_p(handle), c_void_p(), c_void_p(), c_char_p()
-        if self._cuda.cuFuncGetModule(byref(module), function):  # a CUkernel, which is passed for a CUfunction
-            self._cuda.cuKernelGetLibrary(byref(library), c_void_p(handle))
-            self._cuda.cuKernelGetFunction(byref(function), c_void_p(handle))
-            self._cuda.cuFuncGetModule(byref(module), function)
+        (function, module, library), name = self._find_function(handle), c_char_p()
         self._cuda.cuFuncGetName(byref(name), function)
         symbol = name.value or b""
         plain = symbol.decode(errors="replace")
+        if self._cached & {0, function.value}:
+            return f"a launch of {plain}, whose cache the host divides"
         for owner in (module.value, library.value):
             if owner in self._written:
                 return f"a launch of {plain}, whose variables the host writes"
@@ -325,6 +329,15 @@ class Driver:
                 return f"a launch of {plain}, of which {len(fitting)} binaries are loaded"
             (image,) = fitting
         return function, plain, image
+
+    def _find_function(self, handle: int) -> tuple[c_void_p, c_void_p, c_void_p]:
+        """The function behind a handle, its module, and its library if the handle is a CUkernel."""
+        function, module, library = c_void_p(handle), c_void_p(), c_void_p()
+        if self._cuda.cuFuncGetModule(byref(module), function):  # a CUkernel, which is passed for a CUfunction
+            self._cuda.cuKernelGetLibrary(byref(library), c_void_p(handle))
+            self._cuda.cuKernelGetFunction(byref(function), c_void_p(handle))
+            self._cuda.cuFuncGetModule(byref(module), function)
+        return function, module, library
 
     def _attribute(self, function: c_void_p, attribute: int) -> int | None:
         value = c_int()
@@ -350,6 +363,17 @@ def _plain(name: str) -> str:
     ('cuMemsetD32Async', 'cuModuleGetGlobal')
     """
     return name.removesuffix("_ptsz").removesuffix("_ptds").removesuffix("_v2")
+
+
+def _name_stream(stream: int | None, function: bytes) -> int:
+    """A stream by one of its names, 0 for the default one. Functions with such an end have one for each thread.
+
+    >>> _name_stream(1, b"cuLaunchKernel"), _name_stream(None, b"cuLaunchKernel_ptsz")
+    (0, 2)
+    """
+    if not stream:
+        return _STREAM_OF_THREAD if function.endswith((b"_ptsz", b"_ptds")) else 0
+    return 0 if stream == _LEGACY_STREAM else stream
 
 
 def _three(sides: Sequence[int]) -> tuple[int, int, int]:

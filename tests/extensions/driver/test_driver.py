@@ -25,7 +25,9 @@ pytestmark = pytest.mark.torch
 
 HOST = TorchArrays("cpu")
 NAMES = ["", "cuInit", "cuModuleLoadData", "cuLibraryLoadData", "cuModuleGetGlobal_v2", "cuLaunchKernel",
-         "cuLaunchKernelEx_ptsz", "cuMemsetD32Async", "cuGraphLaunch", "cuTexObjectCreate"]  # fmt: skip
+         "cuLaunchKernelEx", "cuLaunchKernel_ptsz", "cuMemsetD32Async", "cuMemsetD32Async_ptsz", "cuGraphLaunch",
+         "cuTexObjectCreate", "cuFuncSetCacheConfig", "cuKernelSetCacheConfig", "cuCtxSetCacheConfig",
+         "cuStreamBatchMemOp_v2"]  # fmt: skip
 
 
 def elf(name: str, code: bytes = b"code", debug: bytes = b"") -> bytes:
@@ -145,7 +147,7 @@ class Cuda:
         return handle + (1 if function == "cuModuleLoadData" else 2)
 
     def launch(
-        self, function: int, *values: bytes, packed: bool = False, extended: bytes = b"", stream: int = 0
+        self, function: int, *values: bytes, packed: bool = False, extended: bytes = b"", stream: int = 0, end: str = ""
     ) -> None:
         buffers = [ctypes.create_string_buffer(value, len(value)) for value in values]
         places, extra = (c_void_p * len(values))(*map(addressof, buffers)), None
@@ -157,11 +159,9 @@ class Cuda:
         if extended:
             kept = ctypes.create_string_buffer(extended, len(extended))
             config = callbacks.Config(*shape, addressof(kept), len(extended) // 72)
-            self.cupti.tell(
-                "cuLaunchKernelEx_ptsz", callbacks._LaunchEx(ctypes.pointer(config), function, places, extra)
-            )
+            self.cupti.tell("cuLaunchKernelEx", callbacks._LaunchEx(ctypes.pointer(config), function, places, extra))
         else:
-            self.cupti.tell("cuLaunchKernel", callbacks._Launch(function, *shape, places, extra))
+            self.cupti.tell(f"cuLaunchKernel{end}", callbacks._Launch(function, *shape, places, extra))
 
     # what repeats
 
@@ -265,6 +265,10 @@ def test_a_kernel_is_known_by_its_code_and_not_by_lines_of_its_source(machine):
     assert cuda.done == []
 
 
+def fill_by_thread():
+    return "cuMemsetD32Async_ptsz", callbacks._FILL_PARAMETERS["cuMemsetD32"](0x7F0000000000, 0, 1, 0)
+
+
 @pytest.mark.parametrize(
     ("trouble", "words"),
     [
@@ -272,9 +276,27 @@ def test_a_kernel_is_known_by_its_code_and_not_by_lines_of_its_source(machine):
         (lambda _cuda, scale: scale.update(stream=9), "another stream"),
         (lambda _cuda, scale: scale.update(extended=struct.pack("<iiQ56x", 1, 0, 1)), "attribute 1"),
         (lambda cuda, _scale: cuda.cupti.tell("cuModuleGetGlobal_v2", callbacks._Global(None, None, 0x100)), "writes"),
-        (lambda _cuda, scale: scale.update(graph=True), "cuGraphLaunch"),
+        (lambda _cuda, scale: scale.update(inside=("cuGraphLaunch", c_int())), "cuGraphLaunch"),
+        (lambda _cuda, scale: scale.update(inside=("cuStreamBatchMemOp_v2", c_int())), "cuStreamBatchMemOp"),
+        (lambda _cuda, scale: scale.update(end="_ptsz"), "another stream"),
+        (lambda _cuda, scale: scale.update(inside=fill_by_thread()), "another stream"),
+        (lambda cuda, _scale: cuda.cupti.tell("cuFuncSetCacheConfig", c_void_p(0x101)), "cache"),
+        (lambda cuda, _scale: cuda.cupti.tell("cuKernelSetCacheConfig", c_void_p(0x102)), "cache"),
+        (lambda cuda, _scale: cuda.cupti.tell("cuCtxSetCacheConfig", c_int(2)), "cache"),
     ],
-    ids=["other memory", "other stream", "attribute", "variables", "graph"],
+    ids=[
+        "other memory",
+        "other stream",
+        "attribute",
+        "variables",
+        "graph",
+        "operations in a batch",
+        "thread's stream",
+        "fill on the thread's stream",
+        "cache",
+        "cache of a library's kernel",
+        "cache of all",
+    ],
 )
 def test_what_another_process_cannot_repeat_is_refused(machine, trouble, words):
     cuda, _ = machine
@@ -282,10 +304,10 @@ def test_what_another_process_cannot_repeat_is_refused(machine, trouble, words):
     trouble(cuda, how)
 
     def scale(x):
-        if how.get("graph"):
-            cuda.cupti.tell("cuGraphLaunch", c_int())
+        if "inside" in how:
+            cuda.cupti.tell(*how["inside"])
         source = how.get("other") or x.data_ptr()
-        named = {name: how[name] for name in ("stream", "extended") if name in how}
+        named = {name: how[name] for name in ("stream", "extended", "end") if name in how}
         cuda.launch(function, struct.pack("<Q", source), struct.pack("<QQ", x.data_ptr(), 1), bytes(4), **named)
         return x.add(1.0)
 
