@@ -181,7 +181,9 @@ def _rehearse(wanted: Mapping[str, SketchFiles], settings: Settings) -> tuple[li
     require("precompile", "offline", "--from")
     heard: list[Message] = []
     with open_bench(settings, heard.append) as bench:
-        around = dataclasses.replace(make_environment(bench, WorkerPlace("new", "offline")), folder=bench.folder)
+        around = make_environment(bench, WorkerPlace("new", "offline"))
+        variables = {**around.environment, "TRITON_INTERPRET": "1"}
+        around = dataclasses.replace(around, folder=bench.folder, environment=variables)
         task = Rehearse(place=place_ops(settings, [OpFiles(op, Path()) for op in wanted]), sketches=wanted)
         failure = run_worker(task, around, heard.append)
     return [message for message in heard if isinstance(message, Sketched)], failure

@@ -35,6 +35,7 @@ class Draft:
     copies: tuple[Copy, ...] = ()  # further files of the op's folder
     shared: Mapping[str, str] = field(default_factory=dict)
     """files beside the ops that they share. One that is there stays as it is"""
+    is_ready: bool = True  # a trial has shown that kernel and reference agree
 
 
 def place_op(name: str, kernels: Path, folders: Mapping[str, Path]) -> OpPlace:

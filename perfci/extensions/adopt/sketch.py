@@ -43,6 +43,9 @@ class SketchFunction:
     device: str | None = None  # cuda or npu, if it asks for such a device
     hides: bool = False  # the function hides a Triton kernel that it launches by its name
     pretends: bool = False  # the module can be imported only where there is such a device, or one is pretended
+    head: str = "return "  # what stands before its call
+    tail: str = ")"  # what ends it
+    last: str = ""  # a line after it
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,7 @@ class Sketch:
     suites: Suites
     carried: tuple[Reason, ...] = ()
     look: tuple[Reason, ...] = ()
+    is_ready: bool = True  # a trial has shown that kernel and reference agree
 
 
 def draft(op: str, sketch: Sketch, copies: Sequence[Copy]) -> Draft:
@@ -106,7 +110,7 @@ def draft(op: str, sketch: Sketch, copies: Sequence[Copy]) -> Draft:
     shared = {}
     if sketch.kernel.device or sketch.reference.device:
         shared[f"{SHARED}.py"] = HERE.joinpath("rehearsal", "sketched.py").read_text(encoding="utf-8")
-    return Draft(made, sketch.look, sketch.carried, tuple(copies), shared)
+    return Draft(made, sketch.look, sketch.carried, tuple(copies), shared, sketch.is_ready)
 
 
 def _write_side(op: str, sketch: Sketch, side: SketchFunction, about: str, copies: Sequence[Copy]) -> str:
@@ -133,7 +137,8 @@ def _write_side(op: str, sketch: Sketch, side: SketchFunction, about: str, copie
         said = f"# {copy.name} is a copy of this file as it was then: perfci check warns when it has changed."
         lines += ["", said, f"{COPIED} = {json.dumps({copy.original: copy.digest}, ensure_ascii=False)}"]
     lines += ["", f"_call = {made}"] if made else []
-    body = fit(f"return {'_call' if made else call}(", side.arguments, ")", "    ")
+    body = fit(f"{side.head}{'_call' if made else call}(", side.arguments, side.tail, "    ")
+    body += [side.last] if side.last else []
     return "\n".join([*lines, "", "", *fit(f"def {op}(", sketch.parameters, "):"), _indent(body)])
 
 

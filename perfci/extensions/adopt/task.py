@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+from perfci.core import extensions
 from perfci.core.errors import DeviceError, PerfciError
 from perfci.core.model import Reason
 from perfci.extensions.adopt.sketch import Sketch, SketchFiles
@@ -40,6 +41,8 @@ def run(task: Rehearse, channel: MessageChannel) -> None:
     send = channel.send
     send(Doing("import", task.op))
     try:
+        for correct in extensions.provided("interpreter"):
+            correct()
         from perfci.extensions.adopt.rehearsal import function
     except ImportError as error:
         raise DeviceError("new_needs_torch", error=str(error)) from error

@@ -25,7 +25,10 @@ def rehearse(wanted: Mapping[str, tuple[str, SketchFiles]]) -> dict[str, Sketch 
     """name -> the findings, or the sentence with the reason for none."""
     asked = {name: (op, dataclasses.asdict(files)) for name, (op, files) in wanted.items()}
     command = [sys.executable, "-W", "ignore", str(HERE / "rehearsed.py")]
-    done = subprocess.run(command, input=json.dumps(asked), capture_output=True, text=True, check=False)
+    environment = os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        command, input=json.dumps(asked), capture_output=True, text=True, check=False, env=environment
+    )
     assert done.returncode == 0, done.stderr
     answers = json.loads(done.stdout)
     return {

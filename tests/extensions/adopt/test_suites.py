@@ -119,7 +119,7 @@ VARIANTS: dict[str, tuple[list[tuple[str, str, str]], dict[str, str]]] = {
     "on_import": ([(TEST, "def test_accuracy():", "if True:")], {}),
     "raises": ([("triton", "import torch\n", "import torch\nraise KeyError('gone')\n")], {}),
     "silent": ([], {TEST: accuracy("pass"), SPEED: "def test_it():\n    raise ValueError('no GPU')\n"}),
-    "star": ([("triton", "op(x):", "op(*all):\n    x = all[0]")], {}),
+    "star": ([("triton", "op(x):", "op(x, *all):")], {}),
 }
 
 

@@ -72,10 +72,12 @@ def new_op(
     # A file that was copied may break the contract.
     folder = discover.OpFolder(place.op, place.folder)
     look = (*draft.look, *discover.check_contract(folder))
+    code = Exit.OK if draft.is_ready else Exit.WARNINGS
     if output == "json":
         files, copied = [str(path) for path in written], {copy.original: copy.name for copy in draft.copies}
-        print_json([{"op": place.op, "files": files, "copied": copied, "carried": draft.carried, "look": look}])
-        return Exit.OK
+        told = {"op": place.op, "ready": draft.is_ready, "files": files, "copied": copied}
+        print_json([{**told, "carried": draft.carried, "look": look}])
+        return code
     for one in draft.copies:
         path = relative(place.folder / one.name)
         print_lines(
@@ -85,7 +87,10 @@ def new_op(
                 original=one.original,
             )
         )
-    print_lines(say("{op} is ready:", op=place.op), *(f"  {relative(path)}" for path in written))
+    title = (
+        say("{op} is ready:", op=place.op) if draft.is_ready else say("{op} is written, and not ready:", op=place.op)
+    )
+    print_lines(title, *(f"  {relative(path)}" for path in written))
     for title, reasons in (
         (say("Carried over:"), draft.carried),
         (say("To look at:"), look),
@@ -93,7 +98,7 @@ def new_op(
         if reasons:
             print_lines("", title, *(f"  - {sentence(reason)}" for reason in reasons))
     print_lines("", say("Next: `{command}`", command=commands.write("check", place.op, *["--device", "fake"] * fake)))
-    return Exit.OK
+    return code
 
 
 def _add_library(

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import torch
+
 from perfci.extensions.adopt.rehearsal.dry_torch import Argument, DryTorch, SketchLaunch
+from perfci.extensions.adopt.rehearsal.sketched import wrap
+from perfci.extensions.adopt.rehearsal.trial import Trial, try_call
 
 MOST_TRIALS = 3000  # ways to take sides apart that are tried at most. Each takes less than a millisecond
 
@@ -62,6 +67,13 @@ class Outcome:
     launches: tuple[SketchLaunch, ...]
 
     @property
+    def fits(self) -> bool:
+        """Whether the reference's outputs are among the kernel's, or can be those that it writes into."""
+        if self.kernel is None or self.reference is None:
+            return False
+        return not self.kernel or not Counter(self.reference) - Counter(self.kernel)
+
+    @property
     def programs(self) -> int:
         """How many programs the launches have."""
         return sum(math.prod(launch.grid) for launch in self.launches)
@@ -78,6 +90,27 @@ class Form:
     shapes: Mapping[str, str] = field(default_factory=dict)  # tensor -> its shape, such as (rows, cols)
     inputs: Mapping[str, str] = field(default_factory=dict)  # argument -> what makes it
     dtype: str = ""  # of trials
+    little: Mapping[str, int] = field(default_factory=dict)  # axis -> a small size that a call for real takes
+    devices: tuple[str | None, str | None] = (None, None)
+    """what tensors have to pass for in such a call, of the kernel and of the reference"""
+
+    def make_inputs(self, params: Mapping[str, Any], dtype: str = "", seed: int = 0) -> dict[str, Any]:
+        """Returns a case's inputs with values. Raises what torch raises."""
+        given = {"torch": torch, "dtype": getattr(torch, dtype or self.dtype), "device": "cpu", **params}
+        with self.rehearsal.real():
+            given["generator"] = torch.Generator().manual_seed(seed)
+            return {name: eval(text, given) for name, text in self.inputs.items()}
+
+    def run(self, params: Mapping[str, Any], dtype: str = "") -> Trial:
+        """Returns what kernel and reference do with a case for real."""
+        try:
+            inputs = self.make_inputs(params, dtype)
+        except Exception as error:  # a size that makes no tensor
+            return Trial(f"{type(error).__name__}: {error}")
+        sides = zip((self.kernel, self.reference), self.devices, strict=True)
+        kernel, reference = (wrap(function, device) if device else function for function, device in sides)
+        with self.rehearsal.real():
+            return try_call(kernel, reference, inputs)
 
     def try_case(self, params: Mapping[str, Any]) -> Outcome | None:
         """Returns what kernel and reference give for a case. None if one of them refuses it."""
@@ -98,7 +131,7 @@ class Form:
         """Returns the programs that a call launches. None if kernel or reference refuse it, or make other shapes."""
         shapes = {name: repr(tensor.shape) for name, tensor in call.tensors.items()}
         done = _write_inputs(self, (), shapes, {}, [call]).try_case({})
-        return done.programs if done and done.kernel == done.reference else None
+        return done.programs if done and done.fits else None
 
     def make_distinct(self, sizes: Sequence[int] = SIZES[0]) -> dict[str, Any]:
         """Returns a case in which every axis has another size."""
@@ -109,7 +142,7 @@ class Form:
     def agrees(self) -> bool:
         """Whether kernel and reference take distinct sizes, and their outputs have the same shapes."""
         trials = (self.try_case(self.make_distinct(sizes)) for sizes in SIZES)
-        return any(done and done.kernel == done.reference for done in trials)
+        return any(done and done.fits for done in trials)
 
 
 def make_call(function: Any, texts: Sequence[str], defaults: Mapping[str, Any]) -> Callable[..., Any]:
@@ -120,6 +153,12 @@ def make_call(function: Any, texts: Sequence[str], defaults: Mapping[str, Any]) 
 def write_tuple(parts: Sequence[str]) -> str:
     """Returns a tuple as text."""
     return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
+
+
+def solve_sides(text: str, shape: Sequence[int]) -> dict[str, int]:
+    """Returns the axes' sizes of a tensor of this shape, such as rows and cols of (rows, 2 * cols)."""
+    sides = [side.rpartition(" * ") for side in list_sides(text)]
+    return {axis: size // int(factor or 1) for (factor, _, axis), size in zip(sides, shape, strict=False)}
 
 
 def list_sides(text: str) -> list[str]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from perfci.core.model import Reason
-from perfci.extensions.adopt.rehearsal.axes import SIZES, Call, Form, list_sides, write_tuple
+from perfci.extensions.adopt.rehearsal.axes import SIZES, Call, Form, list_sides, solve_sides, write_tuple
 from perfci.extensions.adopt.sketch import Case, Suites
 from perfci.ops.spec import VALUES
 from perfci.scaffold.new import fit
@@ -23,6 +23,7 @@ FEW_PROGRAMS = 16  # of the case that gets all values
 USUAL_BLOCK = 128
 _SUMS = re.compile(r"tl\.(?:sum|cumsum|reduce|associative_scan)\b|\+=")
 _LITTLE = 3  # size of the axes that are not varied
+_POWERS = (16, 32, 64, 128)  # sizes for axes that take no others
 
 
 def make_suites(
@@ -39,7 +40,7 @@ def make_suites(
         small = [min(timed, key=_count_elements)]
     look = (
         [Reason("look_integers", {"op": op})]
-        if any("randint" in text and "torch.bool" not in text for text in form.inputs.values())
+        if any("randint(0, 1 << 4" in text for text in form.inputs.values())
         else []
     )
     grids, refused = _find_edges(form, source) if done else ([], str(form.make_distinct()))
@@ -50,7 +51,11 @@ def make_suites(
     points = [form.make_distinct(sizes[-axes:]) for sizes in wanted] + [form.make_distinct()]
     if "tl.arange" not in source or axes > 3:  # it takes one element after the other, which the interpreter does slowly
         points.insert(0, form.make_distinct((2, 3, 4, 5, 6, 7)))
+    points += [dict(form.little)] if form.little else []
     taken = [(max(tried.programs, FEW_PROGRAMS), point) for point in points if (tried := form.try_case(point))]
+    taken = [(cost, point) for cost, point in sorted(taken, key=lambda pair: pair[0]) if not form.run(point).problem][
+        :1
+    ]
     probe = min(taken, key=lambda pair: pair[0])[1] if taken else {}
     grids += _find_timed(form, timed, [*_list_points(grids), *([probe] if probe else [])])
     fixed = {name: (form.inputs[name],) for name in varying}
@@ -97,8 +102,7 @@ def _list_cases(form: Form, varying: Sequence[str], calls: Sequence[Call]) -> tu
     for call in calls:
         sizes = dict[str, str]()
         for name, text in form.shapes.items():
-            shape = call.tensors[name].shape
-            sizes |= dict(zip(list_sides(text), map(str, shape), strict=False))
+            sizes |= {axis: str(size) for axis, size in solve_sides(text, call.tensors[name].shape).items()}
         if form.axes == ("shape",):
             sizes = {"shape": write_tuple([str(size) for size in next(iter(call.tensors.values())).shape])}
         values = {name: repr(call.given[name]) for name in varying}
@@ -136,14 +140,16 @@ def _find_edges(form: Form, source: str) -> tuple[list[dict[str, tuple[str, ...]
         if axis == "shape":
             values = [*((value,) for value in values), (3, block + 1), (3, 5, 7)]
         others = 1 if flat and not number else _LITTLE
-        rest = dict.fromkeys(form.axes, others)
+        rest = {one: form.little.get(one, others) for one in form.axes}
+        values += [value for value in _POWERS if value > 2 * block and form.little]
         tried = {value: form.try_case(rest | {axis: value}) for value in values}
         taken = [value for value, done in tried.items() if done and done.programs <= MOST_PROGRAMS]
+        taken = [value for value in taken if value in {0, (0,)} or not form.run(rest | {axis: value}).problem]
         values = [value for value, done in tried.items() if not done or value in taken]
         missing = [value for value in values if value not in {*taken, 0, (0,)}]
         refused = refused or (f"{axis}={missing[0]}" if missing else None)
         if taken:
-            grids.append({name: (str(others),) for name in form.axes} | {axis: tuple(map(str, taken))})
+            grids.append({name: (str(size),) for name, size in rest.items()} | {axis: tuple(map(str, taken))})
     return grids, refused
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import sys
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -13,6 +15,7 @@ import numpy as np
 import torch
 import triton
 from triton.runtime.autotuner import Autotuner
+from triton.runtime.interpreter import InterpretedFunction
 from triton.runtime.jit import JITFunction
 
 from perfci.device.launches import bind_launch
@@ -96,6 +99,8 @@ class DryTorch:
     device: str  # cuda or npu: where tensors claim to lie
     functions: dict[str, Any] = field(default_factory=dict)  # what is called in the place of functions of these names
     launches: list[SketchLaunch] = field(default_factory=list)
+    _real: list[tuple[Any, str, Any]] = field(default_factory=list)  # what is replaced, as it was
+    _driver: dict[str, Any] = field(default_factory=dict)  # Triton's, as it was
 
     @contextmanager
     def going(self) -> Iterator[None]:
@@ -109,6 +114,7 @@ class DryTorch:
                 stack.enter_context(mock.patch.dict(sys.modules, {"torch._dynamo": self.stand_in("dynamo")}))
             public = [name for name, value in vars(torch.cuda).items() if name[0] != "_" and callable(value)]
             answers = {name: self.stand_in(f"torch.cuda.{name}") for name in public} | ANSWERS
+            self._real += [(torch.cuda, name, getattr(torch.cuda, name)) for name in answers]
             stack.enter_context(mock.patch.multiple(torch.cuda, **answers))
             for owner, name, value in (
                 *([(torch, "npu", self.stand_in("torch.npu"))] if self.device == "npu" else []),
@@ -118,12 +124,35 @@ class DryTorch:
                 (Autotuner, "run", _run_first),
                 (Autotuner, "_bench", sketched.bench_nothing),
                 (JITFunction, "run", lambda kernel, *args, **kwargs: self._launch(kernel, args, **kwargs)),
+                (InterpretedFunction, "run", lambda kernel, *args, **kwargs: self._launch(kernel, args, **kwargs)),
             ):
+                self._real.append((owner, name, vars(owner).get(name)))
                 stack.enter_context(mock.patch.object(owner, name, value, create=True))
+            self._driver = dict(vars(triton.runtime.driver))
             triton.runtime.driver.set_active(make_driver(self.device))
             stack.enter_context(META)
             stack.enter_context(_Tensors(self.device, META, self.functions))
             yield
+
+    @contextmanager
+    def real(self) -> Iterator[None]:
+        """Torch and Triton are as they were meanwhile, for calls in Triton's interpreter."""
+        from unittest import mock
+
+        modes = list[Any]()
+        while torch._C._len_torch_function_stack():
+            modes.append(torch.overrides._pop_mode())
+        with ExitStack() as stack:
+            stack.enter_context(mock.patch.object(torch.utils._device, "CURRENT_DEVICE", None))
+            stack.enter_context(mock.patch.dict(vars(triton.runtime.driver), self._driver, clear=True))
+            for owner, name, value in self._real:
+                if value is not None:
+                    stack.enter_context(mock.patch.object(owner, name, value))
+            try:
+                yield
+            finally:
+                for mode in reversed(modes):
+                    torch.overrides._push_mode(mode)
 
     @staticmethod
     def argument(value: Any) -> Argument | None:
@@ -141,9 +170,10 @@ class DryTorch:
 
     @staticmethod
     def shape_of(value: Any) -> tuple[tuple[int, ...], ...] | None:
-        """The shapes of a call's outputs. None if it returns something other than tensors."""
+        """The shapes of the tensors that a call returns. None if it returns something, but no tensor."""
         outputs = value if isinstance(value, list | tuple) else [value]
-        return tuple(tuple(output.shape) for output in outputs) if all(map(torch.is_tensor, outputs)) else None
+        shapes = tuple(tuple(output.shape) for output in outputs if torch.is_tensor(output))
+        return shapes if shapes or value is None else None
 
     def stand_in(self, path: str) -> Any:
         """A stand-in by its dotted path."""
@@ -183,13 +213,24 @@ class DryTorch:
 
         return decorate
 
-    def _launch(self, kernel: Any, args: Sequence[Any], *, grid: Any, **kwargs: Any) -> Launched:
-        given, sides = bind_launch(kernel.signature, args, kwargs, grid)
-        constants = {
-            param.name: given[param.name] for param in kernel.params if param.is_constexpr and param.name in given
-        }
-        self.launches.append(SketchLaunch(sides, constants, kernel.src))
-        return Launched(kernel, args, kwargs)
+    def _launch(self, kernel: Any, args: Sequence[Any], *, grid: Any, **kwargs: Any) -> Launched | None:
+        signature, constant, source = _read_kernel(kernel)
+        given, sides = bind_launch(signature, args, kwargs, grid)
+        constants = {name: given[name] for name in constant if name in given}
+        self.launches.append(SketchLaunch(sides, constants, source))
+        return Launched(kernel, args, kwargs) if hasattr(kernel, "params") else None
+
+
+_kernels: dict[Any, tuple[inspect.Signature, list[str], str]] = {}
+
+
+def _read_kernel(kernel: Any) -> tuple[inspect.Signature, list[str], str]:
+    """A kernel's parameters, those of them that are constants, and its text."""
+    if kernel.fn not in _kernels:
+        signature = inspect.signature(kernel.fn)
+        constant = [name for name, one in signature.parameters.items() if "constexpr" in str(one.annotation)]
+        _kernels[kernel.fn] = signature, constant, textwrap.dedent(inspect.getsource(kernel.fn))
+    return _kernels[kernel.fn]
 
 
 def _run_first(tuner: Any, *args: Any, **kwargs: Any) -> Any:

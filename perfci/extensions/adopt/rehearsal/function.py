@@ -5,6 +5,7 @@ Arguments are tried until the function and its reference accept them and agree o
 
 from __future__ import annotations
 
+import contextlib
 import dis
 import importlib
 import importlib.util
@@ -15,7 +16,7 @@ import pkgutil
 import re
 import sys
 import types
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,12 +24,14 @@ from typing import Any
 
 from perfci.core.errors import UsageError
 from perfci.core.model import Reason
-from perfci.extensions.adopt.rehearsal import operators, sketched
+from perfci.extensions.adopt.rehearsal import operators, search, sketched
+from perfci.extensions.adopt.rehearsal.answers import explain, list_mutated, write_answers
 from perfci.extensions.adopt.rehearsal.axes import Call, Form, find_form, make_call
 from perfci.extensions.adopt.rehearsal.cases import MOST_PROGRAMS, make_suites
 from perfci.extensions.adopt.rehearsal.dry_torch import Argument, DryTorch
 from perfci.extensions.adopt.rehearsal.operators import Operator
 from perfci.extensions.adopt.rehearsal.tests import TestReader
+from perfci.extensions.adopt.rehearsal.uses import read_uses
 from perfci.extensions.adopt.sketch import Sketch, SketchFiles, SketchFunction
 from perfci.worker.load import describe_exception
 
@@ -39,14 +42,14 @@ _MATHS = re.compile(r"tl\.(?:math\.)?(?:exp|log|sigmoid|softmax|r?sqrt|sin|cos|e
 """Functions that need float32 to be right, or to compile at all."""
 
 _MOST_CALLS = 4  # of the operator's samples that become accuracy cases
-_SMALL = (4, 8, 16, 128)  # sizes of an accuracy case
+_SMALL = (2, 3, 4, 8, 16, 128)  # sizes of an accuracy case
 _SIZES = {
     1: ([1 << 20], [1 << 24], [1 << 27]),
     2: ([4096, 1024], [4096, 4096], [32768, 4096]),
     3: ([8, 1024, 64], [16, 4096, 64]),
     4: ([8, 16, 1024, 64], [16, 16, 4096, 64]),
 }
-_VALUES: Mapping[str, Any] = {"int": 1, "float": 0.5, "bool": False, "str": ""}
+_SECONDS = 3.0  # for the search of a form
 
 
 def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
@@ -63,57 +66,95 @@ def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
         [Call("accuracy", given, {}) for given in operator.list_calls(dtype)] if operator else []
         for dtype in ("float32", "bool", "int32")
     ]
-    side = _import_side(files.function, path, files.module, going.device)
-    if files.baseline:
-        other = _import_side(path_of, Path(files.baseline), files.baseline_module, going.device)
-    else:
-        module = "torch" if path_of.startswith("torch.") else path_of.rpartition(".")[0]
-        try:
-            other = _Side(pkgutil.resolve_name(path_of), SketchFunction(module, path_of, ()))
-        except (ImportError, AttributeError, ValueError) as error:
-            raise UsageError("reference_missing", reference=path_of) from error
+    side, other = _import_side(files.function, path, files.module, going), _import_reference(path_of, files, going)
     with going.going():
-        takes = operator.signature if operator else inspect.signature(side.function)
+        takes = operator.signature if operator else _read_signature(side.function, other.function)
         plain = path_of.removeprefix("torch.ops.aten.").split(".")
         suite = TestReader({files.function, plain[0] if path_of.startswith("torch.ops.") else plain[-1]}, takes, going)
         tests = suite.read([Path(test) for test in files.tests])
-        sources = [tests] if tests else samples
-        fitted = _fit_operator(operator, sources, side.function, other.function, going) if operator else None
-        if fitted:
-            form, shown, arguments, calls = fitted
-            handed, (form, calls, right) = arguments, find_form(form, calls)
-        else:
-            given = {*tests[0].given} if tests else set[str]()
-            shown, handed = _write_parameters(side.function, given, path)
-            calls = [test for test in tests if {*test.given} == given and {*test.tensors} == {*tests[0].tensors}]
-            form, arguments, right, calls = _find_form(side.function, other.function, handed, going, calls)
+        called = _find_call(operator, samples, tests, side, other, takes, path)
+        form, right, trial, operator = called.found.form, called.found.dry, called.found.trial, called.operator
         done = form.try_case(form.make_distinct())
-        launched = "\n".join(launch.source for launch in done.launches) if done else text
-        usual = [dtype for dtype in _choose_dtypes(launched) if replace(form, dtype=dtype).agrees() or not right]
-        dtypes = usual or [call.dtype for call in calls[:1]]
-        carried = len(calls) if tests else 0
-        if not tests:
-            firsts = [_retype(call, dtype) for call in calls[:1] for dtype in dtypes]
-            calls = [*firsts, *(_retype(call, dtype) for call in calls[1:_MOST_CALLS] for dtype in dtypes[:1])]
-        calls = calls or [_call(form, "accuracy", _SMALL[-len(form.axes) :], dtype) for dtype in dtypes]
-        for sizes in [] if any(call.part == "performance" for call in calls) else _list_sizes(form, launched):
-            if not right or form.try_case(dict(zip(form.axes, sizes, strict=True))):
-                calls += [_call(form, "performance", sizes, dtype) for dtype in dtypes[-2:]]
-        suites, look = make_suites(
-            op, form, calls, launched, pointwise=bool(operator and fitted and operator.pointwise)
-        )
-    if operator and fitted:
-        bounded = [f"domain={operator.domain},"] if set(operator.domain) != {None} else []
-        written = [f"mutates={operator.mutates},"] if operator.mutates else []
-        suites = replace(suites, accuracy=(*suites.accuracy, *bounded, *written))
+        launched = "\n".join(dict.fromkeys(launch.source for launch in done.launches)) if done else text
+        carried, calls = len(called.calls) if tests else 0, _complete_calls(called, launched, bool(tests))
+        suites, look = make_suites(op, form, calls, launched, pointwise=bool(operator and operator.pointwise))
+    mutates = operator.mutates if operator else list_mutated(trial)
+    bounded = [f"domain={operator.domain},"] if operator and set(operator.domain) != {None} else []
+    written = [f"mutates={mutates},"] if mutates else []
+    suites = replace(suites, accuracy=(*suites.accuracy, *bounded, *written))
     guessed = ", ".join(f"{name}: {value}" for name, value in {**form.inputs, **form.shapes}.items())
-    facts = {"op": op, "inputs": guessed, "call": f"{path_of}({', '.join(arguments)})"}
-    unsure = "look_untried" if not right else None if fitted or tests else "look_guessed"
-    look = [*([Reason(unsure, facts)] if unsure else []), *look]
+    arguments = tuple(called.found.texts)
+    facts: dict[str, Any] = {"op": op, "inputs": guessed, "call": f"{path_of}({', '.join(arguments)})"}
+    unsure = explain(trial, dry=right, facts=facts)
+    guess = [Reason("look_guessed", facts)] if not (unsure or operator or tests) else []
     names = ", ".join(Path(test).name for test in files.tests)
     seen = (Reason("carried_calls", {"files": names, "count": carried}),) if carried else ()
-    sides = replace(side.written, arguments=tuple(handed)), replace(other.written, arguments=tuple(arguments))
-    return Sketch(shown, *sides, suites, seen, tuple(look))
+    kernel = replace(side.written, arguments=tuple(called.handed), device=form.devices[0])
+    reference = replace(other.written, arguments=arguments, device=form.devices[1])
+    if not operator:
+        kernel, reference = write_answers(kernel, reference, trial)
+    return Sketch(called.shown, kernel, reference, suites, seen, (*unsure, *guess, *look), is_ready=not unsure)
+
+
+@dataclass(frozen=True)
+class _Called:
+    """How function and reference are called."""
+
+    found: search.Found
+    calls: Sequence[Call]  # those of tests, or torch's samples
+    shown: tuple[str, ...]  # the op's parameters
+    handed: Sequence[str]  # what the function is called with
+    operator: Operator | None = None  # torch's, as which both are called
+
+
+def _find_call(
+    operator: Operator | None, samples: Sequence[Sequence[Call]], tests: Sequence[Call], side: _Side, other: _Side,
+    takes: inspect.Signature, path: Path,
+) -> _Called:  # fmt: skip
+    devices, going = (side.written.device, other.written.device), side.rehearsal
+    sources = [tests] if tests else samples
+    if operator and (fitted := _fit_operator(operator, sources, side.function, other.function, going)):
+        form, shown, handed, calls = fitted
+        form, calls, right = find_form(form, calls)
+        found = search.judge(replace(form, devices=devices), handed, calls, dry=right)
+        return _Called(found, calls, shown, handed, operator)
+    given = {*tests[0].given} if tests else set[str]()
+    shown, handed = _write_parameters(takes, given, path, side.function)
+    calls = [test for test in tests if {*test.given} == given and {*test.tensors} == {*tests[0].tensors}]
+    start = Form(side.function, other.function, going, devices=devices)
+    found = search.search(takes, read_uses(side.function, takes), handed, calls, start, _SECONDS)
+    return _Called(found, found.calls, shown, handed)
+
+
+def _complete_calls(called: _Called, launched: str, are_tests: bool) -> list[Call]:
+    """The calls, in all dtypes that both take if no test chose them, and with those of the performance suite."""
+    found, form, calls = called.found, called.found.form, list(called.calls)
+    small = form.little or form.make_distinct()
+
+    def is_taken(dtype: str) -> bool:
+        return replace(form, dtype=dtype).agrees() and (dtype == form.dtype or not form.run(small, dtype).problem)
+
+    usual = [dtype for dtype in _choose_dtypes(launched) if not found.dry or is_taken(dtype)]
+    dtypes = usual or [call.dtype for call in calls[:1]]
+    if not are_tests:
+        firsts = [_retype(call, dtype) for call in calls[:1] for dtype in dtypes]
+        calls = [*firsts, *(_retype(call, dtype) for call in calls[1:_MOST_CALLS] for dtype in dtypes[:1])]
+    usual_sizes = (*[2] * len(form.axes), *_SMALL)[-len(form.axes) :]
+    small_sizes = [form.little.get(axis, size) for axis, size in zip(form.axes, usual_sizes, strict=True)]
+    calls = calls or [_call(form, "accuracy", small_sizes, dtype) for dtype in dtypes]
+    for sizes in [] if any(call.part == "performance" for call in calls) else _list_sizes(form, launched):
+        if not found.dry or form.try_case(dict(zip(form.axes, sizes, strict=True))):
+            calls += [_call(form, "performance", sizes, dtype) for dtype in dtypes[-2:]]
+    return calls
+
+
+def _read_signature(function: Any, reference: Any) -> inspect.Signature:
+    """The parameters of a function. Of one that hides them all behind stars, those of its reference."""
+    takes = inspect.signature(function)
+    if all(one.kind in {one.VAR_POSITIONAL, one.VAR_KEYWORD} for one in takes.parameters.values()):
+        with contextlib.suppress(TypeError, ValueError):
+            return inspect.signature(reference)
+    return takes
 
 
 @dataclass(frozen=True)
@@ -122,11 +163,23 @@ class _Side:
 
     function: Any
     written: SketchFunction
+    rehearsal: DryTorch
 
 
-def _import_side(name: str, path: Path, module: str | None, device: str) -> _Side:
+def _import_reference(path_of: str, files: SketchFiles, going: DryTorch) -> _Side:
+    """Raises UsageError if there is no such function."""
+    if files.baseline:
+        return _import_side(path_of, Path(files.baseline), files.baseline_module, going)
+    module = "torch" if path_of.startswith("torch.") else path_of.rpartition(".")[0]
+    try:
+        return _Side(pkgutil.resolve_name(path_of), SketchFunction(module, path_of, ()), going)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UsageError("reference_missing", reference=path_of) from error
+
+
+def _import_side(name: str, path: Path, module: str | None, going: DryTorch) -> _Side:
     """Raises UsageError if a file does not define this function or class, or if it is a kernel."""
-    source, hidden, pretends = _import_either(module, path, device)
+    source, hidden, pretends = _import_either(module, path, going.device)
     function = getattr(source, name, None)
     if not callable(function) or hasattr(function, "__getitem__"):
         known = ", ".join(key for key, value in vars(source).items() if isinstance(value, types.FunctionType))
@@ -148,9 +201,8 @@ def _import_side(name: str, path: Path, module: str | None, device: str) -> _Sid
             raise UsageError("from_unknown", file=path.name, function=f"{name}()", known=str(error)) from error
         function = getattr(function, "forward", function.__call__)
     asks = hides or pretends or _ASKS.search(text)
-    return _Side(
-        function, SketchFunction(module or f"_{path.stem}", call, (), device if asks else None, hides, pretends)
-    )
+    device = going.device if asks else None
+    return _Side(function, SketchFunction(module or f"_{path.stem}", call, (), device, hides, pretends), going)
 
 
 def _import_either(module: str | None, path: Path, device: str) -> tuple[types.ModuleType, dict[str, Any], bool]:
@@ -213,7 +265,8 @@ def _list_sizes(form: Form, launched: str) -> Sequence[Sequence[Any]]:
     count = len(form.axes)
     if form.axes == ("shape",):
         return [[shape] for shape in ((1 << 20,), (4096, 1024), (4096, 4096))]
-    return ([2048] * count, [4096] * count) if "tl.dot(" in launched else _SIZES.get(count, ())
+    most = [[2] * (count - 4) + sizes for sizes in _SIZES[4]]
+    return ([2048] * count, [4096] * count) if "tl.dot(" in launched else _SIZES.get(count, most)
 
 
 def _choose_dtypes(launched: str) -> tuple[str, ...]:
@@ -284,58 +337,6 @@ def _retype(call: Call, dtype: str) -> Call:
     return replace(call, given=given)
 
 
-def _find_form(
-    function: Any, reference: Any, handed: Sequence[str], going: DryTorch, calls: Sequence[Call]
-) -> tuple[Form, list[str], bool, list[Call]]:
-    """The first form and arguments of the reference that both take and of which both make the same shapes.
-
-    `calls` are those of tests, which the form follows. Without any, tensors of several numbers of axes are tried.
-    """
-    takes = inspect.signature(function).parameters
-    needed = [take for take in takes.values() if take.default is take.empty]
-    kinds = {parameter.name: getattr(parameter.annotation, "__name__", "") for parameter in needed}
-    scalars = {name: _VALUES[kind] for name, kind in kinds.items() if kind in _VALUES}
-    tensors = [*calls[0].tensors] if calls else [name for name in kinds if name not in scalars]
-    named = [name for text in handed if (name := text.split("=")[0]) not in tensors and name not in scalars]
-    defaults = {name: takes[name].default for name in named}
-    others = [*scalars, *named]
-    subsets = [others, *([other] for other in others if len(others) > 1), []]
-    last = f"{tensors[0] if tensors else 'x'}.shape[-1:]"
-    extras: tuple[Mapping[str, str], ...] = ({}, {"dim": "-1"}, {"normalized_shape": last})
-    # A tensor that the reference takes by its name, such as weight after normalized_shape, is given by it.
-    by_names: tuple[Sequence[str], ...] = ((), tensors[1:])
-    ways = [[*calls[0].given]] if calls else []
-    for extra, subset, by_name in itertools.product(extras, subsets, by_names):
-        if not extra.keys() & {*subset}:
-            texts = [tensor for tensor in tensors if tensor not in by_name]
-            texts += [f"{name}={text}" for name, text in extra.items()]
-            ways.append(texts + [f"{name}={name}" for name in (*by_name, *subset)])
-    first: tuple[Form, list[str], list[Call]] | None = None
-    for ranks, texts in itertools.product([[]] if calls else _list_ranks(len(tensors)), ways):
-        start = Form(function, make_call(reference, texts, defaults), going)
-        # All sides are of one size, such that the trial alone tells which of them belong together.
-        alike = {name: Argument((64,) * rank, "float32", None) for name, rank in zip(tensors, ranks, strict=False)}
-        taken = [call for call in calls if start.count_programs(call) is not None] or calls  # tests refuse some
-        form, fitting, right = find_form(start, taken or [Call("", alike | scalars, {})])
-        if right:
-            return form, texts, True, fitting if calls else []
-        if first is None:
-            usual = {name: replace(spec, shape=_SMALL[-len(spec.shape) :]) for name, spec in alike.items()}
-            first = find_form(start, calls or [Call("", usual | scalars, {})])[0], texts, fitting if calls else []
-    assert first is not None
-    return first[0], first[1], False, first[2]
-
-
-def _list_ranks(count: int) -> Iterator[list[int]]:
-    """Numbers of axes that so many tensors may have."""
-    for rank in (2, 1, 3, 4):
-        yield [rank] * count
-        if count > 1 and rank > 1:
-            yield [rank, *[1] * (count - 1)]
-    if count > 2:
-        yield [2, 2, *[1] * (count - 2)]
-
-
 def _call(form: Form, part: str, sizes: Sequence[int], dtype: str) -> Call:
     """A call with these sizes of the axes."""
     params, evaluate = dict(zip(form.axes, sizes, strict=True)), form.rehearsal.evaluate
@@ -381,11 +382,15 @@ def _load(path: Path) -> types.ModuleType:
     return module
 
 
-def _write_parameters(function: Any, given: set[str], path: Path) -> tuple[tuple[str, ...], list[str]]:
+def _write_parameters(
+    takes: inspect.Signature, given: set[str], path: Path, function: Any
+) -> tuple[tuple[str, ...], list[str]]:
     """Returns the op's parameters and its call's arguments as text, without odd defaults that no one gives."""
     shown, handed = list[str](), list[str]()
-    for parameter in inspect.signature(function).parameters.values():
-        if parameter.kind in {parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD}:
+    for parameter in takes.parameters.values():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            continue
+        if parameter.kind is parameter.VAR_POSITIONAL:
             line = inspect.unwrap(function).__code__.co_firstlineno
             facts = {"file": path.name, "line": line, "function": function.__name__, "argument": parameter.name}
             raise UsageError("new_star_arguments", **facts)

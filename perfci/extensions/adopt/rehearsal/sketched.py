@@ -58,8 +58,7 @@ def pretend(device: str) -> Iterator[None]:
         yield
         return
     interpreter.InterpretedFunction, Autotuner._bench = Interpreted, bench_nothing
-    driver, run = vars(triton.runtime.driver), subprocess.run
-    before = dict(driver)
+    run = subprocess.run
 
     def answer(command: Any, *args: Any, **options: Any) -> Any:
         asks = device == "cuda" and (command if isinstance(command, str) else " ".join(command)).startswith(
@@ -69,16 +68,13 @@ def pretend(device: str) -> Iterator[None]:
 
     absent = [name for name in ("torch_npu",) if device == "npu" and importlib.util.find_spec(name) is None]
     sys.modules.update(dict.fromkeys(absent, _NPU))
-    triton.runtime.driver.set_active(make_driver(device))
     try:
         programs, claims = mock.patch.object(subprocess, "run", answer), PassingFor(device, torch.device("cpu"))
-        with programs, answer_for(device), claims:
+        with programs, answer_for(device), drive(device), claims:
             yield
     finally:
         for name in absent:
             del sys.modules[name]
-        driver.clear()
-        driver.update(before)
 
 
 class Launched:
@@ -151,7 +147,8 @@ def wrap(function: Any, device: str, hidden: dict[str, Any] | None = None) -> Ca
         found = next((arg.device for arg in (*args, *kwargs.values()) if isinstance(arg, torch.Tensor)), None)
         if found is None or found.type == device:
             return function(*args, **kwargs)
-        with answer_for(device), PassingFor(device, found):
+        driver = drive(device) if found.type == "cpu" else contextlib.nullcontext()
+        with answer_for(device), driver, PassingFor(device, found):
             return function(*args, **kwargs)
 
     return call
@@ -192,6 +189,14 @@ def answer_for(device: str) -> AbstractContextManager[Any]:
     if device == "cuda":
         return mock.patch.multiple(torch.cuda, **ANSWERS)
     return mock.patch.object(torch, "npu", _NPU, create=True)
+
+
+@contextlib.contextmanager
+def drive(device: str) -> Iterator[None]:
+    """Triton has a driver for a device that is not there meanwhile."""
+    with mock.patch.dict(vars(triton.runtime.driver)):
+        triton.runtime.driver.set_active(make_driver(device))
+        yield
 
 
 def make_driver(device: str) -> Any:

@@ -1,0 +1,51 @@
+"""What a trial says about an op: how both of its functions answer alike, or why it is not ready."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from perfci.core.model import Reason
+from perfci.extensions.adopt.rehearsal.trial import Trial
+from perfci.extensions.adopt.sketch import SketchFunction
+
+
+def list_mutated(trial: Trial) -> tuple[str, ...]:
+    """Returns the tensors that the op writes into: as the reference does, or instead of returning them."""
+    return trial.rewritten or tuple(pick for pick in trial.picks or () if isinstance(pick, str))
+
+
+def write_answers(
+    kernel: SketchFunction, reference: SketchFunction, trial: Trial
+) -> tuple[SketchFunction, SketchFunction]:
+    """Returns both sides such that they answer alike: what the reference does not give is left out."""
+    mutated = list_mutated(trial)
+    scratch = [name for name in trial.written if name not in mutated]
+    arguments = tuple(re.sub(rf"(^|=)({'|'.join(scratch)})$", r"\1\2.clone()", text) for text in kernel.arguments)
+    kernel = replace(kernel, arguments=arguments if scratch else kernel.arguments)
+    places = [pick for pick in trial.picks or () if isinstance(pick, int)]
+    if mutated and not places:
+        kernel = replace(kernel, head="", tail=")", last=f"return {', '.join(mutated)}")
+        if not trial.rewritten and len(mutated) == 1:
+            reference = replace(reference, head=f"return {mutated[0]}.copy_(", tail="))")
+        elif not trial.rewritten:
+            last = f"return tuple(one.copy_(value) for one, value in zip(({', '.join(mutated)}), made, strict=True))"
+            reference = replace(reference, head="made = ", last=last)
+    elif trial.returned and places != [*range(trial.returned)] and len(places) == 1:
+        kernel = replace(kernel, tail=f")[{places[0]}]")
+    elif trial.returned and places != [*range(trial.returned)]:
+        kernel = replace(kernel, head="made = ", last=f"return {', '.join(f'made[{place}]' for place in places)}")
+    return kernel, reference
+
+
+def explain(trial: Trial, *, dry: bool, facts: Mapping[str, Any]) -> list[Reason]:
+    """Returns why an op is not ready. Empty if it is."""
+    if not dry:
+        return [Reason("look_untried", {**facts})]
+    if trial.problem:
+        return [Reason("look_raised", {**facts, "error": trial.problem})]
+    if not trial.is_finite:
+        return [Reason("look_unfinite", {**facts})]
+    if trial.share:
+        return [Reason("look_differs", {**facts, "share": trial.share})]
+    return [Reason("look_unread", {**facts, "tensors": ", ".join(trial.unread)})] if trial.unread else []

@@ -1,0 +1,273 @@
+"""How a function and its reference are called: candidates are tried without memory, then for real, until one agrees."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from perfci.extensions.adopt.rehearsal.axes import SIZES, Call, Form, find_form, make_call
+from perfci.extensions.adopt.rehearsal.dry_torch import Argument
+from perfci.extensions.adopt.rehearsal.trial import Trial
+from perfci.extensions.adopt.rehearsal.uses import Use, is_scalar_name, list_values
+
+SIDE = 64  # of all axes at first, such that the trial alone tells which of them belong together
+_MOST_CANDIDATES = 4000
+_USUAL = {"float32": 0.0, "int64": 0.0, "int32": 0.7, "bool": 0.5}
+WHOLE = "torch.randint(0, 1 << 4, {shape}, generator=generator, dtype={dtype}, device=device)"
+_EVEN = (4, 6, 10, 14, 22, 26, 34, 38)
+_POWERS = (2, 4, 16, 32, 64, 128)
+_EMPTY = inspect.Parameter.empty
+
+
+@dataclass(frozen=True)
+class Found:
+    """A form of a call, and what its trial gave."""
+
+    form: Form
+    texts: Sequence[str]  # what the reference is called with
+    trial: Trial
+    dry: bool  # whether kernel and reference took it without memory, with outputs of the same shapes
+    calls: Sequence[Call] = ()  # those of tests that have this form
+
+    @property
+    def rank(self) -> tuple[Any, ...]:
+        """The least is the best."""
+        return not self.dry, *self.trial.rank
+
+
+def search(
+    takes: inspect.Signature, uses: Mapping[str, Use], handed: Sequence[str], calls: Sequence[Call], start: Form,
+    seconds: float,
+) -> Found:  # fmt: skip
+    """Returns the first candidate against which nothing speaks, else the best one.
+
+    `calls`: of tests, which are followed. `start`: has the function and its reference.
+    """
+    reference = start.reference
+    until, best = time.monotonic() + seconds, None
+    named = {text.split("=")[0] for text in handed}
+    for given in [dict(calls[0].given)] if calls else _list_given(reference, takes, uses, named):
+        tensors = [name for name, value in given.items() if isinstance(value, Argument)]
+        if best and (time.monotonic() > until or not tensors):
+            break
+        ways = _list_ways(reference, takes, given, named)
+        for texts in [[*given], *ways] if calls else ways:
+            defaults = {name: takes.parameters[name].default for name in named if name not in given}
+            one = replace(start, reference=make_call(reference, texts, defaults))
+            taken = [call for call in calls if one.count_programs(call) is not None] or list(calls)
+            if calls:
+                form, fitting, right = find_form(one, taken)
+            elif not tensors or one.count_programs(Call("", given, {})) is None:
+                right = False
+            else:
+                form, fitting, right = find_form(one, [Call("", given, {})])
+            if not right and best:
+                continue
+            if not right and not calls:
+                form, fitting = _guess(one, given), []
+            found = judge(form, texts, fitting if calls else [], dry=right)
+            best = found if best is None or found.rank < best.rank else best
+            if best.trial.is_good or time.monotonic() > until:
+                return best
+    assert best is not None
+    return best
+
+
+def _guess(start: Form, given: Mapping[str, Any]) -> Form:
+    """A form for a person to correct."""
+    small = (2, 3, 4, 8, 16, 128)
+    usual = {
+        name: replace(value, shape=small[-len(value.shape) :]) if isinstance(value, Argument) else value
+        for name, value in given.items()
+    }
+    return find_form(start, [Call("", usual or {"x": Argument(small[-2:], "float32", None)}, {})])[0]
+
+
+def judge(form: Form, texts: Sequence[str], calls: Sequence[Call], *, dry: bool) -> Found:
+    """The form as a trial for real takes it: with bounds of its integers, the device that it asks for, and sizes."""
+    if not dry:
+        return Found(form, texts, Trial("no shapes were found that both take"), dry, calls)
+    best: Found | None = None
+    for one in _list_bounds(form):
+        found = _try_sizes(one, texts, calls)
+        best = found if best is None or found.rank < best.rank else best
+        if best.trial.is_good:
+            break
+    assert best is not None
+    return best
+
+
+def _try_sizes(form: Form, texts: Sequence[str], calls: Sequence[Call]) -> Found:
+    count, best = len(form.axes), None
+    for number, sizes in enumerate((SIZES[0][:count], SIZES[0][:count][::-1], _EVEN[:count], _POWERS[:count])):
+        params = form.make_distinct(sizes)
+        trial = form.run(params)
+        for asking in (False, True) if trial.problem and not best else ():
+            device = form.rehearsal.device
+            passing = replace(form, devices=(device, device if asking else form.devices[1]))
+            other = passing.run(params) if passing.devices != form.devices and trial.problem else trial
+            form, trial = (passing, other) if other.problem is None else (form, trial)
+        found = Found(replace(form, little=params if number > 1 else {}), texts, trial, dry=True, calls=calls)
+        if number == 1 and best and best.trial.problem is None and best.trial.rank < trial.rank:
+            best = None  # what holds by chance, as where the first axis is the shorter one
+        best = found if best is None or found.trial.rank < best.trial.rank else best
+        if number and best.trial.is_good:
+            break
+    assert best is not None
+    if best.trial.is_good and best.form.little and not calls:  # such as packed halves
+        for axis in form.axes:
+            doubled = _double(form, axis)
+            trial = doubled.run(doubled.make_distinct())
+            if trial.is_good:
+                return Found(doubled, texts, trial, dry=True)
+    return best
+
+
+def _double(form: Form, axis: str) -> Form:
+    """The form in which an axis is half a side."""
+    side = re.compile(rf"\b{axis}\b")
+    shapes = {name: side.sub(f"2 * {axis}", text) for name, text in form.shapes.items()}
+    inputs = {
+        name: text.replace(form.shapes[name], shapes[name]) if name in shapes else text
+        for name, text in form.inputs.items()
+    }
+    return replace(form, shapes=shapes, inputs=inputs)
+
+
+def _list_bounds(form: Form) -> Iterator[Form]:
+    """Ways to bound what integer tensors hold: by an axis that is none of theirs, by one of theirs, by a number."""
+    whole = [name for name, text in form.inputs.items() if "1 << 4" in text]
+    if not whole or form.axes == ("shape",):
+        yield form
+        return
+    theirs = {axis for name in whole for axis in re.findall(r"\w+", form.shapes[name])}
+    bounds = [*[axis for axis in reversed(form.axes) if axis not in theirs], *reversed(form.axes), "2"]
+    ways = itertools.product(dict.fromkeys(bounds), repeat=min(len(whole), 2))
+    for way in itertools.islice(ways, 16):
+        bound = dict(zip(whole, (*way, *way[-1:] * len(whole)), strict=False))
+        yield replace(
+            form, inputs={name: text.replace("1 << 4", bound.get(name, "")) for name, text in form.inputs.items()}
+        )
+
+
+# --- candidates -------------------------------------------------------------------------------------------------------
+
+
+def _list_given(
+    reference: Any, takes: inspect.Signature, uses: Mapping[str, Use], named: set[str]
+) -> Iterator[dict[str, Any]]:
+    """Yields arguments: a tensor as `Argument`, or the value of what is none. Low ranks first."""
+    asked = _read_signature(reference)
+    wanted = {_plain(name) for name, one in asked.items() if one.default is _EMPTY}
+    usual = {_plain(name): one.default for name, one in asked.items()}
+    options: dict[str, list[tuple[float, Any]]] = {}
+    for name, one in takes.parameters.items():
+        use = uses.get(name, Use())
+        is_optional = one.default is not _EMPTY
+        if name not in named or (is_optional and (_plain(name) not in wanted or use.is_tensor is False)):
+            continue
+        values = [(float(place), value) for place, value in enumerate(list_values(name, one, usual.get(_plain(name))))]
+        tensors = list(_list_tensors(use, is_first=not options))
+        if use.is_tensor is None:
+            values_first = is_scalar_name(name) or isinstance(usual.get(_plain(name)), bool | int | float | str)
+            later = tensors if values_first else values
+            options[name] = [*(values if values_first else tensors), *((cost + 3, value) for cost, value in later)]
+        else:
+            options[name] = tensors if use.is_tensor else values
+    while options and _count(options) > 1 << 16:
+        longest = max(options, key=lambda name: len(options[name]))
+        options[longest] = sorted(options[longest], key=lambda option: option[0])[:-1]
+    ways = sorted(itertools.product(*options.values()), key=lambda way: sum(cost for cost, _ in way))
+    for way in ways[:_MOST_CANDIDATES]:
+        yield {name: value for name, (_, value) in zip(options, way, strict=True)}
+
+
+def _count(options: Mapping[str, Sequence[Any]]) -> int:
+    count = 1
+    for values in options.values():
+        count *= len(values)
+    return count
+
+
+def _list_tensors(use: Use, *, is_first: bool) -> Iterator[tuple[float, Argument]]:
+    """Tensors that an argument may be, and how unlikely each is."""
+    ranks = use.list_ranks()
+    ranks = ranks if is_first or use.rank else sorted(ranks)
+    kinds = ("int64", "int32", "float32") if use.is_whole else ("float32",)
+    for place, rank in enumerate(ranks):
+        cost = 0.0 if not place else (3.0 if use.rank else 0.0) + (place if is_first else place / 2)
+        for number, kind in enumerate(kinds):
+            yield cost + number * 0.7, Argument((SIDE,) * rank, kind, WHOLE if kind != "float32" else None)
+
+
+def _read_signature(function: Any) -> Mapping[str, inspect.Parameter]:
+    """Parameters of a function, none of one that does not tell them."""
+    try:
+        return inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return {}
+
+
+def _plain(name: str) -> str:
+    return name.lower().strip("_")
+
+
+def _list_ways(reference: Any, takes: inspect.Signature, given: Mapping[str, Any], named: set[str]) -> list[list[str]]:
+    """What the reference may be called with, as text: by what its signature names, else by position."""
+    ways = list[list[str]]()
+    tensors = [name for name, value in given.items() if isinstance(value, Argument)]
+    options = [name for name in takes.parameters if name in named and name not in given]
+    last = f"{tensors[0] if tensors else 'x'}.shape[-1:]"
+    filled = {"dim": "-1", "axis": "-1", "normalized_shape": last}
+    asked = _read_signature(reference)
+    if asked:
+        ways += filter(None, [_fit(asked, [*given], options, filled), _fit(asked, tensors, options, filled)])
+    takes_any = not asked or any(one.kind is one.VAR_POSITIONAL for one in asked.values())
+    scalars = [name for name in given if name not in tensors]
+    others = [*scalars, *options]
+    subsets = [others, *([other] for other in others if len(others) > 1), []]
+    extras: tuple[Mapping[str, str], ...] = ({}, {"dim": "-1"}, {"normalized_shape": last})
+    for extra, subset, by_name in itertools.product(extras, subsets, ((), tensors[1:])) if takes_any else ():
+        if not extra.keys() & {*subset}:
+            texts = [tensor for tensor in tensors if tensor not in by_name]
+            texts += [f"{name}={text}" for name, text in extra.items()]
+            ways.append(texts + [f"{name}={name}" for name in (*by_name, *subset)])
+    if asked:
+        places = sum(one.kind <= one.POSITIONAL_OR_KEYWORD for one in asked.values())
+        ways.append([*given][:places])
+    return [list(way) for way in dict.fromkeys(map(tuple, ways))]
+
+
+def _fit(
+    asked: Mapping[str, inspect.Parameter], given: Sequence[str], options: Sequence[str], filled: Mapping[str, str]
+) -> list[str] | None:
+    """A call by a signature: an argument goes to the parameter of its name, the others to those left, in order."""
+    by_name = {_plain(name): name for name in (*options, *given)}
+    matched = {name: by_name[_plain(name)] for name in asked if _plain(name) in by_name}
+    left = [name for name in given if name not in matched.values()]
+    open_ones = [one for name, one in asked.items() if name not in matched and one.kind <= one.KEYWORD_ONLY]
+    for one in open_ones:
+        if one.default is _EMPTY and one.name in filled:
+            matched[one.name] = filled[one.name]
+        elif one.default is _EMPTY and left:
+            matched[one.name] = left.pop(0)
+        elif one.default is _EMPTY:
+            return None
+    for one in open_ones:
+        if one.default is None and left and one.name not in matched:
+            matched[one.name] = left.pop(0)
+    texts, by_place = list[str](), True
+    for name, one in asked.items():
+        if name not in matched:
+            by_place &= one.kind > one.POSITIONAL_OR_KEYWORD
+            continue
+        plain = by_place and one.kind <= one.POSITIONAL_OR_KEYWORD
+        plain &= one.default is _EMPTY and matched[name] not in filled.values()
+        by_place &= plain
+        texts.append(matched[name] if plain else f"{name}={matched[name]}")
+    return texts

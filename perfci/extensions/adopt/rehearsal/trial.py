@@ -1,0 +1,234 @@
+"""Calls for real, of small sizes in Triton's interpreter: what is read, what is written, whether the values agree."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import torch
+from torch.overrides import TorchFunctionMode
+
+_NEAR = 2e-2  # error of a right answer at most, of its size: float16 and TF32 are right, another formula is not
+_MOST = 0.5  # of a tensor that a launch reads at least. None of it is read of one that only shows a shape
+_MADE = ("empty", "zeros", "ones", "full", "rand", "new_", "bernoulli")  # functions that ask for a tensor's form alone
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What kernel and reference did with one case's inputs."""
+
+    problem: str | None = None  # what one of them raised
+    written: tuple[str, ...] = ()  # tensors that the kernel writes into
+    rewritten: tuple[str, ...] = ()  # tensors that the reference writes into
+    unread: tuple[str, ...] = ()  # tensors that the kernel leaves unread, most of them or all
+    is_finite: bool = False  # the reference's values
+    picks: tuple[int | str, ...] | None = None
+    """what the reference gives too: places among what the kernel returns, or names of tensors that it writes into"""
+    returned: int | None = None  # how many values the kernel returns in a tuple. None: it returns one, or none
+    share: float = 1.0  # of the values that differ
+    outputs: tuple[tuple[int, ...], ...] = ()  # shapes of the reference's outputs
+    launches: int = 0
+
+    @property
+    def agrees(self) -> bool:
+        """Whether kernel and reference gave the same finite values."""
+        return self.problem is None and self.is_finite and not self.share
+
+    @property
+    def is_good(self) -> bool:
+        """Whether there is nothing to say against this form of a call."""
+        return self.agrees and not self.unread
+
+    @property
+    def rank(self) -> tuple[bool, bool, int, float]:
+        """The least is the best."""
+        return self.problem is not None, not self.is_finite, len(self.unread), self.share
+
+
+def try_call(kernel: Callable[..., Any], reference: Callable[..., Any], given: Mapping[str, Any]) -> Trial:
+    """Returns what both do with these inputs, which stay as they are."""
+    for_kernel, for_reference = _copy(given), _copy(given)
+    tensors = {name: value for name, value in for_kernel.items() if isinstance(value, torch.Tensor)}
+    gather = any(not value.is_floating_point() and value.dtype != torch.bool for value in tensors.values())
+    watched = _Accesses(tensors)
+    try:
+        with watched.watch():
+            answer = kernel(**for_kernel)
+        expected = [value for _, value in _list(reference(**for_reference))]
+    except (Exception, SystemExit) as error:  # whatever other people's code raises
+        return Trial(f"{type(error).__name__}: {error}"[:300])
+    written = _list_changed(given, for_kernel)
+    shares = {name: watched.share_of(name) for name in tensors if name not in written}
+    unread = [name for name, share in shares.items() if 0 < share < _MOST and not gather]
+    rewritten = _list_changed(given, for_reference)
+    outputs: list[tuple[int | str, torch.Tensor]] = [
+        (place, value) for place, value in _list(answer) if all(value is not for_kernel[name] for name in written)
+    ]
+    outputs += [(name, for_kernel[name]) for name in written]
+    if rewritten or not expected:
+        names = rewritten or written
+        expected = [one for one in expected if all(one is not for_reference[name] for name in names)]
+        expected += [for_reference[name] for name in names]
+    picks = _pick(outputs, expected)
+    by_place = dict(outputs)
+    pairs = zip(picks or (), expected, strict=False)
+    share = max((_differ(by_place[place], value) for place, value in pairs), default=1.0)
+    return Trial(
+        written=tuple(written), rewritten=tuple(rewritten), unread=tuple(unread) if watched.launches else (),
+        is_finite=all(bool(value.isfinite().all()) for value in expected if value.is_floating_point()),
+        picks=picks, returned=len(answer) if isinstance(answer, list | tuple) else None, share=share,
+        outputs=tuple(tuple(value.shape) for value in expected), launches=watched.launches,
+    )  # fmt: skip
+
+
+def _copy(given: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value.clone() if isinstance(value, torch.Tensor) else value for name, value in given.items()}
+
+
+def _list(value: Any) -> list[tuple[int, torch.Tensor]]:
+    """The tensors of an answer, and their places in it."""
+    outputs = list(value) if isinstance(value, list | tuple) else [value]
+    tensors = ((place, output) for place, output in enumerate(outputs) if torch.is_tensor(output))
+    return [(place, output.detach() if output.requires_grad else output) for place, output in tensors]
+
+
+def _list_changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    tensors = {name: value for name, value in before.items() if isinstance(value, torch.Tensor)}
+    return [name for name, value in tensors.items() if not _is_same(value, after[name])]
+
+
+def _is_same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return one.shape == other.shape and torch.allclose(one, other, 0.0, 0.0, equal_nan=True)
+
+
+def _pick(
+    outputs: Sequence[tuple[int | str, torch.Tensor]], expected: Sequence[torch.Tensor]
+) -> tuple[int | str, ...] | None:
+    """Which outputs have the forms of what is expected, in order, those of like values first."""
+    picks, left = list[int | str](), dict(outputs)
+    for value in expected:
+        fitting = [place for place, output in left.items() if output.shape == value.shape]
+        if not fitting:
+            return None
+        picks.append(min(fitting, key=lambda place: _differ(left[place], value)))
+        del left[picks[-1]]
+    return tuple(picks) or None
+
+
+def _differ(output: torch.Tensor, expected: torch.Tensor) -> float:
+    """The share of the values that are not those expected."""
+    if not expected.numel():
+        return 0.0
+    given, right = output.to(torch.float64), expected.to(torch.float64)
+    allowed = _NEAR * (right.abs() + right.square().mean().sqrt())
+    if not expected.is_floating_point() and expected.dtype != torch.bool:
+        allowed = torch.ones_like(right)  # a step, by which roundings differ
+    wrong = ~((given - right).abs() <= allowed) & (given != right)
+    return float(wrong.double().mean())
+
+
+@dataclass
+class _Accesses:
+    """Which elements of tensors are read inside, by launches and torch. Refuses what no tensor of a launch has."""
+
+    tensors: Mapping[str, torch.Tensor]
+    launches: int = 0
+    _read: dict[str, Array] = field(default_factory=dict)  # name -> for each element whether it was read
+    _spans: list[tuple[int, int]] = field(default_factory=list)  # addresses of the launch under way
+
+    @contextmanager
+    def watch(self) -> Iterator[None]:
+        """Notes what happens inside."""
+        from triton.runtime import interpreter
+
+        self._read = {name: np.zeros(value.numel(), bool) for name, value in self.tensors.items()}
+        memory, run, copy = interpreter._interpreter, interpreter.GridExecutor.__call__, interpreter._implicit_cvt
+
+        def launch(executor: Any, *args: Any, **kwargs: Any) -> Any:
+            self.launches += 1
+            self._spans.clear()
+            return run(executor, *args, **kwargs)
+
+        def convert(value: Any) -> Any:
+            base = getattr(value, "base", value)
+            if hasattr(base, "untyped_storage"):
+                storage = base.untyped_storage()
+                self._spans.append((storage.data_ptr(), storage.data_ptr() + storage.nbytes()))
+            return copy(value)
+
+        with (
+            mock.patch.object(interpreter, "_interpreter", _Memory(memory, self)),
+            mock.patch.object(interpreter.GridExecutor, "__call__", launch),
+            mock.patch.object(interpreter, "_implicit_cvt", convert),
+            _Reads(self),
+        ):
+            yield
+
+    def share_of(self, name: str) -> float:
+        """How much of a tensor was read."""
+        read = self._read[name]
+        return float(read.mean()) if read.size else 1.0
+
+    def note_launch(self, pointers: Array, mask: Any, *, reads: bool) -> None:
+        """Notes a load, or a store. Raises IndexError if it is of no tensor of the launch."""
+        chosen = np.broadcast_to(np.asarray(mask), pointers.shape).reshape(-1).astype(bool)
+        addresses = pointers.reshape(-1)[chosen].astype(np.int64)
+        inside = np.zeros(addresses.shape, bool)
+        for begin, end in self._spans:
+            inside |= (addresses >= begin) & (addresses < end)
+        if not inside.all():
+            raise IndexError("the kernel reaches beyond its tensors")
+        for name, tensor in self.tensors.items() if reads else ():
+            at = (addresses - tensor.data_ptr()) // tensor.element_size()
+            self._read[name][at[(at >= 0) & (at < tensor.numel())]] = True
+
+    def note_torch(self, value: torch.Tensor) -> None:
+        """Torch computes with a tensor: it reads all of it."""
+        for name, tensor in self.tensors.items():
+            if tensor.numel() and value.untyped_storage().data_ptr() == tensor.untyped_storage().data_ptr():
+                self._read[name][:] = True
+
+
+class _Memory:
+    """Stands in for the interpreter's memory."""
+
+    def __init__(self, memory: Any, accesses: _Accesses) -> None:
+        self._memory, self._accesses = memory, accesses
+
+    def load(self, pointers: Array, mask: Array, other: Array, dtype: Any) -> Any:
+        self._accesses.note_launch(pointers, mask, reads=True)
+        return self._memory.load(pointers, mask, other, dtype)
+
+    def store(self, pointers: Array, values: Array, mask: Array) -> Any:
+        self._accesses.note_launch(pointers, mask, reads=False)
+        return self._memory.store(pointers, values, mask)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._memory, name)
+
+
+class _Reads(TorchFunctionMode):
+    """Notes tensors that torch computes with, but for those of which it makes views or asks the form."""
+
+    def __init__(self, accesses: _Accesses) -> None:
+        super().__init__()
+        self._accesses = accesses
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        name = getattr(func, "__name__", "")
+        outputs = result if isinstance(result, list | tuple) else [result]
+        given = [value for value in (*args, *(kwargs or {}).values()) if isinstance(value, torch.Tensor)]
+        if name.startswith(_MADE) or not all(isinstance(output, torch.Tensor) for output in outputs):
+            return result
+        made = {output.untyped_storage().data_ptr() for output in outputs if output.device.type == "cpu"}
+        for value in given:
+            if value.device.type == "cpu" and value.untyped_storage().data_ptr() not in made:
+                self._accesses.note_torch(value)
+        return result

@@ -1,0 +1,303 @@
+"""What a function's text tells about its arguments: which are tensors, with how many axes, and which hold integers."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import functools
+import inspect
+import re
+import textwrap
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+_DEPTH = 4  # calls that are followed into other functions
+
+_TENSOR = frozenset(
+    {"T", "contiguous", "copy_", "data_ptr", "device", "dim", "dtype", "element_size", "float", "half", "is_contiguous",
+     "is_cuda", "itemsize", "long", "mT", "ndim", "new_empty", "new_zeros", "numel", "permute", "requires_grad",
+     "reshape", "shape", "size", "stride", "sum", "to", "transpose", "unsqueeze", "view"}
+)  # fmt: skip
+"""Attributes that only tensors have."""
+
+_WHOLE = re.compile(
+    r"(^|_)(ind(ex|ices)|idxs?|labels?|targets?|ids?|pos(itions)?|cu_\w+|lengths?|loc|seq_?lens?|slots?|offsets?)(_|$)",
+    re.IGNORECASE,
+)
+"""Names of tensors of integers."""
+
+_SCALARS: Sequence[tuple[str, Sequence[Any]]] = (
+    (r"(^|_)eps(ilon)?($|_)", (1e-6,)),
+    (r"(^|_)((sm_|softmax_)?scal(e|ing)|alpha|beta|gamma|temperature|lambda\w*|slope|coef|label_smoothing|momentum|"
+     r"soft_?cap(ping)?|lse_square_scale|threshold|p|dropout\w*)$", (0.5,)),
+    (r"^(dim|axis)$", (-1,)),
+    (r"^(is_|use_|has_|return_|causal|in_?place|training|output_|interleaved|transpose|trans_)", (False, True)),
+    (r"^(n|num|k|top_?k|max|min)$|(^|_)(n|num|max|min|chunk|group|block|head|size|len)_|_(size|len|num|dim|heads)$|"
+     r"^(groups|window|chunk|BLOCK\w*|\w*seqlen|stride|padding|dilation)$", (64, 16, 4, 2, 1)),
+    (r"^reduction$", ("mean", "sum", "none")),
+    (r"^(mode|activation|casting_mode|act)\w*$", ("none", "silu", "llama")),
+)  # fmt: skip
+"""Form of a name -> values that an argument of this name may have."""
+
+_OF_KIND: Mapping[str, Sequence[Any]] = {"int": (64, 16, 4, 2, 1), "float": (0.5,), "bool": (False, True), "str": ("",)}
+_SIDE = re.compile(r"(?:\d+ ?\* ?)?[A-Za-z_]\w*(?: ?[*+/-]+ ?\w+)*")
+_SHAPE = re.compile(r"[\[(]\s*((?:[\w.*+/ -]+,\s*)+[\w.*+/ -]*)[\])]")
+
+
+@dataclass
+class Use:
+    """What is known about one argument."""
+
+    is_tensor: bool | None = None  # None: unknown
+    rank: int | None = None  # its number of axes, if the text says so
+    least: int = 0  # of its axes
+    is_whole: bool = False  # a tensor of integers
+    sides: tuple[str, ...] = ()  # names of its axes
+
+    def list_ranks(self) -> list[int]:
+        """Numbers of axes, the likeliest first."""
+        usual = [rank for rank in (2, 1, 3, 4) if rank >= self.least]
+        return [self.rank, *(rank for rank in usual if rank != self.rank)] if self.rank else usual or [self.least]
+
+
+def read_uses(function: Any, takes: inspect.Signature) -> dict[str, Use]:
+    """Returns what annotations, the text, and the docstring tell about each argument."""
+    uses = {name: Use() for name in takes.parameters}
+    with contextlib.suppress(RecursionError):
+        _follow(function, {name: name for name in uses}, uses, _DEPTH)
+    for name, parameter in takes.parameters.items():
+        kind = str(getattr(parameter.annotation, "__name__", parameter.annotation))
+        use, words = uses[name], kind.replace("torch.", "")
+        if "Tensor" in words:
+            use.is_tensor, use.is_whole = True, use.is_whole or "Long" in words or "Int" in words
+        elif words.split(" ")[0].removeprefix("Optional[").rstrip("]") in _OF_KIND or isinstance(
+            parameter.default, bool | int | float | str
+        ):
+            use.is_tensor = False
+        use.is_whole |= bool(_WHOLE.search(name)) and not name.isupper()
+    for name, sides in _read_shapes(getattr(function, "__doc__", None) or "").items():
+        if name in uses and uses[name].is_tensor is not False:
+            uses[name].is_tensor, uses[name].rank, uses[name].sides = True, len(sides), sides
+    return uses
+
+
+def list_values(name: str, parameter: inspect.Parameter | None, usual: Any = inspect.Parameter.empty) -> list[Any]:
+    """Values of a number, flag or word of this name. `usual`: what the reference takes if it is not given."""
+    kind = getattr(parameter.annotation, "__name__", str(parameter.annotation)) if parameter else ""
+    named = next((values for form, values in _SCALARS if re.search(form, name)), ())
+    typed = _OF_KIND.get(kind.removeprefix("typing.").removeprefix("Optional[").rstrip("]"), ())
+    if typed:
+        named = [value for value in named if type(value) is type(typed[0])] or typed
+    first = [usual] if isinstance(usual, bool | int | float | str) else []
+    return [*dict.fromkeys([*first, *(named or (0.5, 1))])]
+
+
+def is_scalar_name(name: str) -> bool:
+    """Whether an argument of this name is usually a number, a flag or a word."""
+    return any(re.search(form, name) for form, _ in _SCALARS)
+
+
+# --- text -------------------------------------------------------------------------------------------------------------
+
+
+def _parse(function: Any) -> ast.FunctionDef | None:
+    function = inspect.unwrap(getattr(function, "fn", function))
+    function = getattr(function, "fn", function)
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
+    except (OSError, TypeError, SyntaxError, IndexError):
+        return None
+    return tree if isinstance(tree, ast.FunctionDef) else None
+
+
+def _follow(function: Any, names: dict[str, str], uses: dict[str, Use], depth: int) -> None:
+    """Notes uses of a function's locals. `names`: local -> the argument that it is."""
+    function = inspect.unwrap(function) if callable(function) else function
+    tree = _parse(function)
+    code = getattr(function, "__func__", function)
+    if tree is None or not depth or not isinstance(code, types.FunctionType):
+        return
+    scope = {**code.__globals__, **inspect.getclosurevars(code).nonlocals} if code.__closure__ else code.__globals__
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(value=ast.Name(id=name), attr=attribute) if name in names and attribute in _TENSOR:
+                uses[names[name]].is_tensor = True
+            case ast.Assign(targets=[ast.Tuple(elts=sides) | ast.List(elts=sides)], value=value):
+                if (name := _of_shape(value)) in names and not any(isinstance(side, ast.Starred) for side in sides):
+                    use = uses[names[name]]
+                    use.is_tensor, use.rank = True, use.rank or len(sides)
+            case ast.Assert(test=test):
+                _read_assert(test, names, uses)
+            case ast.Subscript(value=value, slice=index) if _of_shape(value) in names:
+                _note_index(uses[names[_of_shape(value)]], index)
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="size" | "stride"), args=[index]):
+                if name in names:
+                    _note_index(uses[names[name]], index)
+            case ast.Call():
+                _follow_call(node, scope, names, uses, depth)
+
+
+def _of_shape(node: ast.AST) -> str:
+    """The name of which this is the shape. Empty if it is something else."""
+    match node:
+        case ast.Attribute(value=ast.Name(id=name), attr="shape"):
+            return name
+        case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="size"), args=[]):
+            return name
+    return ""
+
+
+def _note_index(use: Use, index: ast.AST) -> None:
+    with contextlib.suppress(ValueError, TypeError, SyntaxError):
+        value = ast.literal_eval(index)
+        if type(value) is int:
+            use.is_tensor, use.least = True, max(use.least, value + 1 if value >= 0 else -value)
+
+
+def _read_assert(test: ast.AST, names: Mapping[str, str], uses: Mapping[str, Use]) -> None:
+    for node in ast.walk(test):
+        match node:
+            case ast.Compare(left=left, ops=[ast.Eq()], comparators=[ast.Constant(value=int(rank))]):
+                match left:
+                    case (
+                        ast.Attribute(value=ast.Name(id=name), attr="ndim")
+                        | ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="dim" | "ndimension"))
+                        | ast.Call(func=ast.Name(id="len"), args=[ast.Attribute(value=ast.Name(id=name), attr="shape")])
+                    ) if name in names:
+                        uses[names[name]].is_tensor, uses[names[name]].rank = True, rank
+
+
+def _follow_call(
+    node: ast.Call, scope: Mapping[str, Any], names: Mapping[str, str], uses: dict[str, Use], depth: int
+) -> None:
+    given = {place: arg.id for place, arg in enumerate(node.args) if isinstance(arg, ast.Name) and arg.id in names}
+    keywords = {
+        key.arg: key.value.id
+        for key in node.keywords
+        if key.arg and isinstance(key.value, ast.Name) and key.value.id in names
+    }
+    if not given and not keywords:
+        return
+    launch = isinstance(node.func, ast.Subscript)
+    called = _resolve(node.func.value if isinstance(node.func, ast.Subscript) else node.func, scope)
+    while launch and hasattr(called, "fn") and not hasattr(called, "arg_names"):
+        called = called.fn
+    if called is None:
+        return
+    if launch:
+        order = list(getattr(called, "arg_names", ()))
+        pointers, whole, is_sure = _read_kernel(getattr(called, "fn", called))
+        bound = {order[place]: name for place, name in given.items() if place < len(order)} | keywords
+        for parameter, name in bound.items():
+            use = uses[names[name]]
+            if parameter in pointers:
+                use.is_tensor, use.is_whole = True, use.is_whole or parameter in whole
+            elif is_sure and use.is_tensor is None:
+                use.is_tensor = False
+        return
+    first = 0
+    if isinstance(called, types.MethodType) and called.__name__ == "apply":
+        called, first = getattr(called.__self__, "forward", None), 1
+    if getattr(called, "__module__", "").startswith("torch"):
+        if 0 in given and getattr(called, "__name__", "") not in {"tensor", "full", "Size"}:
+            uses[names[given[0]]].is_tensor = True
+        return
+    if called in (float, int, bool, str) and 0 in given:
+        uses[names[given[0]]].is_tensor = False
+    try:
+        order = list(inspect.signature(called).parameters)[first:]
+    except (TypeError, ValueError):
+        return
+    inner = {order[place]: names[name] for place, name in given.items() if place < len(order)}
+    _follow(called, inner | {key: names[name] for key, name in keywords.items()}, uses, depth - 1)
+
+
+def _resolve(node: ast.AST, scope: Mapping[str, Any]) -> Any:
+    match node:
+        case ast.Name(id=name):
+            return scope.get(name)
+        case ast.Attribute(value=value, attr=attribute):
+            owner = _resolve(value, scope)
+            return getattr(owner, attribute, None) if isinstance(owner, types.ModuleType | type) else None
+    return None
+
+
+@functools.lru_cache(maxsize=256)
+def _read_kernel(kernel: Callable[..., Any]) -> tuple[frozenset[str], frozenset[str], bool]:
+    """A kernel's parameters that it loads from or stores to, those that hold places of others, and whether it is sure.
+
+    It is not if the kernel hands parameters on to another function of Triton.
+    """
+    tree = _parse(kernel)
+    if tree is None:
+        return frozenset(), frozenset(), False
+    takes = {arg.arg for arg in tree.args.args}
+    origin, values = {name: name for name in takes}, dict[str, str]()
+    pointers, inside, sure = set[str](), set[str](), True
+    for node in _in_order(tree):
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                if root := origin.get(_root(value)):
+                    origin.setdefault(name, root)
+                for call in ast.walk(value):
+                    if isinstance(call, ast.Call) and _last(call.func) == "load" and call.args:
+                        values[name] = origin.get(_root(call.args[0]), "")
+            case ast.Call(args=[first, *_]) if _last(node.func) in _ACCESSES or _last(node.func).startswith("atomic_"):
+                pointers.add(origin.get(_root(first), ""))
+                inside |= {part.id for part in ast.walk(first) if isinstance(part, ast.Name)}
+            case ast.Call(keywords=keywords) if _last(node.func) in _ACCESSES:
+                pointers |= {origin.get(_root(key.value), "") for key in keywords if key.arg in {"base", "pointer"}}
+            case ast.Call(func=ast.Name(id=name), args=args) if name not in {"range", "min", "max", "float", "int"}:
+                sure &= not any(isinstance(arg, ast.Name) and arg.id in takes for arg in args)
+    spread = dict[str, set[str]]()
+    for node in _in_order(tree):
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            parts = {part.id for part in ast.walk(node.value) if isinstance(part, ast.Name)}
+            spread[node.targets[0].id] = parts | set().union(*(spread.get(part, set()) for part in parts))
+    reached = inside | set().union(*(spread.get(name, set()) for name in inside))
+    whole = {root for name, root in values.items() if name in reached and root}
+    return frozenset(pointers & takes), frozenset(whole & takes), sure and bool(pointers & takes)
+
+
+_ACCESSES = frozenset({"load", "store", "make_block_ptr", "make_tensor_descriptor"})
+
+
+def _in_order(tree: ast.AST) -> Iterator[ast.AST]:
+    yield tree
+    for child in ast.iter_child_nodes(tree):
+        yield from _in_order(child)
+
+
+def _last(node: ast.AST) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def _root(node: ast.AST) -> str:
+    """The name that pointer arithmetic begins with."""
+    while True:
+        match node:
+            case ast.BinOp(left=left, op=ast.Add() | ast.Sub()):
+                node = left
+            case ast.Call(func=ast.Attribute(value=inner, attr="to")):
+                node = inner
+            case ast.Name(id=name):
+                return name
+            case _:
+                return ""
+
+
+def _read_shapes(text: str) -> dict[str, tuple[str, ...]]:
+    """Shapes that a docstring gives: `x: (rows, cols)`, or `q (torch.Tensor): queries of shape [B, T, H, K]`."""
+    shapes = dict[str, tuple[str, ...]]()
+    entries = re.split(r"(?m)(?:^|,)\s*[-*`]*(\w+)`?\s*(?:\((?:[^()]|\([^()]*\))*\))?\s*:(?!:)", text)
+    for name, about in zip(entries[1::2], entries[2::2], strict=True):
+        if shape := _SHAPE.search(about[:300]):
+            sides = tuple(side.strip() for side in shape[1].split(",") if side.strip())
+            if all(
+                re.fullmatch(r"(?:\d+ ?\* ?)?[A-Za-z_]\w*(?: ?[*+/-]+ ?\w+)*", side) and "-1" not in side
+                for side in sides
+            ):
+                shapes.setdefault(name, sides)
+    return shapes

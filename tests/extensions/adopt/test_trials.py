@@ -1,0 +1,96 @@
+"""How a function is called is found by calls in Triton's interpreter. What these do not confirm is not ready."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perfci.core import settings
+from perfci.extensions.adopt.place import place_op, write_draft
+from perfci.extensions.adopt.sketch import Sketch, SketchFiles, draft
+from tests.extensions.adopt.rehearsing import interpreted, rehearse
+
+SOURCE = Path(__file__).parent / "tried_kernels.py"
+READY = {
+    "scaled": "scaled_reference",
+    "double_into": "double_reference",
+    "double_here": "double_reference",
+    "double_and_sizes": "double_reference",
+    "double_for_cuda": "double_reference",
+    "hidden_names": "double_reference",
+    "halves": "halves_reference",
+    "picked": "picked_reference",
+}
+"""function -> reference"""
+
+pytestmark = pytest.mark.torch
+
+
+@pytest.fixture(scope="module")
+def said() -> dict[str, Any]:
+    pairs = {**{f"op_{name}": (name, reference) for name, reference in READY.items()}, "wrong": ("scaled", "triple")}
+    pairs["other"] = "double_and_sizes", "triple"
+    return rehearse(
+        {
+            op: (op, SketchFiles(str(SOURCE), name, None, reference, str(SOURCE)))
+            for op, (name, reference) in pairs.items()
+        }
+    )
+
+
+def written(sketch: Sketch, side: str) -> str:
+    """One of the op's files."""
+    return draft("op", sketch, []).texts[side]
+
+
+@pytest.mark.parametrize("name", READY)
+def test_a_function_that_agrees_with_its_reference_is_ready(said, name):
+    assert [reason.kind for reason in said[f"op_{name}"].look if reason.kind != "look_guessed"] == []
+    assert said[f"op_{name}"].is_ready
+
+
+def test_a_number_without_annotation_and_a_tensor_of_fewer_axes_are_told_from_tensors(said):
+    inputs = said["op_scaled"].suites.inputs
+    assert inputs["eps"] == "1e-06"
+    assert inputs["weight"].startswith("torch.randn((cols,)")
+
+
+def test_what_a_function_writes_into_is_named_and_the_reference_writes_it_too(said):
+    assert "mutates=('out',)," in said["op_double_into"].suites.accuracy
+    assert "return out.copy_(source(x))" in written(said["op_double_into"], "baseline")
+    assert "mutates=('x',)," in said["op_double_here"].suites.accuracy
+
+
+def test_outputs_that_the_reference_does_not_give_are_left_out(said):
+    assert written(said["op_double_and_sizes"], "triton").endswith("    return source(x, is_fast)[0]\n")
+
+
+def test_packed_halves_are_one_axis(said):
+    assert said["op_halves"].suites.inputs["x"].startswith("torch.randn((rows, 2 * cols)")
+
+
+def test_labels_are_integers_below_the_axis_that_they_point_into(said):
+    assert said["op_picked"].suites.inputs["labels"].startswith("torch.randint(0, cols, (rows,), ")
+    assert "look_integers" not in {reason.kind for reason in said["op_picked"].look}
+
+
+def test_a_function_that_asks_for_a_device_in_a_helper_gets_it(said):
+    assert said["op_double_for_cuda"].kernel.device == "cuda"
+    assert said["op_double_into"].kernel.device is None
+
+
+@pytest.mark.parametrize("name", ["wrong", "other"])
+def test_values_that_differ_in_every_form_are_not_ready(said, name):
+    assert not said[name].is_ready
+    assert {"look_differs", "look_untried"} & {reason.kind for reason in said[name].look}
+
+
+@pytest.mark.slow
+def test_what_is_ready_passes_its_suite(said, tmp_path):
+    ops = [f"op_{name}" for name in READY]
+    for op in ops:
+        write_draft(place_op(op, tmp_path / "kernels", {}), draft(op, said[op], []))
+    (tmp_path / "kernels" / "_tried_kernels.py").write_text(SOURCE.read_text())
+    settings.load(tmp_path)
+
+    assert {op: told[1] for op, told in interpreted(tmp_path, "*", *ops).items() if told[1]} == {}

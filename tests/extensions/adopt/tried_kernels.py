@@ -1,0 +1,104 @@
+# ruff: noqa: N803
+"""Functions whose inputs only a call for real tells, for tests of `perfci new --from`, run in other processes."""
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _scale_rows(x_ptr, w_ptr, out_ptr, cols, eps, BLOCK: tl.constexpr):
+    row, at = tl.program_id(0), tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row * cols + at, mask=at < cols, other=0.0).to(tl.float32)
+    w = tl.load(w_ptr + at, mask=at < cols, other=0.0).to(tl.float32)
+    tl.store(out_ptr + row * cols + at, x * w + eps, mask=at < cols)
+
+
+def scaled(x, weight, eps):
+    out = torch.empty_like(x)
+    _scale_rows[(x.shape[0],)](x, weight, out, x.shape[1], eps, BLOCK=triton.next_power_of_2(x.shape[1]))
+    return out
+
+
+def scaled_reference(x, weight, eps):
+    return x * weight + eps
+
+
+@triton.jit
+def _double(x_ptr, out_ptr, size, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + at, tl.load(x_ptr + at, mask=at < size) * 2, mask=at < size)
+
+
+def double_into(x: torch.Tensor, out: torch.Tensor) -> None:
+    assert x.shape == out.shape
+    _double[(triton.cdiv(x.numel(), 128),)](x, out, x.numel(), BLOCK=128)
+
+
+def double_here(x: torch.Tensor, **options):
+    _double[(triton.cdiv(x.numel(), 128),)](x, x, x.numel(), BLOCK=128)
+
+
+def double_and_sizes(x: torch.Tensor, is_fast=False):
+    out = torch.empty_like(x)
+    double_into(x, out)
+    return out, None, out.new_zeros(3)
+
+
+def double_for_cuda(x):
+    accelerator = getattr(torch, "cu" + "da")  # as in a helper of another file
+    return double_and_sizes(x)[0] if accelerator.current_stream(x.device) else None
+
+
+def hidden_names(*args, **kwargs):
+    return double_and_sizes(*args, **kwargs)[0]
+
+
+def double_reference(x):
+    return x * 2
+
+
+def triple(x):
+    return x * 3
+
+
+@triton.jit
+def _halves(x_ptr, out_ptr, half, BLOCK: tl.constexpr):
+    row, at = tl.program_id(0), tl.arange(0, BLOCK)
+    left = tl.load(x_ptr + row * 2 * half + at, mask=at < half)
+    right = tl.load(x_ptr + row * 2 * half + half + at, mask=at < half)
+    tl.store(out_ptr + row * half + at, left * right, mask=at < half)
+
+
+def halves(x: torch.Tensor):
+    half = x.shape[-1] // 2
+    out = x.new_empty(x.shape[0], half)
+    _halves[(x.shape[0],)](x, out, half, BLOCK=triton.next_power_of_2(half))
+    return out
+
+
+def halves_reference(x):
+    left, right = x.chunk(2, -1)
+    return left * right
+
+
+@triton.jit
+def _pick(x_ptr, labels_ptr, out_ptr, cols):
+    row = tl.program_id(0)
+    tl.store(out_ptr + row, tl.load(x_ptr + row * cols + tl.load(labels_ptr + row)))
+
+
+def picked(x: torch.Tensor, labels: torch.Tensor):
+    """Element of each row.
+
+    Args:
+        x: scores of shape (rows, cols).
+        labels: places, of shape [rows].
+    """
+    out = x.new_empty(x.shape[0])
+    _pick[(x.shape[0],)](x, labels, out, x.shape[1])
+    return out
+
+
+def picked_reference(x, labels):
+    return x.gather(1, labels[:, None])[:, 0]
