@@ -109,7 +109,7 @@ def tool(name: str) -> str | None:
 
 def nvidia_usage(cubin: bytes, ptx: str | None, name: str) -> Usage | None:
     """Registers and stack of a kernel by cuobjdump. What of the stack its PTX does not declare was spilled."""
-    text = _run_tool("cuobjdump", cubin, "--dump-resource-usage")
+    text = run_tool("cuobjdump", cubin, "--dump-resource-usage")
     match = re.search(rf"Function {re.escape(name)}:\s*REG:(\d+) STACK:(\d+) SHARED:\d+ LOCAL:(\d+)", text or "")
     if match is None:
         return None
@@ -140,7 +140,7 @@ def nvidia_counts(cubins: Sequence[bytes], arch: str) -> list[InstructionCounts 
     # One run for all of them: it takes 0.3 s to start, and hardly more for a hundred kernels than for one.
     codes = [code_sections(cubin) for cubin in cubins]
     image = b"".join(code for parts in codes for code in parts)
-    opcodes = nvidia_opcodes((_run_tool("nvdisasm", image, "--binary", arch) if image else None) or "")
+    opcodes = nvidia_opcodes((run_tool("nvdisasm", image, "--binary", arch) if image else None) or "")
     if not image or len(opcodes) * _BYTES != len(image):
         return [None] * len(cubins)
     taken = iter(opcodes)
@@ -177,7 +177,7 @@ def amd_opcodes(text: str) -> list[str]:
     return [f"{opcode}_lds" if shared else opcode for opcode, shared in lines]
 
 
-def _run_tool(name: str, image: bytes, *options: str) -> str | None:
+def run_tool(name: str, image: bytes, *options: str) -> str | None:
     """Output of one of NVIDIA's programs about a file. None if it is missing or fails."""
     path = tool(name)
     if path is None:

@@ -32,9 +32,11 @@ from perfci.extensions.common.cubins import (
     ELF,
     Config,
     DriverKernel,
+    blank_padding,
     count_elf_bytes,
     count_shared_bytes,
     list_attributes,
+    list_parameters,
     trim_attributes,
 )
 from perfci.extensions.offline.library import Library
@@ -44,8 +46,6 @@ VERSION = 13_000  # that the driver has: of CUDA 13.0
 
 _INVALID, _NOT_FOUND, _NOT_SUPPORTED, _FAILED = 1, 500, 801, 999  # CUresult
 _BUFFER, _BUFFER_SIZE = 1, 2  # CU_LAUNCH_PARAM_BUFFER_POINTER and _SIZE
-_PARAMETER = 0x17  # record of a cubin: index, number, offset and size of a parameter
-_OF_BYTES = 4  # form of a record whose size is given: the others have two bytes in its place
 _THREADS, _STATIC, _LOCAL, _REGISTERS, _DYNAMIC = 0, 1, 3, 4, 8  # CUfunction_attribute
 _CLUSTER = 4  # CUlaunchAttributeID
 _FREELY = 48 * 1024  # bytes of dynamic shared memory that a kernel may have without asking
@@ -77,12 +77,7 @@ class _Function:
     @functools.cached_property
     def parameters(self) -> list[tuple[int, int]]:
         """Offset and size of each parameter, in bytes."""
-        places = []
-        for kind, content in _list_records(self.image, self.name):
-            if kind == _PARAMETER:
-                number, offset, size = struct.unpack_from("<4xHHI", content)
-                places.append((number, offset, size >> 18))
-        return [(offset, size) for _, offset, size in sorted(places)]
+        return list_parameters(self.image, self.name)
 
     @functools.cached_property
     def usage(self) -> binaries.Usage | None:
@@ -91,19 +86,6 @@ class _Function:
     @functools.cached_property
     def shared(self) -> int:
         return count_shared_bytes(self.image, self.name)
-
-
-def _list_records(image: bytes, name: str) -> Iterator[tuple[int, bytes]]:
-    """Yields kind and content of what a cubin says of a function, of records that have a size."""
-    wanted = f".nv.info.{name}".encode()
-    for section, _, content in binaries.list_sections(image):
-        at = 0
-        while section == wanted and at < len(content):
-            form, kind, size = struct.unpack_from("<BBH", content, at)
-            at += 4
-            if form == _OF_BYTES:
-                yield kind, content[at : at + size]
-                at += size
 
 
 class VirtualDriver:
@@ -138,13 +120,12 @@ class VirtualDriver:
 
     def find(self, module: int, name: str) -> int:
         """Returns the handle of a module's function, 0 if it has none of that name."""
-        image = self._images.get(module, b"")
-        if f"\0.text.{name}\0".encode() not in image:
+        if name not in self._list_names(module):
             return 0
         key = module, name
         if key not in self._handles:
             self._handles[key] = self._new_handle()
-            self._functions[self._handles[key]] = _Function(name, image, module)
+            self._functions[self._handles[key]] = _Function(name, self._images[module], module)
         return self._handles[key]
 
     def launch(
@@ -167,6 +148,9 @@ class VirtualDriver:
         if list_attributes(attributes) - ATTRIBUTES:
             note_unknown("captured_offline", f"a launch with attribute {max(list_attributes(attributes))}")
         values = _read_parameters(function.parameters, parameters, extra)
+        values = (
+            blank_padding(function.image, function.name, values) if len(values) == len(function.parameters) else values
+        )
         warps = -(-math.prod(block) // 32)
         kernel = DriverKernel(function.name, function.image, warps=warps, shared=shared + function.shared)
         arguments: dict[str, Any] = {str(number): _spell(value) for number, value in enumerate(values)}
@@ -327,7 +311,9 @@ class VirtualDriver:
         return _give(place, self._functions[function].module)
 
     def _list_names(self, module: int) -> list[str]:
-        sections = binaries.list_sections(self._images.get(module, b""))
+        if module not in self._images:
+            return []
+        sections = binaries.list_sections(self._images[module])
         return [name.removeprefix(b".text.").decode() for name, _, _ in sections if name.startswith(b".text.")]
 
     def _count_kernels(self, place: Any, module: int) -> int:

@@ -38,7 +38,7 @@ except ImportError:  # triton-ascend, if no kernel asks its launcher for memory
 DEVICE = torch.device("cuda", 0)
 META = torch.device("meta")
 
-FIRST_ADDRESS = 1 << 40
+FIRST_ADDRESS = 0x5D27 << 32  # which hardly any other eight bytes of a launch look like
 ADDRESS_UNIT = 512  # what torch's allocator aligns fresh memory to
 
 _NAMED = re.compile(r"cuda(:\d+)?")
@@ -64,6 +64,11 @@ def pretend(target: Target) -> None:
 
 class _Inside:
     depth = 0  # above 0 if torch itself is at work, whose Python parts have to see the meta device
+
+
+def _describe(tensor: torch.Tensor) -> dlpack.Facts:
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    return tensor.data_ptr(), dtype, tuple(tensor.shape), tuple(tensor.stride())
 
 
 class VirtualTensor(torch.Tensor):
@@ -113,8 +118,9 @@ class VirtualTensor(torch.Tensor):
         return dlpack.CUDA, 0
 
     def __dlpack__(self, *_: Any, **__: Any) -> Any:
-        facts = tuple(self.shape), tuple(self.stride())
-        return dlpack.make_capsule(self.data_ptr(), str(self.dtype).removeprefix("torch."), *facts)
+        return dlpack.make_capsule(_describe(self))
+
+    __dlpack_c_exchange_api__ = dlpack.make_exchange(_describe)
 
 
 _LETTERS = {

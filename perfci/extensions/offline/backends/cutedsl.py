@@ -42,6 +42,10 @@ class _RuntimeConfig(ctypes.Structure):  # cudaLaunchConfig_t
                 ("attributes", c_void_p), ("count", c_uint)]  # fmt: skip
 
 
+_Load = ctypes.CFUNCTYPE(c_int, c_void_p)
+_LoadOnDevice = ctypes.CFUNCTYPE(c_int, c_void_p, c_int)
+
+
 def prepare(target: Target, driver: VirtualDriver) -> None:
     """Have it compile for the target, and put a library in place of the one that its host code asks."""
     if "CUTE_DSL_ARCH" not in os.environ:
@@ -68,6 +72,15 @@ def _replace(path: Path, driver: VirtualDriver) -> str:
         (*sides, _stream, shared, parameters) = rest
         return driver.launch(function, sides[:3], sides[3:], shared, b"", parameters)
 
+    def load_once(library: Any, load: int, load_on_device: int) -> int:
+        if library[0]:
+            return 0
+        place = c_void_p()
+        reference = ctypes.byref(place)
+        status = _Load(load)(reference) or (load_on_device and _LoadOnDevice(load_on_device)(reference, 0))
+        library[0] = place.value
+        return int(status)
+
     answers: dict[str, tuple[Any, Any]] = {
         "_cudaLaunchKernelEx": ((POINTER(_RuntimeConfig), c_void_p, POINTER(c_void_p)), launch),
         "_cudaLaunchKernel": (
@@ -76,6 +89,8 @@ def _replace(path: Path, driver: VirtualDriver) -> str:
         "_cudaKernelSetAttributeForDevice": (
             (c_void_p, c_int, c_int, c_int), lambda kernel, name, value, _: driver.set_attribute(kernel, name, value),
         ),
+        "cuda_dialect_init_library_once": ((POINTER(c_void_p), c_void_p, c_void_p), load_once),
+        "cuda_dialect_unload_library_once": ((), lambda: 0),
         "_cudaMemsetAsync": ((c_uint64, c_uint, c_size_t), lambda *asked: driver.fill(1, *asked)),
     }  # fmt: skip
     real, functions = ctypes.CDLL(str(path)), dict[str, Any]()
