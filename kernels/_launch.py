@@ -105,8 +105,11 @@ def _slug(name: str) -> str:
 
 
 def _known(slug: str) -> str:
-    """Returns the longest key with which the name begins, by words: `nvidia-h100` for `nvidia-h100-80gb-hbm3`."""
-    fitting = [key for key in _keys() if f"{slug}-".startswith(f"{key}-")]
+    """Returns the longest key with which the name begins, by words: `nvidia-h100` for `nvidia-h100-80gb-hbm3`.
+
+    The last word of an Ascend chip's name begins with its family: `ascend910-93` for `ascend910-9382`.
+    """
+    fitting = [key for key in _keys() if f"{slug}-".startswith(f"{key}-" if "ascend" not in key else key)]
     return max(fitting, key=len, default="generic")
 
 
@@ -168,6 +171,14 @@ def grid(row_tiles: int, col_tiles: int, limits: Limits) -> tuple[int]:
     (`_tiles.by_rows`) does the rows beyond the device's limits.
     """
     return (min(row_tiles, min(limits.grid[0], limits.programs) // col_tiles) * col_tiles,)
+
+
+def fitting(elements: int, each: int, limits: Limits) -> int:
+    """Returns the elements of a tile, a power of two: so many, or on a chip without registers as many as fit.
+
+    each: bytes of on-chip memory that a program needs for an element there, as the chip's compiler plans it.
+    """
+    return elements if limits.registers else min(elements, power_of_two(limits.shared_bytes // each + 1) // 2)
 
 
 class Tile(NamedTuple):

@@ -56,20 +56,22 @@ class Tile(NamedTuple):
 
 def choose(
     rows: int, cols: int, itemsize: int, limits: _launch.Limits,
-    tuned: Path, table: Mapping[int, Config], long: Config, loads: int,
+    tuned: Path, table: Mapping[int, Config], long: Config, loads: int, held: int = 1,
 ) -> Tile:  # fmt: skip
     """Returns the tile for a shape: from the tuned file, else from the op's table (widest row -> config), else `long`.
 
     Always of powers of two, so that there are few to compile. The tuned file chooses by `rows`, `width` (a row's
-    columns up to the next power of two) and `itemsize`. `loads` is how many tensors are loaded for each tile.
+    columns up to the next power of two) and `itemsize`. `loads` is how many tensors are loaded for each tile. On a
+    chip without registers a tile has the device's `tile_elements` only if `held` is 1, of more values half or less.
     """
     width = _launch.power_of_two(cols)
     tuned_config = _launch.config(tuned, limits, rows=rows, width=width, itemsize=itemsize)
     config = (
         Config(**tuned_config) if tuned_config else next((table[most] for most in sorted(table) if width <= most), long)
     )
-    if width > min(config.elements, limits.tile_elements):
-        return _walk(rows, cols, itemsize, limits, config if config.elements < width else long, loads)
+    most = limits.tile_elements if limits.registers else limits.tile_elements // held
+    if width > min(config.elements, most):
+        return _walk(rows, cols, itemsize, limits, most, config if config.elements < width else long, loads)
     share = _launch.power_of_two(_launch.tiles(rows, limits.processors))  # so that every processor has a row
     tile_rows = max(min(config.elements // width, share), 1)
     ahead = _ahead(tile_rows * width, itemsize, limits, loads)
@@ -82,8 +84,10 @@ def _ahead(elements: int, itemsize: int, limits: _launch.Limits, loads: int) -> 
     return limits.shared_bytes // (elements * itemsize * loads)
 
 
-def _walk(rows: int, cols: int, itemsize: int, limits: _launch.Limits, config: Config, loads: int) -> Tile:
-    elements = min(config.elements, limits.tile_elements)
+def _walk(
+    rows: int, cols: int, itemsize: int, limits: _launch.Limits, most: int, config: Config, loads: int
+) -> Tile:  # fmt: skip
+    elements = min(config.elements, most)
     lanes = min(config.warps * limits.warp_size * _launch.VECTOR_BYTES // itemsize, elements)
     ahead = _ahead(elements, itemsize, limits, loads)
     stages = min(config.stages, ahead + 1)

@@ -28,6 +28,7 @@ def depthwise(x, weight, bias, out, shape, activation, last, limits) -> torch.Te
     block_m = min(_launch.power_of_two(shape.pixels), 512)
     block_c = min(_launch.power_of_two(shape.outputs), 64 if inner else 512 // block_m)
     block_m = 2048 // block_c if inner else block_m
+    block_m = _launch.fitting(block_m * block_c, 200, limits) // block_c
     tiles = _launch.tiles(shape.pixels, block_m) * _launch.tiles(shape.outputs, block_c)
     programs = min(tiles, limits.programs, limits.grid[0])
     x, weight = x.permute(0, 2, 3, 1), weight.permute(0, 2, 3, 1)

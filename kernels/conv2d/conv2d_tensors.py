@@ -136,7 +136,7 @@ def packed(x: torch.Tensor, dense: bool, limits: _launch.Limits) -> torch.Tensor
     padded = _launch.tiles(channels, unit) * unit
     copy = torch.empty((first, high, wide, padded), dtype=x.dtype, device=x.device)
     block_c = min(_launch.power_of_two(padded), 64)
-    block_s = 4096 // block_c
+    block_s = _launch.fitting(4096, 128, limits) // block_c
     rows = first * high * wide
     tiles = _launch.tiles(rows, block_s) * _launch.tiles(padded, block_c)
     with _launch.on(x.device):

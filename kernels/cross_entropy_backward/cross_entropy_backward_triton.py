@@ -104,7 +104,7 @@ def _launched(
     of_rows = (grad, grad_step, target, target_step, logsumexp, sum_step, ignore_index,
                counts, 0 if counts is None else len(counts))  # fmt: skip
     constants = {"SMOOTH": smoothing != 0, "COUNTS": COUNTS}
-    if x.is_contiguous() and cols >= FEWEST:
+    if x.is_contiguous() and cols >= FEWEST and limits.warp_size > 1:  # an NPU has no vectors of a thread
         wide = ROW_BYTES // itemsize
         tile = choose_tile(_launch.tiles(rows * cols, wide), wide, itemsize, limits)
         # A tile has elements of two rows at most.

@@ -90,7 +90,8 @@ def _launched(
         elif tile.lanes:
             _long_rows_kernel[_rows.programs(rows, tile, limits)](
                 *tensors, rows, cols, eps,
-                LANES=tile.lanes, COLS=tile.cols, EVEN=cols % tile.cols == 0, STAGES=tile.stages, **tile.options,
+                LANES=tile.lanes, COLS=tile.cols, EVEN=cols % tile.cols == 0, STAGES=tile.stages,
+                DIV_RN=limits.warp_size > 1, **tile.options,
             )  # fmt: skip
         else:
             tiles = _launch.tiles(rows, tile.rows)
@@ -108,11 +109,11 @@ def _shared_rows(tensors: tuple, rows: int, cols: int, eps: float, tile: Tile, l
     span = _rows.span(cols, tile)
     _parts_kernel[_launch.grid(rows * tile.parts, 1, limits)](
         x, row_stride, col_stride, empty, rows, cols, tile.parts, span // tile.cols,
-        LANES=tile.lanes, COLS=tile.cols, STAGES=tile.stages, **tile.options,
+        LANES=tile.lanes, COLS=tile.cols, STAGES=tile.stages, DIV_RN=limits.warp_size > 1, **tile.options,
     )  # fmt: skip
     _join_kernel[_launch.grid(rows * _launch.tiles(cols, tile.cols), 1, limits)](
         *tensors, empty, rows, cols, eps, tile.parts, span,
-        PARTS=_launch.power_of_two(tile.parts), COLS=tile.cols, **tile.options,
+        PARTS=_launch.power_of_two(tile.parts), COLS=tile.cols, DIV_RN=limits.warp_size > 1, **tile.options,
     )  # fmt: skip
 
 
@@ -166,12 +167,13 @@ def _rows_kernel(
 def _long_rows_kernel(
     x_ptr, row_stride, col_stride, weight_ptr, weight_stride, bias_ptr, bias_stride, out_ptr, mean_ptr, rstd_ptr,
     rows, cols, eps, LANES: tl.constexpr, COLS: tl.constexpr, EVEN: tl.constexpr, STAGES: tl.constexpr,
+    DIV_RN: tl.constexpr,
 ):  # fmt: skip
     """One row at a time: once for mean and variance, then again to write, from L1 and L2."""
     for index in range(tl.program_id(0), rows, tl.num_programs(0)):
         row = tl.cast(index, tl.int64)
         source = x_ptr + row * row_stride
-        mean, square = _moments(source, col_stride, 0, cols, cols, LANES, COLS, EVEN, STAGES, "evict_last")
+        mean, square = _moments(source, col_stride, 0, cols, cols, LANES, COLS, EVEN, STAGES, "evict_last", DIV_RN)
         rstd = tl.rsqrt(square / cols + eps)
         if mean_ptr is not None:
             tl.store(mean_ptr + row, mean)
@@ -186,7 +188,7 @@ def _long_rows_kernel(
 @triton.jit(do_not_specialize=["rows", "parts", "chunks"])
 def _parts_kernel(
     x_ptr, row_stride, col_stride, found_ptr, rows, cols, parts, chunks,
-    LANES: tl.constexpr, COLS: tl.constexpr, STAGES: tl.constexpr,
+    LANES: tl.constexpr, COLS: tl.constexpr, STAGES: tl.constexpr, DIV_RN: tl.constexpr,
 ):  # fmt: skip
     """Mean and sum of squared differences of each part of each row."""
     for index in range(tl.program_id(0), rows * parts, tl.num_programs(0)):
@@ -194,7 +196,7 @@ def _parts_kernel(
         first = index % parts * chunks * COLS  # seen to be a multiple of vectors, as a span would not be
         last = tl.minimum(first + chunks * COLS, cols)
         source = x_ptr + row * row_stride
-        mean, square = _moments(source, col_stride, first, last, cols, LANES, COLS, False, STAGES, "")
+        mean, square = _moments(source, col_stride, first, last, cols, LANES, COLS, False, STAGES, "", DIV_RN)
         tl.store(found_ptr + index, mean)
         tl.store(found_ptr + rows * parts + index, square)
 
@@ -202,7 +204,7 @@ def _parts_kernel(
 @triton.jit(do_not_specialize=["rows", "parts", "span"])
 def _join_kernel(
     x_ptr, row_stride, col_stride, weight_ptr, weight_stride, bias_ptr, bias_stride, out_ptr, mean_ptr, rstd_ptr,
-    found_ptr, rows, cols, eps, parts, span, PARTS: tl.constexpr, COLS: tl.constexpr,
+    found_ptr, rows, cols, eps, parts, span, PARTS: tl.constexpr, COLS: tl.constexpr, DIV_RN: tl.constexpr,
 ):  # fmt: skip
     """One chunk of a row, from the moments of all parts of the row."""
     part = tl.arange(0, PARTS)
@@ -214,7 +216,7 @@ def _join_kernel(
         squares = tl.load(own + rows * parts, mask=part < parts, other=0.0)
         # Clipped, so that parts which do not exist count for nothing.
         counts = tl.maximum(tl.minimum(cols - part.to(tl.int64) * span, span), 0).to(tl.float32)
-        mean, square = _joined(counts, means, squares, cols)
+        mean, square = _joined(counts, means, squares, cols, DIV_RN)
         rstd = tl.rsqrt(square / cols + eps)
         if mean_ptr is not None:
             tl.store(mean_ptr + row, mean, mask=index % chunks == 0)
@@ -229,6 +231,7 @@ def _join_kernel(
 def _moments(
     source, col_stride, first, last, cols,
     LANES: tl.constexpr, COLS: tl.constexpr, EVEN: tl.constexpr, STAGES: tl.constexpr, HINT: tl.constexpr,
+    DIV_RN: tl.constexpr,
 ):  # fmt: skip
     """Mean, and sum of squared differences to it, of the columns from `first` to before `last`.
 
@@ -266,7 +269,7 @@ def _moments(
         counts = tl.zeros([LANES], dtype=tl.float32) + (last - first) // LANES
     else:
         counts = _seen(last - first, lane, LANES, 0)
-    return _joined(counts, mean, square, last - first)
+    return _joined(counts, mean, square, last - first, DIV_RN)
 
 
 @triton.jit
@@ -279,10 +282,14 @@ def _seen(columns, lane, LANES: tl.constexpr, MOST: tl.constexpr):
 
 
 @triton.jit
-def _joined(counts, means, squares, total):
-    """Mean and sum of squared differences of all, from those of disjoint parts."""
+def _joined(counts, means, squares, total, DIV_RN: tl.constexpr):
+    """Mean and sum of squared differences of all, from those of disjoint parts.
+
+    DIV_RN: divided by div_rn, which rounds correctly. triton-ascend has it for tensors and not for numbers.
+    """
     shrink = tl.exp2(-tl.ceil(tl.log2(tl.cast(total, tl.float32))))  # a power of two, as sums might overflow
-    mean = tl.div_rn(tl.sum(means * (counts * shrink), axis=0), total * shrink)
+    whole = tl.sum(means * (counts * shrink), axis=0)
+    mean = tl.div_rn(whole, total * shrink) if DIV_RN else whole / (total * shrink)
     apart = means - mean
     return mean, tl.sum(squares + counts * apart * apart, axis=0)
 

@@ -24,7 +24,7 @@ LONG_ROWS = Config(elements=4096, warps=8, programs=4)
 @functools.lru_cache(maxsize=4096)
 def choose_tile(rows: int, cols: int, itemsize: int, limits: _launch.Limits) -> Tile:
     """Returns the tile for a shape."""
-    return _rows.choose(rows, cols, itemsize, limits, TUNED, WHOLE_ROWS, LONG_ROWS, loads=2)
+    return _rows.choose(rows, cols, itemsize, limits, TUNED, WHOLE_ROWS, LONG_ROWS, loads=2, held=2)
 
 
 def rms_norm_backward(

@@ -322,6 +322,10 @@ class Properties(SimpleNamespace):
             "memory_clock_rate": target.memory_clock_khz,
             "memory_bus_width": target.bus_bits,
         }
+        if target.backend == "npu":  # torch_npu's, as far as a 910B2 has them
+            cores = target.driver_facts
+            values = {"name": target.board, "L2_cache_size": target.l2_bytes or None, "total_memory": None}
+            values |= {"cube_core_num": cores["num_aicore"], "vector_core_num": cores["num_vectorcore"]}
         super().__init__(**{name: value for name, value in values.items() if value is not None})
 
     def __getattr__(self, name: str) -> Any:

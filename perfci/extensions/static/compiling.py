@@ -54,23 +54,26 @@ def compile_ops(bench: Bench, request: Request, tree: BaseTree | None) -> tuple[
     for target in targets:
         target_named(target)
     chosen = select(bench.settings, request.ops)
-    head = tuple(op for op in chosen if is_compiled(op))
+    head = tuple(op for op in chosen if is_compiled(op, targets))
     ours = _fingerprint(head, bench.settings)
     former = find_former_names(tree, bench.settings, [PlannedOp(op.op) for op in head]) if tree else {}
     now = {name: op for op, name in former.items()}
-    base = [op for op in tree.ops if op.op in {*ours, *now} and is_compiled(op)] if tree else []
+    base = [op for op in tree.ops if op.op in {*ours, *now} and is_compiled(op, targets)] if tree else []
     theirs = _fingerprint(base, tree.settings) if tree else {}
     python = tree.base.python if tree else None
     # With another toolchain, what it makes of the same files is the question.
     same = {op for op in ours if op in theirs and ours[op].same_as(theirs[op]) and not python}
     head, tools = tuple(op for op in head if not request.changed or op.op not in same), describe_toolchain(chosen)
-    wanted = [_Wanted(op, ours[op.op], target, bench.settings, False, tools) for target in targets for op in head]
+    wanted = [
+        _Wanted(op, ours[op.op], target, bench.settings, False, tools)
+        for target in targets for op in head if is_compiled(op, (target,))
+    ]  # fmt: skip
     before = describe_toolchain(chosen, tree.base.packages) if tree and python else tools
     if tree:
         changed = [op for op in base if op.op not in same]
         wanted += [
             _Wanted(op, theirs[op.op], target, tree.settings, True, before, python)
-            for target in targets for op in changed
+            for target in targets for op in changed if is_compiled(op, (target,))
         ]  # fmt: skip
     compiled_ops, files = dict[_Wanted, StaticOp](), {one: _find_file(bench, one) for one in wanted}
     for one, path in files.items():
@@ -106,17 +109,20 @@ def compile_ops(bench: Bench, request: Request, tree: BaseTree | None) -> tuple[
             base_op = base_op if op.op in have - same else None  # where it compiles, the change asks for a package
         moved = find_moved(op, bench.settings.root)
         planned.append(PlannedOp(op.op, performance=cases.get(op.op, ()), base=base_op, failure=why, outdated=moved))
-    for op in (op for op in chosen if op not in head and not is_compiled(op)):
+    for op in (op for op in chosen if op not in head and not is_compiled(op, targets)):
         why = Reason("backend_not_static", {"op": op.op, "backend": BACKENDS[op.backend].title})
         planned.append(PlannedOp(op.op, failure=why))
     return Static(tuple(targets), tools, ours_compiled, others, before if python else ""), tuple(planned)
 
 
-def is_compiled(op: OpFolder) -> bool:
-    """Whether kernels of an op's backend can be compiled here without a device."""
+def is_compiled(op: OpFolder, targets: Sequence[str]) -> bool:
+    """Whether kernels of an op's backend can be compiled here for one of the targets, without a device."""
     from perfci.extensions.offline.backends import find_compiler
 
-    return BACKENDS[op.backend].uses_triton or find_compiler(op.backend) is not None
+    if BACKENDS[op.backend].uses_triton:
+        return True
+    is_cuda = any(target_named(target).backend == "cuda" for target in targets)  # the other backends are NVIDIA's
+    return is_cuda and find_compiler(op.backend) is not None
 
 
 def _fingerprint(folders: Sequence[OpFolder], settings: Settings) -> Mapping[str, Fingerprint]:

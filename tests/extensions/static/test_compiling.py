@@ -2,12 +2,14 @@
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from perfci import store
 from perfci.cli.main import run
-from perfci.extensions.static.compiling import list_moving
+from perfci.extensions.offline.backends import find_compiler
+from perfci.extensions.static.compiling import is_compiled, list_moving
 from tests import static_ops
 from tests.git_repositories import begin_topic
 
@@ -116,3 +118,11 @@ def test_an_op_that_meddles_with_its_process_is_alone_in_what_it_says_and_in_wha
     assert not any(case.binaries for case in statics["aaa"].cases)
     assert {binary.artefact for case in statics["scale"].cases for binary in case.binaries} == alone_there
     assert before in [path.read_bytes() for path in (tmp_path / "cache").rglob("*.json")]
+
+
+def test_kernels_of_nvidias_languages_are_not_compiled_for_chips_of_others():
+    triton, cuda = SimpleNamespace(backend="triton"), SimpleNamespace(backend="cuda")
+
+    assert is_compiled(triton, ("ascend910b2",))
+    assert not is_compiled(cuda, ("ascend910b2", "gfx942"))
+    assert is_compiled(cuda, ("ascend910b2", "sm_90")) == (find_compiler("cuda") is not None)

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from typing import NamedTuple
 
 import _launch
@@ -60,6 +61,9 @@ def running(monkeypatch):
         ("NVIDIA H20", "generic"),
         ("Ascend910B2", "ascend910b2"),
         ("Ascend910B3", "generic"),
+        ("Ascend910_9382", "ascend910-93"),
+        ("Ascend910_9362", "ascend910-93"),
+        ("Ascend950PR_9589", "ascend950"),
     ],
 )
 def test_a_devices_file_is_found_by_the_words_of_its_name(name, key, running):
@@ -178,3 +182,10 @@ def test_a_pointwise_tile_is_that_of_the_tuned_file_where_there_is_one(entries, 
     assert _launch.pointwise_tile(64, 4096, 2, limits, sizes, 2048, tmp_path) == (4, 512, 2)
     assert _launch.pointwise_tile(640, 4096, 2, limits, sizes, 2048, tmp_path) == (4, 1024, 4)
     _launch.tuned.cache_clear()
+
+
+def test_a_tile_is_cut_to_what_fits_only_on_a_chip_without_registers():
+    chip = replace(_launch.limits(Device("meta")), registers=0, shared_bytes=192 << 10)
+
+    assert [_launch.fitting(4096, each, chip) for each in (16, 64, 128)] == [4096, 2048, 1024]
+    assert _launch.fitting(4096, 128, replace(chip, registers=65536)) == 4096

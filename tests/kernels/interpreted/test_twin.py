@@ -1,4 +1,4 @@
-"""Every op as a small twin of an H200 launches it: tuned tiles, and few programs with many of them each.
+"""Every op as small twins of an H200 and of an Ascend 950 launch it: their tiles, and few programs with many of them.
 
 Only the first case is called twice: which program takes which tile is the same the second time.
 """
@@ -18,17 +18,17 @@ KERNELS = Path(__file__).resolve().parents[3] / "kernels"
 PLAIN = (0, "normal", "contiguous")
 
 
-@pytest.fixture
-def twin(monkeypatch):
+@pytest.fixture(params=["nvidia-h200", pytest.param("ascend950", marks=pytest.mark.nightly)])
+def twin(request, monkeypatch):
     launch = importlib.import_module("_launch")
     launch.limits.cache_clear()
-    monkeypatch.setenv("KERNELS_AS_DEVICE", "nvidia-h200/3/7")
+    monkeypatch.setenv("KERNELS_AS_DEVICE", f"{request.param}/3/7")
     yield open_device("cpu", seed=1)
     launch.limits.cache_clear()
 
 
 @pytest.mark.parametrize("op", first_daily(((op,) for op in OPS), kind=lambda _: None, name=str))
-def test_an_op_is_right_on_a_small_twin_of_an_h200(op, twin):
+def test_an_op_is_right_on_a_small_twin_of_a_device(op, twin):
     suite = suite_of(op)
     # Values, layouts and bfloat16 beside float16 are the same to it: what differs is who takes which tile.
     plain = [check for check in checks(suite, 1, None) if (check.seed, check.values, check.layout) == PLAIN]
