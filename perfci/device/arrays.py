@@ -47,7 +47,7 @@ class ArrayFacts:
     shape: tuple[int, ...]
     dtype: str
     device: str
-    dense: bool  # laid out row by row without gaps
+    dense: bool  # laid out without gaps, the axes in any order
 
 
 @dataclass(frozen=True)
@@ -114,9 +114,13 @@ class Arrays(ABC):
     def place(self, inputs: Inputs, layout: str) -> dict[str, Any]:
         """Copies of the inputs in a memory layout (`spec.LAYOUTS`), surrounded by NaN so that stray reads show.
 
-        Each array has separate strides, so that a kernel that takes one's for another's is found.
+        Each array has separate strides, so that a kernel that takes one's for another's is found. A layout with the
+        name of an input behind it, as `strided x`, is that input's alone.
         """
         number = itertools.count()
+        layout, _, name = layout.partition(" ")
+        if name in inputs:
+            return self.place(inputs, "contiguous") | self.place({name: inputs[name]}, layout)
         return self._map(lambda array: self._place(array, layout, next(number)), inputs)
 
     def copies(self, inputs: Mapping[Any, Any]) -> dict[Any, Any]:

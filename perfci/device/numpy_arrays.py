@@ -33,7 +33,9 @@ class NumpyArrays(Arrays):
     kind = np.ndarray
 
     def facts(self, array: Array) -> ArrayFacts:
-        return ArrayFacts(tuple(array.shape), str(array.dtype), self.device, bool(array.flags.c_contiguous))
+        rows = np.transpose(array, np.argsort([-stride for stride in array.strides], kind="stable"))
+        dense = bool(array.flags.c_contiguous or rows.flags.c_contiguous)
+        return ArrayFacts(tuple(array.shape), str(array.dtype), self.device, dense)
 
     def strides(self, array: Array) -> tuple[int, ...]:
         return tuple(stride_bytes // array.itemsize for stride_bytes in array.strides)

@@ -34,7 +34,7 @@ class TorchArrays(Arrays):
         self._reference_device = reference_device
 
     def facts(self, array: torch.Tensor) -> ArrayFacts:
-        return ArrayFacts(tuple(array.shape), _name(array.dtype), array.device.type, array.is_contiguous())
+        return ArrayFacts(tuple(array.shape), _name(array.dtype), array.device.type, _is_dense(array))
 
     def strides(self, array: torch.Tensor) -> tuple[int, ...]:
         return tuple(array.stride())
@@ -292,6 +292,10 @@ def _order(tensor: torch.Tensor) -> list[int] | None:
         return None
     order = sorted(range(tensor.dim()), key=lambda axis: -tensor.stride(axis))
     return order if tensor.permute(order).is_contiguous() else None
+
+
+def _is_dense(tensor: torch.Tensor) -> bool:
+    return tensor.is_contiguous() or _order(tensor) is not None
 
 
 def _inverse(order: list[int]) -> list[int]:

@@ -61,12 +61,12 @@ def fill_inputs(
 
 
 def flat(output: Any) -> list[Any]:
-    """An output's arrays in order: one, a sequence or a mapping of them."""
+    """An output's arrays in order: one, a sequence or a mapping of them. None stands for none."""
     if isinstance(output, Mapping):
         return [array for value in output.values() for array in flat(value)]
     if isinstance(output, list | tuple):
         return [array for value in output for array in flat(value)]
-    return [output]
+    return [] if output is None else [output]
 
 
 def gather(output: Any, inputs: Inputs, mutates: Sequence[str]) -> list[Any]:
@@ -74,7 +74,7 @@ def gather(output: Any, inputs: Inputs, mutates: Sequence[str]) -> list[Any]:
     written = [inputs[name] for name in mutates]
     if not written:
         return flat(output)
-    return [array for array in flat(output) if array is not None and all(array is not one for one in written)] + written
+    return [array for array in flat(output) if all(array is not one for one in written)] + written
 
 
 def call_fresh(function: Callable[..., Any], inputs: Inputs, arrays: Arrays, mutates: Sequence[str]) -> list[Any]:

@@ -65,7 +65,7 @@ def _compare(
     if not dtypes:
         plain = call_fresh(suite.reference, inputs, arrays, mutates)
         dtypes += [arrays.facts(array).dtype if arrays.is_array(array) else "" for array in plain]
-    if len(given) != len(expected):
+    if len(given) != len(expected) or not expected:
         return Reason("wrong_count", {"case": case, "got": len(given), "expected": len(expected)})
     for index, (actual, wanted, dtype) in enumerate(zip(given, expected, dtypes, strict=True)):
         # Fewer elements or a narrower dtype than the reference gives would be less work.

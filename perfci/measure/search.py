@@ -4,7 +4,8 @@ import ast
 import inspect
 import math
 import random
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,14 @@ from perfci.core.model import AccuracyCase
 from perfci.device.seam import Accelerator
 from perfci.measure.bench import Describe
 from perfci.measure.verify import Check, checks, list_probes, verify
-from perfci.ops.spec import SEARCHED, Accuracy, case_id
+from perfci.ops.fingerprint.finder import FOREIGN
+from perfci.ops.spec import SEARCHED, Accuracy, Params, case_id
 
 SHARE = 8  # one more check for so many of the suite's own
 MOST_ELEMENTS = 1 << 17  # of a size that is tried: Triton's interpreter is slow
 BLOCKS = (8, 4096)  # least and most that a literal says of a block
 _LARGEST = 1e4  # literals beyond are limits of dtypes
+_DEEPEST = 4  # files that import one another
 
 _NEEDED = {
     "confident": {"large", "cancellation"},
@@ -38,13 +41,15 @@ def plan_search(suite: Accuracy, seed: int, pattern: str | None, *, duel: bool) 
     """
     planned = list_candidates(suite, seed, pattern, duel=duel)
     random.Random(seed).shuffle(planned)
-    planned.sort(key=lambda check: check.values != "confident")
+    # Sizes past a large literal have it as their constant.
+    planned.sort(key=lambda check: check.values != "confident" and not (check.values == "edges" and check.constants))
     return planned if pattern else planned[: sum(1 for _ in checks(suite, seed, pattern)) // SHARE]
 
 
 def list_candidates(suite: Accuracy, seed: int, pattern: str | None, *, duel: bool) -> list[Check]:
     """Returns the checks that a search chooses from."""
-    probes, constants = list_probes(suite, pattern), read_constants(suite.kernel)
+    probes, numbers = list_probes(suite, pattern), read_constants(suite.kernel)
+    constants = tuple(number for number in numbers if number <= _LARGEST)
     values_of_suite = set(suite.values)
     # Inputs of a suite with normal values alone may depend on each other.
     kinds = [kind for kind in SEARCHED if kind not in {"edges", *values_of_suite}] if len(values_of_suite) > 1 else []
@@ -67,10 +72,20 @@ def list_candidates(suite: Accuracy, seed: int, pattern: str | None, *, duel: bo
         for step in (-1, 0, 1)
     )
     ids = {case_id(params) for params in suite.cases}
-    for params in edges:
-        size = math.prod(value for value in params.values() if type(value) is int)
-        if 0 < size <= MOST_ELEMENTS and case_id(params) not in ids:
-            planned.append(Check(params, "edges", "contiguous", seed, fresh=True))
+    sized: list[tuple[Params, tuple[float, ...]]] = [(params, ()) for params in edges]
+    # Past a literal that is large: as many elements, and as long a last axis.
+    lengths = [name for name in probes[0] if type(probes[0][name]) is int] if probes else []
+    for number in [number for number in numbers if BLOCKS[1] < number < MOST_ELEMENTS] if lengths else []:
+        *others, last = lengths
+        fewest = int(number) // max(_count_elements({**probes[0], last: 1}), 1) + 1
+        sized = [
+            ({**probes[0], last: fewest}, (number,)),
+            ({**probes[0], **dict.fromkeys(others, 1), last: int(number) + 1}, (number,)),
+            *sized,
+        ]
+    for params, constants in sized:
+        if 0 < _count_elements(params) <= MOST_ELEMENTS and case_id(params) not in ids:
+            planned.append(Check(params, "edges", "contiguous", seed, fresh=True, constants=constants))
     return planned
 
 
@@ -92,14 +107,54 @@ def search(
     return None if verify(replace(suite, kernel=base), device, check, describe, base).failure else result
 
 
+def _count_elements(params: Params) -> int:
+    return math.prod(value for value in params.values() if type(value) is int)
+
+
 def read_constants(kernel: Callable[..., Any]) -> tuple[float, ...]:
-    """Returns the numbers in the file of a kernel."""
+    """Returns the numbers in the file of a kernel, and in those that it imports from, as far as it reaches them."""
     try:
         file = getattr(kernel, "source_file", None) or inspect.getsourcefile(inspect.unwrap(kernel)) or ""
-        tree = ast.parse(Path(file).read_bytes())
-    except (OSError, TypeError, SyntaxError, ValueError):
+    except TypeError:
         return ()
-    literals = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)]
-    return tuple(
-        sorted({float(literal) for literal in literals if isinstance(literal, int | float) and 0 < literal <= _LARGEST})
-    )
+    return tuple(sorted({float(number) for number in _list_numbers(Path(file), None, _DEEPEST)}))
+
+
+def _list_numbers(file: Path, wanted: set[str] | None, depth: int) -> Iterator[float]:
+    """Yields the positive numbers of what a file defines by these names, and of what that uses. None: of all of it."""
+    try:
+        body = ast.parse(file.read_bytes()).body
+    except (OSError, SyntaxError, ValueError):
+        return
+    used, nodes = set(wanted or ()), list[ast.stmt]() if wanted else body
+    while wanted and (more := [node for node in body if node not in nodes and used & _list_names(node)]):
+        nodes += more
+        used |= {part.id for node in more for part in ast.walk(node) if isinstance(part, ast.Name)}
+    for part in (part for node in nodes for part in ast.walk(node)):
+        number = part.value if isinstance(part, ast.Constant) else None
+        if isinstance(number, int | float) and number > 0:
+            yield number
+    for part in (part for node in body for part in ast.walk(node)):
+        names = part.names if depth and isinstance(part, ast.ImportFrom) else []
+        taken = {alias.name for alias in names if not wanted or (alias.asname or alias.name) in used}
+        if taken and isinstance(part, ast.ImportFrom) and (module := _find_module(file, part)):
+            yield from _list_numbers(module, taken, depth - 1)
+
+
+def _list_names(node: ast.stmt) -> set[str]:
+    """The names that a statement defines."""
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        return {node.name}
+    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+    return {target.id for target in targets if isinstance(target, ast.Name)}
+
+
+def _find_module(file: Path, node: ast.ImportFrom) -> Path | None:
+    """The file that is imported from: beside the importing one, above it, or where Python looks. None for torch's."""
+    name = (node.module or "").split(".")
+    if name[0] in FOREIGN:
+        return None
+    above = [*file.parents][node.level - 1 : node.level] if node.level else [*file.parents, *map(Path, sys.path)]
+    places = [root.joinpath(inner, *name) for root in above for inner in ("", "src")]
+    files = [file for place in places for file in (place.with_suffix(".py"), place / "__init__.py")]
+    return next(filter(Path.is_file, files), None)

@@ -23,11 +23,13 @@ from perfci.measure.closeness import Deviation, Standard, find_growth, relative_
 from perfci.measure.inputs import bound_inputs, call_fresh, fill_inputs
 from perfci.measure.suspect import calls_reference
 from perfci.ops.backends import BACKENDS
-from perfci.ops.spec import SEARCHED, Accuracy, Params, case_id, matches
+from perfci.ops.spec import SEARCHED, Accuracy, Params, case_id, list_inputs, matches
 
 FIXED_SEEDS = (0, 1)  # Seeds of every run. One more is drawn afresh.
 
 LEAK_CALLS = 8
+
+STEPS = 16  # that an answer of integers spans at least, if its tolerance is to hold
 
 NUDGES = 4  # draws of inputs that are off by rounding: one alone may move an answer by nothing
 
@@ -66,17 +68,23 @@ def checks(suite: Accuracy, seed: int, pattern: str | None) -> Iterator[Check]:
     """Every check of a suite: all cases with several seeds, one of them fresh. Probes with all values and layouts.
 
     The second seed's inputs lie in memory otherwise, in one of the layouts by turns: a case may be alone on its path.
+    Of several inputs one alone does, by turns: where all strides are alike, no one sees that one is used for another.
     """
     # Not expanded: of several leading axes it makes rows that no one stride leads through, which an op may refuse.
     others = [layout for layout in suite.layouts if layout not in {"contiguous", "expanded"}] or ["contiguous"]
+    alone = [f" {name}" for name in list_inputs(suite.reference)]
+    alone = alone if len(alone) > 1 else [""]
     for number, params in enumerate(suite.cases):
+        of_one = alone[number // len(others) % len(alone)] if others != ["contiguous"] else ""
         if matches(case_id(params), pattern):
             yield Check(params, "normal", "contiguous", FIXED_SEEDS[0], fresh=False)
-            yield Check(params, "normal", others[number % len(others)], FIXED_SEEDS[1], fresh=False)
+            yield Check(params, "normal", others[number % len(others)] + of_one, FIXED_SEEDS[1], fresh=False)
             yield Check(params, "normal", "contiguous", seed, fresh=True)
-    for params in list_probes(suite, pattern):
+    for number, params in enumerate(list_probes(suite, pattern)):
         ways = [(values, "contiguous") for values in suite.values if values != "normal"]
         ways += [("normal", layout) for layout in suite.layouts if layout != "contiguous"]
+        if "expanded" in suite.layouts and len(alone) > 1:
+            ways += [("normal", f"expanded{one}") for one in (alone if number == 0 else [])]
         yield from (Check(params, values, layout, 0, fresh=False) for values, layout in ways)
 
 
@@ -374,6 +382,8 @@ def _find_misshapen(calls: _Calls, wanted: list[Any]) -> Iterator[Reason]:
     for outputs in (calls.first, calls.second):
         if len(outputs) != len(wanted):
             yield Reason("wrong_count", {"case": case, "got": len(outputs), "expected": len(wanted)})
+        if not wanted:  # nothing to compare: neither returned an array, and no argument is said to be written into
+            yield Reason("wrong_type", {"case": case, "got": "NoneType"})
         for got, due in zip(outputs, wanted, strict=True):
             # A type of the kernel's could put the work off until the answer is read.
             if not arrays.is_array(got) or type(got) is not type(due):
@@ -428,13 +438,20 @@ def _compare_numbers(
 ) -> tuple[AccuracyCase, Deviation | None, Deviation | None]:
     """Returns one output's result, and its errors and the reference's against float64. None for integers.
 
+    An integer is right if it is the reference's, in the inputs' dtype or in float64, or at most atol from the latter:
+    where a kernel rounds to whole numbers, the reference's rounding in a narrow dtype is not the kernel's.
+
     moved: the reference's answer for nudged inputs.
     """
     arrays, check, suite = calls.arrays, calls.check, calls.suite
     got, right, common = map(arrays.compared, (actual, wanted, usual))
     if arrays.dtype_facts(actual) is None:
-        result, differing = check.result(rtol=0.0, atol=0.0), got != common
-        failure = _find_farthest(result, got, common, differing * 1.0, int) if differing.any() else None
+        _, step = closeness.tolerance(arrays.facts(actual).dtype, suite.tolerance, 1)
+        # Of an answer of few numbers, such as a mask, a step would be everything.
+        step = step if math.prod(right.shape) and float(right.max()) - float(right.min()) >= STEPS * step else 0.0
+        result, far = check.result(rtol=0.0, atol=step), closeness.excess(closeness.widen(got), right, 0.0, step) > 0
+        differing = (got != common) & (got != right) & (far if step else True)
+        failure = _find_farthest(result, got, right, differing * 1.0, int) if differing.any() else None
         return replace(result, failure=failure), None, None
     dtype = arrays.facts(actual).dtype
     rtol, atol = closeness.tolerance(dtype, suite.tolerance, calls.terms)

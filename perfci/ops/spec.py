@@ -33,6 +33,20 @@ LAYOUTS = ("contiguous", "strided", "expanded", "pitched")
 axis; a gap behind each row."""
 
 
+def list_inputs(function: Callable[..., Any]) -> list[str]:
+    """Returns the parameters of a function that may be arrays: without a default or an annotation that says otherwise.
+
+    Nothing for a function of C.
+    """
+    try:
+        takes = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    return [
+        take.name for take in takes if take.default is take.empty and take.annotation not in {int, float, bool, str}
+    ]
+
+
 def grid(**axes: Iterable[Any]) -> tuple[dict[str, Any], ...]:
     """Every combination of the axes, the last one varying fastest.
 

@@ -225,3 +225,35 @@ def test_what_a_suite_leaves_out_is_searched_beside_a_base_only():
 def test_constants_are_the_numbers_in_the_kernels_file():
     assert {BLOCK, 1.4426950408889634} <= set(read_constants(softmax))
     assert read_constants(len) == ()
+
+
+def test_literals_are_read_where_a_thin_file_imports_its_kernel_from(tmp_path, device):
+    """An op that `perfci new` wrote calls a function of a library. Numbers that the function does not use are none."""
+    package = tmp_path / "lib"
+    package.mkdir()
+    (package / "limits.py").write_text("LIMIT = 65536\nOTHER = 333\n")
+    (package / "gates.py").write_text(
+        "import torch\nfrom .limits import LIMIT\nSTEP = 48\n\n\ndef _double(x):\n    return x * STEP\n\n\n"
+        "def gate(x):\n    return _double(x) if len(x) > LIMIT else x\n\n\ndef other(x):\n    return x * 77\n"
+    )
+    thin = tmp_path / "kernels" / "gate" / "gate_triton.py"
+    thin.parent.mkdir(parents=True)
+    thin.write_text("from lib.gates import gate as source\n\n\ndef gate(x):\n    return source(x)\n")
+
+    def wrong(x):
+        out = x * 2
+        out.reshape(-1)[65536:] += 1
+        return out
+
+    wrong.source_file = str(thin)
+    assert read_constants(wrong) == (48.0, 65536.0)
+    cases = tuple({"rows": rows, "cols": 9, "dtype": "float32"} for rows in (3, 5, 8))
+    given = Accuracy(kernel=wrong, reference=lambda x: x * 2, make_inputs=make_x, cases=cases, probe_cases=cases[:1])
+    planned = plan_search(given, 1, None, duel=False)
+    failures = [verify(given, device, check, describe).failure for check in planned]
+
+    assert {failure.kind for failure in failures if failure} == {"less_exact"}
+
+
+def make_x(rows, cols, dtype, device, seed):
+    return {"x": np.random.default_rng(seed).standard_normal((rows, cols)).astype(dtype)}

@@ -418,6 +418,65 @@ def test_integers_and_booleans_are_exact(device, dtype):
     assert (reason.facts["count"], reason.facts["index"], reason.facts["error"]) == (1, "(1, 0)", 1.0)
 
 
+def quantise(x, by=1.0, dtype=np.int8):
+    scaled = x * np.asarray(by, x.dtype) * (127 / np.abs(x).max(axis=1, keepdims=True))
+    return np.round(scaled).astype(dtype)
+
+
+def test_a_kernel_that_rounds_to_integers_is_compared_with_the_formula_in_float64(device):
+    """In float16 the reference's own answer is off by its rounding."""
+    params = {"rows": 8, "cols": 64, "dtype": "float16"}
+
+    def judge(kernel, **fields):
+        given = suite(kernel, quantise, make_inputs=draw_normal, cases=(params,), **fields)
+        return verify(given, device, check(params=params), describe).failure
+
+    def narrow(x):
+        return quantise(x, 1.002)
+
+    def exact(x):
+        return quantise(x.astype(np.float64))
+
+    assert judge(exact) is None
+    assert judge(quantise) is None
+    assert judge(narrow).kind == "wrong_values"
+    assert judge(narrow, tolerance={"int8": (0.0, 1.0)}) is None
+    assert judge(lambda x: quantise(x, 1.05), tolerance={"int8": (0.0, 1.0)}).kind == "wrong_values"
+
+
+def test_none_among_outputs_is_no_output_and_nothing_at_all_is_no_answer(device):
+    assert (
+        verify(suite(lambda x: (double(x), None), lambda x: (double(x), None)), device, check(), describe).failure
+        is None
+    )
+    assert failure(device, lambda x: None).failure.kind == "wrong_count"
+    assert failure(device, lambda x: None, reference=lambda x: None).failure.facts["got"] == "NoneType"
+
+
+def test_an_output_may_lie_in_memory_in_another_order_but_not_with_gaps(device):
+    def gapped(x):
+        return np.repeat(double(x), 2, axis=1)[:, ::2]
+
+    assert verify(suite(lambda x: np.asfortranarray(double(x))), device, check(), describe).failure is None
+    assert failure(device, gapped).failure.kind == "wrong_strides"
+
+
+def test_inputs_of_which_one_has_a_layout_of_its_own(device):
+    """A kernel that takes one input's stride for another's is right where both are alike."""
+
+    def add(x, y):
+        return x + np.lib.stride_tricks.as_strided(y, y.shape, x.strides)
+
+    def make(rows, cols, dtype, device, seed):
+        return {name: draw_normal(rows, cols, dtype, device, seed)["x"] for name in "xy"}
+
+    given = suite(add, lambda x, y: x + y, make_inputs=make, cases=CASES, probe_cases=CASES[:1])
+    failed = {one.layout for one in checks(given, 7, None) if verify(given, device, one, describe).failure}
+
+    assert {"expanded x", "expanded y"} <= failed
+    assert "expanded" not in failed
+
+
 # --- what raises ------------------------------------------------------------------------------------------------------
 
 
