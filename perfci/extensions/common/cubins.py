@@ -11,9 +11,9 @@ from ctypes import c_uint, c_void_p
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import SimpleNamespace
+from typing import NamedTuple
 
 from perfci.device import binaries
-from perfci.device.binaries import list_sections
 from perfci.device.source import digest
 
 ATTRIBUTE_BYTES = 72  # of a CUlaunchAttribute
@@ -24,8 +24,12 @@ ATTRIBUTES = frozenset(_VALUE_BYTES)
 ELF = b"\x7fELF"  # what such a file begins with
 _RESERVED = 1024  # bytes of shared memory of a program that sections name and the system takes, since Hopper
 _NO_BITS = 8  # SHT_NOBITS: a section that takes no room in its file
-_OF_DEBUGGERS = (b".debug", b".nv_debug", b".note", b".rel.debug", b".rela.debug")  # beginnings of sections' names
-_CONTENT = frozenset({1, 4, 9}) | set(range(0x70000000, 0x70000100))  # SHT_PROGBITS, relocations, and NVIDIA's kinds
+_TEXTS, _SYMBOLS, _RELOCATIONS = 3, 2, frozenset({4, 9})  # SHT_STRTAB, SHT_SYMTAB, SHT_RELA and SHT_REL
+_VARIABLE, _IN_MEMORY = 1, 2  # STT_OBJECT, SHF_ALLOC
+_OF_DEBUGGERS = tuple(
+    start + name for start in (b"", b".rel", b".rela") for name in (b".debug", b".nv_debug", b".note")
+)
+_OF_MERCURY = b".nv.merc"  # before a section's name, of the second form that files have since Blackwell
 
 _PARAMETER, _BASE = 0x17, 0x0A  # records of a cubin: a parameter, and where parameters lie among constants
 _WITH_SIZE = 4  # form of a record whose size is given: the others have two bytes in its place
@@ -58,7 +62,7 @@ class DriverKernel:
 
     @cached_property
     def asm(self) -> Mapping[str, bytes]:
-        """The cubin. Last what it is known by: its sections without those that name lines of the source."""
+        """The cubin. Last what it is known by: what it holds but for lines of the source and the like."""
         return {"cubin": self.image, "code": _read_by_device(self.image)} if self.image else {}
 
     @cached_property
@@ -72,29 +76,100 @@ class DriverKernel:
         return SimpleNamespace(name=self.name, num_warps=self.warps, shared=self.shared)
 
 
+# --- what a cubin's file holds ----------------------------------------------------------------------------------------
+
+
+class _Section(NamedTuple):
+    """An entry of the table of sections, as `elf.h` has it, and what it stands for."""
+
+    title: int  # place of its name among the names
+    kind: int
+    flags: int
+    address: int
+    place: int
+    size: int
+    link: int
+    info: int
+    align: int
+    unit: int
+    name: bytes = b""
+    content: bytes = b""  # none of kind _NO_BITS
+
+
+class _Symbol(NamedTuple):
+    """An entry of a table of symbols."""
+
+    name: bytes
+    info: int  # its kind in the lower four bits
+    other: int
+    section: int
+    value: int
+    size: int
+
+    @property
+    def is_variable(self) -> bool:
+        """Whether it is a variable of the file's own, which its code does not ask for by a name."""
+        return self.info & 0xF == _VARIABLE and self.section > 0
+
+
+def _list_sections(image: bytes) -> list[_Section]:
+    (table,) = struct.unpack_from("<Q", image, 0x28)
+    size, count, titles = struct.unpack_from("<HHH", image, 0x3A)
+    sections = [_Section(*struct.unpack_from("<IIQQQQIIQQ", image, table + size * at)) for at in range(count)]
+    for at, section in enumerate(sections):
+        start = sections[titles].place + section.title
+        end = section.place + (0 if section.kind == _NO_BITS else section.size)
+        name = image[start : image.index(b"\0", start)]
+        sections[at] = section._replace(name=name, content=image[section.place : end])
+    return sections
+
+
+def _list_symbols(sections: Sequence[_Section]) -> Iterator[_Symbol]:
+    for section in sections:
+        if section.kind == _SYMBOLS:
+            texts = sections[section.link].content
+            for title, *rest in struct.iter_unpack("<IBBHQQ", section.content):
+                yield _Symbol(texts[title : texts.index(b"\0", title)], *rest)
+
+
 def _read_by_device(image: bytes) -> bytes:
-    """Name and content of the sections of an ELF file that a device reads."""
-    # Symbols and their names move with what the debugger is told.
-    sections = ((name, content) for name, kind, content in list_sections(image) if kind in _CONTENT)
-    return b"".join(name + b"\0" + content for name, content in sections if not name.startswith(_OF_DEBUGGERS))
+    """An ELF file without what debuggers are told, names of variables, and the places of its parts."""
+    sections = _list_sections(image)
+    parts = [image[:0x20], image[0x30:0x40]]  # of its beginning what names no place
+    for number, section in enumerate(sections):
+        told = section.name.removeprefix(_OF_MERCURY).startswith(_OF_DEBUGGERS) and not section.flags & _IN_MEMORY
+        if not told and section.kind not in {_TEXTS, _SYMBOLS}:
+            facts = number, section.kind, section.flags, section.address, section.size, *section[6:10]
+            parts += [repr(facts).encode(), section.name, section.content]
+    for symbol in _list_symbols(sections):
+        # A compiler may name variables by a digest of the source, comments included.
+        parts.append(repr(symbol[1:] if symbol.is_variable else symbol).encode())
+    (table,), (size, count) = struct.unpack_from("<Q", image, 0x20), struct.unpack_from("<HH", image, 0x36)
+    for number in range(count):
+        kind, flags, place, *facts, length, held, align = struct.unpack_from("<IIQQQQQQ", image, table + size * number)
+        parts.append(repr((kind, flags, *facts, length, held, align)).encode())
+        parts.append(b"" if place == table else image[place : place + length])
+    return b"\0".join(parts)
+
+
+def list_variables(image: bytes) -> dict[bytes, bytes]:
+    """Name and first content of the variables of a cubin that its kernels can write, and that outlive a launch."""
+    sections, variables = _list_sections(image), {}
+    moved = {section.info for section in sections if section.kind in _RELOCATIONS}  # what the driver writes itself
+    for symbol in _list_symbols(sections):
+        if symbol.is_variable and symbol.section < len(sections) and symbol.section not in moved:
+            owner = sections[symbol.section]
+            if owner.name.startswith(b".nv.global"):
+                content = owner.content[symbol.value :][: symbol.size]
+                variables[symbol.name] = content.ljust(symbol.size, b"\0")
+    return variables
 
 
 def count_shared_bytes(image: bytes, name: str) -> int:
     """The bytes of shared memory that a kernel of a cubin names, without what the system takes of it."""
-    sizes = {section: size for section, (_, _, size) in zip(_list_names(image), _list_places(image), strict=True)}
+    sizes = {section.name: section.size for section in _list_sections(image)}
     taken = sizes.get(b".nv.shared." + name.encode(), 0)
     return taken - _RESERVED if b".nv.shared.reserved.0" in sizes and taken >= _RESERVED else taken
-
-
-def _list_names(image: bytes) -> list[bytes]:
-    return [name for name, _, _ in list_sections(image)]
-
-
-def _list_places(image: bytes) -> list[tuple[int, int, int]]:
-    """Kind (`sh_type`), place and size of each section. One of kind _NO_BITS takes no room in the file."""
-    (table,) = struct.unpack_from("<Q", image, 0x28)
-    (size, count) = struct.unpack_from("<HH", image, 0x3A)
-    return [struct.unpack_from("<4xI16xQQ", image, table + size * at) for at in range(count)]
 
 
 def list_parameters(image: bytes, name: str) -> list[tuple[int, int]]:
@@ -110,13 +185,13 @@ def list_parameters(image: bytes, name: str) -> list[tuple[int, int]]:
 def _list_records(image: bytes, name: str) -> Iterator[tuple[int, bytes]]:
     """Yields kind and content of what a cubin says of a function, of records that have a size."""
     wanted = f".nv.info.{name}".encode()
-    for section, _, content in list_sections(image):
+    for section in _list_sections(image):
         at = 0
-        while section == wanted and at < len(content):
-            form, kind, size = struct.unpack_from("<BBH", content, at)
+        while section.name == wanted and at < len(section.content):
+            form, kind, size = struct.unpack_from("<BBH", section.content, at)
             at += 4
             if form == _WITH_SIZE:
-                yield kind, content[at : at + size]
+                yield kind, section.content[at : at + size]
                 at += size
 
 

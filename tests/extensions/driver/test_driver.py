@@ -30,19 +30,30 @@ NAMES = ["", "cuInit", "cuModuleLoadData", "cuLibraryLoadData", "cuModuleGetGlob
          "cuStreamBatchMemOp_v2"]  # fmt: skip
 
 
-def elf(name: str, code: bytes = b"code", debug: bytes = b"") -> bytes:
-    """An ELF file with one section of instructions and one for debuggers."""
-    names = b"\x00.text." + name.encode() + b"\x00.debug_line\x00.shstrtab\x00"
-    parts = [(b"", 0), (code, 1), (debug, 1), (names, 3)]
-    titles = [0, 1, names.index(b".debug"), names.index(b".shstrtab")]
+def elf(name: str, code: bytes = b"code", debug: bytes = b"", symbols: str = "", **sizes: int) -> bytes:
+    """An ELF file of a function. sizes: of its variables, which are zero. symbols: names in their order, if another."""
+    space = struct.pack("<Q", sum(sizes.values()))
+    titles = [f".text.{name}", ".debug_line", ".nv.global", ".strtab", ".symtab", ".shstrtab"]
+    names = ["", *(symbols.split() or [name, *sizes])]
+    texts = b"".join(text.encode() + b"\0" for text in names)
+    places = [texts.index(text.encode() + b"\0") for text in names]
+    starts = [sum([*sizes.values()][:at]) for at in range(len(sizes))]
+    table = struct.pack("<IBBHQQ", places[0], 0, 0, 0, 0, 0) + struct.pack("<IBBHQQ", places[1], 18, 0, 1, 0, len(code))
+    for place, start, size in zip(places[2:], starts, sizes.values(), strict=True):
+        table += struct.pack("<IBBHQQ", place, 1, 0, 3, start, size)
+    headings = b"\0" + b"".join(title.encode() + b"\0" for title in titles)
+    parts = [b"", code, debug, b"", texts, table, headings]
+    kinds, flags = (0, 1, 1, 8, 3, 2, 3), (0, 6, 0, 3, 0, 0, 0)
     body, sections = b"", b""
-    for (content, kind), title in zip(parts, titles, strict=True):
-        sections += struct.pack("<IIQQQQQQQ", title, kind, 0, 0, 64 + len(body), len(content), 0, 1, 0)
+    for at, content in enumerate(parts):
+        title = headings.index(titles[at - 1].encode()) if at else 0
+        size, link = struct.unpack("<Q", space)[0] if kinds[at] == 8 else len(content), 4 * (kinds[at] == 2)
+        sections += struct.pack("<IIQQQQIIQQ", title, kinds[at], flags[at], 0, 64 + len(body), size, link, 0, 1, 0)
         body += content
     header = bytearray(64)
     header[:4] = b"\x7fELF"
     struct.pack_into("<Q", header, 0x28, 64 + len(body))
-    struct.pack_into("<HHH", header, 0x3A, 64, 4, 3)
+    struct.pack_into("<HHH", header, 0x3A, 64, len(parts), len(parts) - 1)
     return bytes(header) + body + sections
 
 
@@ -255,14 +266,24 @@ def test_a_launch_is_repeated_on_other_memory(machine, how, loading, tmp_path):
     assert "+8 in 0" in launch.arguments["1"]
 
 
-def test_a_kernel_is_known_by_its_code_and_not_by_lines_of_its_source(machine):
-    cuda, _ = machine
-    images = [elf("scale"), elf("scale", debug=b"line 7"), elf("scale", code=b"other")]
+def test_a_kernel_is_known_by_its_code_and_not_by_lines_of_its_source():
+    image = elf("scale", table=4, count=8)
+    same = [
+        elf("scale", debug=b"line 7", table=4, count=8),
+        elf("scale", symbols="scale _1_table _1_count", table=4, count=8),
+    ]
+    others = [
+        elf("scale", code=b"other", table=4, count=8),
+        elf("scale", symbols="other table count", table=4, count=8),  # the name of a function leads to its code
+        elf("scale", table=8, count=4),
+        elf("scale", table=4, count=64),  # which takes no room in the file
+        image.replace(struct.pack("<IIQ", 1, 1, 6), struct.pack("<IIQ", 1, 1, 2)),
+        image[:0x30] + b"\x01" + image[0x31:],  # of the file's beginning
+    ]
 
-    keys = [artefact(callbacks.DriverKernel("scale", image)) for image in images]
-    assert keys[0] == keys[1]
-    assert keys[0] != keys[2]
-    assert cuda.done == []
+    keys = [artefact(callbacks.DriverKernel("scale", content)) for content in (image, *same, *others)]
+    assert keys[: 1 + len(same)] == keys[:1] * (1 + len(same))
+    assert len({*keys}) == 1 + len(others)
 
 
 def fill_by_thread():
