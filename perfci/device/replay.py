@@ -243,6 +243,7 @@ class Program:
         kernels = {number: _load_binary(recording.binaries[number], folder) for number in launched}
         steps = recording.steps
         # What a call has to look up is found once: else the host would take longer than many kernels.
+        self._modules: dict[bytes, Any] = {}  # of the driver's, which launches share
         self._actions = [self._make_action(step, kernels) for step in steps]
         self._read_output = self._make_reader(recording.output)
         used = enumerate(_tensors((step.given, step.named, step.gives)) for step in steps)
@@ -269,7 +270,7 @@ class Program:
             driver = next(extensions.provided("driver"), None)
             if driver is None:
                 raise UnreplayableError(step.operation)
-            action: Callable[[Mapping[int, Any]], None] = driver.make_action(step, self._recording.binaries)
+            action: Callable[..., None] = driver.make_action(step, self._recording.binaries, self._modules)
             return action
         read_given = self._make_reader(list(step.given))
         if not step.operation:

@@ -146,8 +146,10 @@ def _read_by_device(image: bytes) -> bytes:
         parts.append(repr(symbol[1:] if symbol.is_variable else symbol).encode())
     (table,), (size, count) = struct.unpack_from("<Q", image, 0x20), struct.unpack_from("<HH", image, 0x36)
     for number in range(count):
-        kind, flags, place, *facts, length, held, align = struct.unpack_from("<IIQQQQQQ", image, table + size * number)
-        parts.append(repr((kind, flags, *facts, length, held, align)).encode())
+        kind, flags, place, *addresses, length, held, align = struct.unpack_from(
+            "<IIQQQQQQ", image, table + size * number
+        )
+        parts.append(repr((kind, flags, *addresses, length, held, align)).encode())
         parts.append(b"" if place == table else image[place : place + length])
     return b"\0".join(parts)
 

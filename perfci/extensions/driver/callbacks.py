@@ -26,6 +26,7 @@ from perfci.extensions.common.cubins import (
     DriverKernel,
     count_elf_bytes,
     list_attributes,
+    list_variables,
     trim_attributes,
 )
 
@@ -110,6 +111,7 @@ class DriverLaunch:
     attributes: bytes  # CUlaunchAttributes
     parameters: tuple[bytes, ...]
     stream: int
+    module: int  # its handle
 
 
 @dataclass(frozen=True)
@@ -196,6 +198,23 @@ class Driver:
         """Whether an address is one of the driver's: on a device, or of a host where a device reads it."""
         kind = c_uint()
         return not self._cuda.cuPointerGetAttribute(byref(kind), _MEMORY_TYPE, c_uint64(address))
+
+    def read_variables(self, module: int, image: bytes) -> dict[str, bytes]:
+        """The variables of a module that do not hold what they were loaded with. Waits for what was launched."""
+        variables, written = list_variables(image), {*self._written}
+        if variables:
+            self._cuda.cuCtxSynchronize()
+        contents = {name: self._read_variable(module, name) for name in variables}
+        self._written = written  # those were no questions of the op's
+        return {name.decode(): now for name, now in contents.items() if now not in {variables[name], None}}
+
+    def _read_variable(self, module: int, name: bytes) -> bytes | None:
+        """The content of a module's variable. None if the driver does not give it."""
+        address, size = c_uint64(), c_size_t()
+        status = self._cuda.cuModuleGetGlobal_v2(byref(address), byref(size), c_void_p(module), name)
+        content = ctypes.create_string_buffer(size.value)
+        status = status or self._cuda.cuMemcpyDtoH_v2(content, address, size)
+        return None if status else content.raw
 
     def is_object(self, value: int) -> bool:
         """Whether a number is the handle of a texture or surface."""
@@ -285,7 +304,7 @@ class Driver:
         kernel_or_why = self._find_kernel(launch.function)
         if isinstance(kernel_or_why, str):
             return Unseen(kernel_or_why)
-        function, kernel_name, image = kernel_or_why
+        function, module, kernel_name, image = kernel_or_why
         block, shared = _three(config.block), int(config.shared)
         kernel = DriverKernel(
             kernel_name,
@@ -298,7 +317,7 @@ class Driver:
         )
         values = self._read_parameters(function, launch.parameters, getattr(launch, "extra", None))
         stream = _name_stream(config.stream, called.function)
-        return DriverLaunch(kernel, _three(config.grid), block, shared, attributes, values, stream)
+        return DriverLaunch(kernel, _three(config.grid), block, shared, attributes, values, stream, module)
 
     def _read_parameters(self, function: c_void_p, places: Any, extra: Any) -> tuple[bytes, ...]:
         """The bytes of each parameter, given apart or packed."""
@@ -311,8 +330,8 @@ class Driver:
         packed = ctypes.string_at(pairs[_BUFFER], _at(pairs[_BUFFER_SIZE], c_size_t).value)
         return tuple(packed[offset : offset + size] for offset, size in sizes)
 
-    def _find_kernel(self, handle: int) -> tuple[c_void_p, str, bytes] | str:
-        """The function behind a handle, its name and image, or why it cannot be launched elsewhere."""
+    def _find_kernel(self, handle: int) -> tuple[c_void_p, int, str, bytes] | str:
+        """The function behind a handle, its module, name and image, or why it cannot be launched elsewhere."""
         (function, module, library), name = self._find_function(handle), c_char_p()
         self._cuda.cuFuncGetName(byref(name), function)
         symbol = name.value or b""
@@ -328,7 +347,7 @@ class Driver:
             if len(fitting) != 1:
                 return f"a launch of {plain}, of which {len(fitting)} binaries are loaded"
             (image,) = fitting
-        return function, plain, image
+        return function, module.value or 0, plain, image
 
     def _find_function(self, handle: int) -> tuple[c_void_p, c_void_p, c_void_p]:
         """The function behind a handle, its module, and its library if the handle is a CUkernel."""

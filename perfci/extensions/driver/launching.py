@@ -7,20 +7,28 @@ from collections.abc import Mapping, Sequence
 from ctypes import byref, c_size_t, c_uint, c_uint64, c_void_p
 from typing import Any
 
-from perfci.extensions.common.cubins import ATTRIBUTE_BYTES, ELF, Config, count_elf_bytes
+from perfci.extensions.common.cubins import ATTRIBUTE_BYTES, ELF, Config, count_elf_bytes, list_variables
 from perfci.extensions.driver.callbacks import FILLS, SET_BY_HOST, list_parameters
 
 
 class LoadedKernel:
     """A cubin's kernel in this process, to be launched with given parameters."""
 
-    def __init__(self, cuda: Any, name: str, image: bytes, attributes: Mapping[int, int]) -> None:
-        """Raises OSError with the driver's answer if it does not load, ValueError for what is no whole ELF file."""
+    def __init__(
+        self, cuda: Any, name: str, image: bytes, attributes: Mapping[int, int], modules: dict[bytes, c_void_p]
+    ) -> None:
+        """Raises OSError with the driver's answer if it does not load, ValueError for what is no whole ELF file.
+
+        modules: where those with variables are kept, which launches of one call share.
+        """
         if image[:4] != ELF or count_elf_bytes(lambda at, size: image[at : at + size]) > len(image):
             raise ValueError(f"{name} is no ELF file, or ends too early")  # the driver would read what lies behind it
-        self._cuda, self._module, self._function = cuda, c_void_p(), c_void_p()
+        self._cuda, self._module, self._function = cuda, modules.get(image) or c_void_p(), c_void_p()
         self._image = image  # which the driver may read as long as the module lives
-        self._check(cuda.cuModuleLoadData(byref(self._module), image))
+        if not self._module:
+            self._check(cuda.cuModuleLoadData(byref(self._module), image))
+        if list_variables(image):
+            modules[image] = self._module
         self._check(cuda.cuModuleGetFunction(byref(self._function), self._module, name.encode()))
         for attribute in SET_BY_HOST:
             if attribute in attributes:

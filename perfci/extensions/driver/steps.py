@@ -12,13 +12,16 @@ import math
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from ctypes import byref, c_size_t, c_uint64
 from typing import Any
 
 import torch
 
+from perfci.device.binaries import artefact
 from perfci.device.launches import Launched, RawParameter, count_listeners, tell
 from perfci.device.replay import Tape, UnreplayableError
-from perfci.extensions.common.cubins import ATTRIBUTES, DriverKernel, list_attributes
+from perfci.device.source import digest
+from perfci.extensions.common.cubins import ATTRIBUTES, DriverKernel, list_attributes, list_variables
 from perfci.extensions.driver.callbacks import (
     BY_DEFAULT,
     Driver,
@@ -31,8 +34,10 @@ from perfci.extensions.driver.callbacks import (
 from perfci.extensions.driver.launching import LoadedKernel, fill
 from perfci.ops.recording import RecordedBinary, RecordedStep
 
-LAUNCH, FILL = "driver.launch", "driver.fill"  # operations of such steps
+LAUNCH, FILL, VARIABLES = "driver.launch", "driver.fill", "driver.variables"  # operations of such steps
 FILL_NAME = "a fill of memory"
+_VARIABLES = DriverKernel("variables of a module", b"")
+_MOST_BYTES = 1 << 16  # of variables that are taken along
 
 _SMALLEST_ADDRESS = 1 << 32  # below it no memory of a device begins
 
@@ -55,24 +60,38 @@ class DriverSteps:
     @contextmanager
     def listen(self, covered: Callable[[], bool]) -> Iterator[None]:
         """Tell of the work inside as of Triton's launches. covered: whether it is part of what is told otherwise."""
+        modules: dict[int, DriverKernel] = {}
 
         def heard(work: Work) -> None:
             if not covered():
-                self.any |= isinstance(work, DriverLaunch)
+                if isinstance(work, DriverLaunch):
+                    modules[work.module], self.any = work.kernel, True
                 tell(Launched(None, _name_kernel(work), _grid_of(work), {}, HeardWork(work, self._driver)))
 
         with self._driver.listen(heard):
             yield
+        for module, kernel in modules.items():
+            if variables := self._driver.read_variables(module, kernel.image):
+                tell(Launched(None, _VARIABLES, (1, 1, 1), {}, HeardVariables(kernel, variables, self._driver)))
 
     @staticmethod
-    def make_action(step: RecordedStep, binaries: Sequence[RecordedBinary]) -> Callable[[Mapping[int, Any]], None]:
-        """Returns what repeats a step with a recording's tensors by number. Raises UnreplayableError."""
+    def make_action(
+        step: RecordedStep, binaries: Sequence[RecordedBinary], modules: dict[bytes, Any]
+    ) -> Callable[[Mapping[int, Any]], None]:
+        """Returns what repeats a step with a recording's tensors by number. Raises UnreplayableError.
+
+        modules: of the recording's steps so far, by their image.
+        """
         libraries = open_libraries()
         if libraries is None:
             raise UnreplayableError("work of the driver's, without its libraries")
         cuda, _ = libraries
         try:
-            return _make_fill(step, cuda) if step.operation == FILL else _make_launch(step, binaries[step.binary], cuda)
+            if step.operation == FILL:
+                return _make_fill(step, cuda)
+            if step.operation == VARIABLES:
+                return _make_variables(step, binaries[step.binary].image, cuda, modules)
+            return _make_launch(step, binaries[step.binary], cuda, modules)
         except (LookupError, TypeError, ValueError, struct.error) as error:  # the other process may be of any code
             raise UnreplayableError(f"a step of the driver's that is none: {error}"[:200]) from error
 
@@ -97,9 +116,7 @@ class HeardWork:
             return RecordedStep(FILL, given=(parameter, work.width, work.value, work.count)), None
         named = {"block": list(work.block), "shared": work.shared, "attributes": work.attributes.hex()}
         given = tuple(self._spell(value, tape) for value in work.parameters)
-        kernel = work.kernel
-        binary = RecordedBinary(kernel.name, kernel.image, json.dumps({"attributes": kernel.attributes}), ())
-        return RecordedStep(LAUNCH, grid=work.grid, given=given, named=named), binary
+        return RecordedStep(LAUNCH, grid=work.grid, given=given, named=named), _describe_binary(work.kernel)
 
     def _spell(self, value: bytes, tape: Tape) -> dict[str, Any]:
         """The bytes of a parameter, zero where it has an address, and the tensors that these lead to."""
@@ -117,6 +134,28 @@ class HeardWork:
             elif self._driver.is_memory(address):
                 raise UnreplayableError("a launch on memory that is no tensor of the call")
         return {"bytes": content.hex(), "addresses": addresses}
+
+
+class HeardVariables:
+    """What launches of a call left in the variables of their module, where the next call finds it."""
+
+    def __init__(self, kernel: DriverKernel, variables: Mapping[str, bytes], driver: Driver) -> None:
+        self._kernel, self._variables, self._driver = kernel, variables, driver
+
+    def take(self, _tape: Tape) -> tuple[RecordedStep, RecordedBinary]:
+        """The step, which is done once, and the binary. Raises UnreplayableError."""
+        if (size := sum(map(len, self._variables.values()))) > _MOST_BYTES:
+            raise UnreplayableError(f"a launch of {self._kernel.name}, whose variables keep {size} bytes")
+        for content in self._variables.values():
+            places = struct.unpack_from(f"<{len(content) // 8}Q", content)
+            if any(place >= _SMALLEST_ADDRESS and self._driver.is_memory(place) for place in places):
+                raise UnreplayableError(f"a launch of {self._kernel.name}, whose variables keep addresses")
+        given = tuple([name, content.hex()] for name, content in self._variables.items())
+        return RecordedStep(VARIABLES, given=given), _describe_binary(self._kernel)
+
+
+def _describe_binary(kernel: DriverKernel) -> RecordedBinary:
+    return RecordedBinary(kernel.name, kernel.image, json.dumps({"attributes": kernel.attributes}), ())
 
 
 def _name_kernel(work: Work) -> DriverKernel:
@@ -145,15 +184,20 @@ class _Parameter:
         return RawParameter(self.content, tuple((at, table[number], shift) for at, number, shift in self.addresses))
 
 
-def _make_launch(step: RecordedStep, binary: RecordedBinary, cuda: Any) -> Callable[[Mapping[int, Any]], None]:
+def _make_launch(
+    step: RecordedStep, binary: RecordedBinary, cuda: Any, modules: dict[bytes, Any]
+) -> Callable[[Mapping[int, Any]], None]:
     named, facts = step.named, json.loads(binary.metadata)
     attributes = bytes.fromhex(named["attributes"])
     if list_attributes(attributes) - ATTRIBUTES:
         raise UnreplayableError("a launch with attributes that hold addresses")
     parameters = [_Parameter(spelled) for spelled in step.given]
     set_by_host = {int(attribute): int(value) for attribute, value in facts["attributes"].items()}
+    warps = -(-math.prod(named["block"]) // 32)
+    shown = DriverKernel(binary.function, binary.image, set_by_host, warps=warps, shared=int(named["shared"]))
+    artefact(shown)  # which raises here what it would raise while a call is captured
     try:
-        loaded = LoadedKernel(cuda, binary.function, binary.image, set_by_host)
+        loaded = LoadedKernel(cuda, binary.function, binary.image, set_by_host, modules)
     except OSError as error:
         raise UnreplayableError(f"the kernel {binary.function}, which does not load: {error}") from None
     contents = [parameter.content for parameter in parameters]
@@ -164,8 +208,6 @@ def _make_launch(step: RecordedStep, binary: RecordedBinary, cuda: Any) -> Calla
         for at, number, shift in parameter.addresses
     ]
     current_stream = torch.cuda.current_stream
-    warps = -(-math.prod(named["block"]) // 32)
-    shown = DriverKernel(binary.function, binary.image, set_by_host, warps=warps, shared=int(named["shared"]))
     how = {"block of threads": named["block"], "dynamic shared memory": int(named["shared"])}
     how |= {"attributes": named["attributes"]} if attributes else {}
     chosen = {at: value for at, value in set_by_host.items() if value != BY_DEFAULT.get(at, value)}
@@ -197,3 +239,24 @@ def _make_fill(step: RecordedStep, cuda: Any) -> Callable[[Mapping[int, Any]], N
             tell(Launched(None, shown, (1, 1, 1), arguments))
 
     return repeat
+
+
+def _make_variables(
+    step: RecordedStep, image: bytes, cuda: Any, modules: Mapping[bytes, Any]
+) -> Callable[[Mapping[int, Any]], None]:
+    """Write the variables now, as they were before a call. Later the module's launches do."""
+    module, variables = modules[image], list_variables(image)
+    for name, spelled in step.given:
+        content, address = bytes.fromhex(spelled), c_uint64()
+        if len(content) != len(variables[name.encode()]):
+            raise ValueError(f"{len(content)} bytes of {name}")
+        status = cuda.cuModuleGetGlobal_v2(byref(address), None, module, name.encode())
+        if status := status or cuda.cuMemcpyHtoD_v2(address, content, c_size_t(len(content))):
+            raise UnreplayableError(f"variables that the driver does not write: {status}")
+    shown = {name: digest(bytes.fromhex(spelled)) for name, spelled in step.given}
+
+    def show(_table: Mapping[int, Any]) -> None:
+        if count_listeners():
+            tell(Launched(None, _VARIABLES, (1, 1, 1), shown))
+
+    return show

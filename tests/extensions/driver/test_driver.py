@@ -106,6 +106,8 @@ class Cuda:
 
     def __init__(self, cupti: Cupti) -> None:
         self.cupti, self.images, self.memory, self.done = cupti, {}, set(), []
+        self.variables: dict[tuple[int, bytes], ctypes.Array] = {}  # by module and name
+        self.modules = 0  # that were loaded to repeat launches
         self.sizes = [(0, 8), (8, 16), (24, 4)]
         self.attributes = {8: 4096, 4: 40}
 
@@ -147,6 +149,27 @@ class Cuda:
     def cuPointerGetAttribute(self, _value, _attribute, address):  # noqa: N802
         return 0 if address.value in self.memory else 1
 
+    def cuCtxSynchronize(self):  # noqa: N802
+        return 0
+
+    def cuModuleGetGlobal_v2(self, place, size, module, name):  # noqa: N802
+        self.cupti.tell("cuModuleGetGlobal_v2", callbacks._Global(None, None, module.value))
+        value = self.variables.get((module.value, name))
+        if value is None:
+            return 500
+        cast(place, POINTER(c_uint64)).contents.value = addressof(value)
+        if size:
+            cast(size, POINTER(ctypes.c_size_t)).contents.value = len(value)
+        return 0
+
+    def cuMemcpyDtoH_v2(self, content, place, size):  # noqa: N802
+        ctypes.memmove(content, place.value, size.value)
+        return 0
+
+    def cuMemcpyHtoD_v2(self, place, content, size):  # noqa: N802
+        ctypes.memmove(place.value, content, size.value)
+        return 0
+
     # what an op calls
 
     def load(self, handle: int, image: bytes, function: str = "cuModuleLoadData") -> int:
@@ -179,6 +202,7 @@ class Cuda:
     def cuModuleLoadData(self, module, image):  # noqa: N802
         self.images[0x900] = image
         cast(module, POINTER(c_void_p)).contents.value = 0x900
+        self.modules += 1
         return 0
 
     def cuModuleGetFunction(self, function, module, name):  # noqa: N802
@@ -373,6 +397,62 @@ def test_what_the_host_asks_of_a_kernels_cache_is_part_of_what_its_launch_is_kno
     assert seen == [None, "{9: 100}", "{9: 0}"]
 
 
+@pytest.mark.parametrize("kept", [bytes(8), b"\1" * 8])
+def test_what_earlier_calls_left_in_a_kernels_variables_is_taken_along(machine, kept, tmp_path):
+    cuda, _ = machine
+    function = cuda.load(0x100, elf("scale", table=8, other=8))
+    cuda.variables[0x100, b"table"] = ctypes.create_string_buffer(kept, 8)
+    there = cuda.variables[0x900, b"table"] = ctypes.create_string_buffer(8)
+    record(machine, scaled(cuda, function), x=torch.ones(4), factor=2.0)
+
+    # perfci's question for a variable is no write of the host's
+    recording = record(machine, scaled(cuda, function), x=torch.ones(4), factor=2.0)
+    program = Program(recording, tmp_path, HOST)
+    assert there.raw == kept
+    there.raw = b"other..."
+    with watch_calls() as captured:
+        program(x=torch.ones(4), factor=2.0)
+    assert there.raw == b"other..."  # the launches go on from what they leave
+    assert len(captured.identity("").launches) == 1 + any(kept)
+
+
+@pytest.mark.parametrize(
+    ("kept", "words"),
+    [(b"\1" * (1 << 17), "keep 131072 bytes"), (struct.pack("<Q", 0x7F0000000000) * 2, "keep addresses")],
+)
+def test_variables_that_another_process_cannot_have_are_refused(machine, kept, words):
+    cuda, _ = machine
+    function = cuda.load(0x100, elf("scale", table=len(kept)))
+    cuda.variables[0x100, b"table"] = ctypes.create_string_buffer(kept, len(kept))
+    cuda.memory.add(0x7F0000000000)
+
+    reason = record(machine, scaled(cuda, function), x=torch.ones(4), factor=2.0)
+    assert isinstance(reason, Reason)
+    assert words in str(reason.facts["what"])
+
+
+@pytest.mark.parametrize("given", [[["table", "00"]], [["other", "00" * 8]], [["table", "00" * 8]], [["table"]], "x"])
+def test_variables_that_no_module_has_are_refused(machine, given, tmp_path):
+    cuda, _ = machine
+    function = cuda.load(0x100, elf("scale", table=8))
+    cuda.variables[0x100, b"table"] = ctypes.create_string_buffer(b"\1" * 8, 8)
+    recording = record(machine, scaled(cuda, function), x=torch.ones(4), factor=2.0)
+    *steps, last = recording.steps
+
+    with pytest.raises(UnreplayableError):  # also the third: that driver does not give the variable
+        Program(replace(recording, steps=(*steps, replace(last, given=given))), tmp_path, HOST)
+
+
+@pytest.mark.parametrize(("variables", "modules"), [({"count": 4}, 1), ({}, 2)])
+def test_launches_of_a_call_share_the_variables_of_their_module(machine, variables, modules, tmp_path):
+    cuda, _ = machine
+    scale = scaled(cuda, cuda.load(0x100, elf("scale", **variables)))
+
+    recording = record(machine, lambda x: scale(scale(x, 2.0), 2.0), x=torch.ones(4))
+    Program(recording, tmp_path, HOST)
+    assert cuda.modules == modules
+
+
 def test_a_kernel_that_launches_others_is_not_repeated(machine, tmp_path):
     cuda, _ = machine
     image = elf("scale", b"code" + b"__cuda_syscall_cnpv2LaunchDeviceV2")
@@ -467,7 +547,9 @@ def test_a_step_that_no_driver_gives_is_refused(machine, change, tmp_path):
         Program(decode(json.dumps(text).encode(), Recording), tmp_path, HOST)
 
 
-@pytest.mark.parametrize("image", [SCALE[:-8], b"ELF", SCALE[:40], SCALE.replace(b"ELF", b"PTX")])
+@pytest.mark.parametrize(
+    "image", [SCALE[:-8], b"ELF", SCALE[:40], SCALE.replace(b"ELF", b"PTX"), SCALE[:0x3E] + b"\x63\0" + SCALE[0x40:]]
+)
 def test_an_image_that_ends_early_or_is_no_elf_file_is_not_given_to_the_driver(machine, image, tmp_path):
     cuda, _ = machine
     recording = record(machine, scaled(cuda, cuda.load(0x100, SCALE)), x=torch.ones(4), factor=2.0)
