@@ -31,6 +31,7 @@ def test_every_planted_edit_is_of_a_text_that_the_kernels_have(benchmarks):
 @pytest.mark.torch
 def test_every_trick_compiles_for_an_h200(benchmarks, tmp_path, monkeypatch):
     pytest.importorskip("torch")
+    pytest.importorskip("cuda.bindings")
     monkeypatch.syspath_prepend(str(KERNELS))
     monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path / "compiled"))
     import _cuda
