@@ -33,7 +33,7 @@ _OF_MERCURY = b".nv.merc"  # before a section's name, of the second form that fi
 
 _PARAMETER, _BASE = 0x17, 0x0A  # records of a cubin: a parameter, and where parameters lie among constants
 _WITH_SIZE = 4  # form of a record whose size is given: the others have two bytes in its place
-_UNIT, _SIMPLE, _DESCRIPTOR = 8, frozenset({1, 2, 4, 8}), 64  # bytes
+_SIMPLE, _ALIGNED, _DESCRIPTOR = frozenset({1, 2, 4, 8}), 64, 128  # bytes
 _READS = re.compile(r"\*/\s+(?:@!?\w+ )?([A-Z][\w.]*)[^;\n]*?\bc\[0x0\]\[(U?R\w+)?\+?(?:0x([0-9a-f]+))?\]")
 _READ_BYTES = ((re.compile(r"\.[US]8\b"), 1), (re.compile(r"\.[US]16\b"), 2), (re.compile(r"\.128\b"), 16),
                (re.compile(r"\.64\b|\.WIDE\b|\.F64\b|^D"), 8))  # fmt: skip
@@ -198,43 +198,45 @@ def _list_records(image: bytes, name: str) -> Iterator[tuple[int, bytes]]:
 
 
 @functools.lru_cache(maxsize=256)
-def find_padding(image: bytes, name: str) -> tuple[frozenset[int], ...]:
-    """The bytes of each parameter of a kernel that are padding of a structure: whatever the host's stack had.
+def find_unread(image: bytes, name: str) -> tuple[frozenset[int], ...]:
+    """The bytes of each structure among a kernel's parameters that its code does not read, as padding.
 
-    Those are meant that the code does not read, behind some that it reads of the same eight bytes. Nothing is known to
-    be padding without nvdisasm, or where the code works out which bytes it reads.
+    A host may leave there whatever its stack had. Of a descriptor of a tensor the second half is such, which CuTe DSL
+    does not write. Nothing is known to be unread without nvdisasm, or where the code works out which bytes it reads.
     """
     parameters = list_parameters(image, name)
     none = (frozenset[int](),) * len(parameters)
-    (base,) = [struct.unpack_from("<H", body, 4)[0] for kind, body in _list_records(image, name) if kind == _BASE] or [
-        0
-    ]
-    if not base or all(size in _SIMPLE or not size % _DESCRIPTOR for _, size in parameters):
+    records = _list_records(image, name)
+    base = next((int.from_bytes(body[4:6], "little") for kind, body in records if kind == _BASE), 0)
+    if not base or all(size in _SIMPLE for _, size in parameters):
         return none
     text = binaries.run_tool("nvdisasm", image, "-c") or ""
-    code = re.split(rf"^\.text\.{re.escape(name)}:", text, flags=re.MULTILINE)[1:]
+    code = "".join(re.split(rf"^\.text\.{re.escape(name)}:", text, flags=re.MULTILINE)[1:]).partition("//-----")[0]
+    if not code:
+        return none
     read = set[int]()
-    for opcode, register, place in _READS.findall("".join(code).partition("//-----")[0]):
-        if register and int(place or "0", 16) >= (base if place else 0):
+    for opcode, register, place in _READS.findall(code):
+        if register and (not place or int(place, 16) >= base):
             return none
         width = next((width for pattern, width in _READ_BYTES if pattern.search(opcode)), 4)
         read |= {int(place or "0", 16) - base + byte for byte in range(width)}
-    return tuple(
-        frozenset(
-            byte
-            for start in range(0, size, _UNIT)
-            if (seen := [byte for byte in range(start, min(start + _UNIT, size)) if offset + byte in read])
-            for byte in range(seen[-1] + 1, min(start + _UNIT, size))
-        )
-        for offset, size in parameters
-    )
+    unread = []
+    for offset, size in parameters:
+        rest = frozenset(range(size)) - {place - offset for place in read}
+        if size in _SIMPLE:
+            rest = frozenset[int]()
+        elif not size % _ALIGNED:  # what is taken by its address, at which code reads too
+            is_descriptor = size == _DESCRIPTOR and len(rest) == size and "UTMA" in code
+            rest = frozenset(range(size // 2, size)) if is_descriptor else frozenset[int]()
+        unread.append(rest)
+    return tuple(unread)
 
 
-def blank_padding(image: bytes, name: str, values: Sequence[bytes]) -> tuple[bytes, ...]:
-    """The parameters of a launch, zero in padding."""
+def blank_unread(image: bytes, name: str, values: Sequence[bytes]) -> tuple[bytes, ...]:
+    """The parameters of a launch, zero where the code does not read them."""
     return tuple(
-        bytes(0 if at in padding else byte for at, byte in enumerate(value)) if padding else value
-        for value, padding in zip(values, find_padding(image, name), strict=True)
+        bytes(0 if at in unread else byte for at, byte in enumerate(value)) if unread else value
+        for value, unread in zip(values, find_unread(image, name), strict=True)
     )
 
 

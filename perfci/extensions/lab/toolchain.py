@@ -1,6 +1,7 @@
 """Another toolchain beside the installed one: its packages alone in a folder of the cache, the rest as installed."""
 
 import hashlib
+import importlib.metadata
 import importlib.util
 import os
 import re
@@ -11,7 +12,7 @@ import venv
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from perfci.core.environment import COMPILERS
+from perfci.core.environment import COMPILERS, installed_versions
 from perfci.core.errors import UsageError
 from perfci.core.settings import Settings
 
@@ -26,13 +27,14 @@ _REST = "import site; site.addsitedir({!r})\n"
 def prepare(requirements: Sequence[str], settings: Settings, tell: Callable[[Path], None]) -> str:
     """Returns an interpreter with these packages in place of the installed ones. Makes it once for each combination.
 
-    tell: called with the folder before anything is installed. Raises UsageError for a requirement that is not of a
-    compiler, not pinned, or cannot be installed.
+    tell: called with the folder before anything is installed. Raises UsageError for a requirement that is neither of a
+    compiler nor of an installed package, not pinned, or cannot be installed.
     """
     wanted = sorted(requirement.replace(" ", "") for requirement in requirements)
     for requirement in wanted:
         name, _, version = requirement.partition("==")
-        if name not in COMPILERS or not re.fullmatch(r"\w[\w.+!-]*", version, re.ASCII):
+        known = name in COMPILERS or installed_versions([name])
+        if not known or not re.fullmatch(r"\w[\w.+!-]*", version, re.ASCII):
             raise UsageError(
                 "toolchain_malformed", asked=requirement, known=", ".join(f"{name}==X" for name in COMPILERS)
             )
@@ -53,17 +55,30 @@ def prepare(requirements: Sequence[str], settings: Settings, tell: Callable[[Pat
 
 
 def _install(wanted: Sequence[str], site: Path) -> None:
-    """Install packages into a folder: Triton alone, torch with what it depends on. Raises UsageError."""
+    """Install packages into a folder: torch with what it depends on, others with what they pin. Raises UsageError."""
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"]
     uv = [shutil.which("uv") or "", "pip", "install", "--quiet", "--python", sys.executable]
     command = pip if importlib.util.find_spec("pip") else uv
     if not command[0]:
         raise UsageError("toolchain_no_installer", asked=" ".join(wanted))
-    # Triton depends on nothing that torch has not brought.
+    # Packages depend on nothing else that is not there: they take the place of installed ones.
     alone = [] if any(requirement.startswith("torch==") for requirement in wanted) else ["--no-deps"]
-    command += [*alone, "--target", str(site), *wanted]
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
-    if done.returncode:
-        lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-        why = next((line for line in lines if line.lower().startswith("error")), lines[-1] if lines else "?")
-        raise UsageError("toolchain_not_installed", asked=" ".join(wanted), why=why.rstrip("."))
+    waiting, asked = list(wanted), list(wanted)
+    while waiting:
+        done = subprocess.run(
+            [*command, *alone, "--target", str(site), *waiting],
+            capture_output=True, text=True, errors="replace", check=False,
+        )  # fmt: skip
+        if done.returncode:
+            lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+            why = next((line for line in lines if line.lower().startswith("error")), lines[-1] if lines else "?")
+            raise UsageError("toolchain_not_installed", asked=" ".join(wanted), why=why.rstrip("."))
+        waiting = [pin for pin in _list_pins(site) if pin not in asked] if alone else []
+        asked += waiting
+
+
+def _list_pins(site: Path) -> list[str]:
+    """What packages in a folder depend on in one version, and without a condition: parts of theirs."""
+    needed = [line for one in importlib.metadata.distributions(path=[str(site)]) for line in one.requires or ()]
+    plain = (line.replace(" ", "").replace("(", "").replace(")", "") for line in needed if ";" not in line)
+    return sorted({line for line in plain if re.fullmatch(r"[\w.-]+==[\w.+!-]+", line, re.ASCII)})

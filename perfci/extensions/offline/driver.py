@@ -32,7 +32,7 @@ from perfci.extensions.common.cubins import (
     ELF,
     Config,
     DriverKernel,
-    blank_padding,
+    blank_unread,
     count_elf_bytes,
     count_shared_bytes,
     list_attributes,
@@ -149,7 +149,7 @@ class VirtualDriver:
             note_unknown("captured_offline", f"a launch with attribute {max(list_attributes(attributes))}")
         values = _read_parameters(function.parameters, parameters, extra)
         values = (
-            blank_padding(function.image, function.name, values) if len(values) == len(function.parameters) else values
+            blank_unread(function.image, function.name, values) if len(values) == len(function.parameters) else values
         )
         warps = -(-math.prod(block) // 32)
         kernel = DriverKernel(function.name, function.image, warps=warps, shared=shared + function.shared)

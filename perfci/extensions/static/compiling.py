@@ -2,7 +2,9 @@
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
+import importlib.metadata
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -177,6 +179,13 @@ def list_moving(variables: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.telling(variables).items() if name not in environment.UNTOLD}
 
 
+@functools.cache
+def list_installed() -> str:
+    """Names and versions of all installed packages: kernels may be any package's."""
+    names = {(one.metadata["Name"], one.version) for one in importlib.metadata.distributions()}
+    return ", ".join(sorted(f"{name} {version}" for name, version in names))
+
+
 def _find_file(bench: Bench, one: _Wanted) -> Path | None:
     """Returns the file of what was compiled before, named by all that decides its content. None if that is unknown."""
     if one.print.opaque:
@@ -194,7 +203,7 @@ def _find_file(bench: Bench, one: _Wanted) -> Path | None:
         VERSION,
         code_digest,
         str(FORMAT),
-        one.python or "",
+        one.python or list_installed(),
         *variables,
     )
     key = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from perfci.device.targets import Target
     from perfci.extensions.offline.driver import VirtualDriver
 
-PACKAGES = ("nvidia-cutlass-dsl", "nvidia-cutlass-dsl-libs-base", "nvidia-cutlass-dsl-libs-core")
+PACKAGES = ("nvidia-cutlass-dsl",)
 
 RUNTIME = "libcute_dsl_runtime.so"
 _SAME = {  # its functions, and those of the driver that take and give the same
