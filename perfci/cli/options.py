@@ -48,13 +48,11 @@ def name_backends(ops: Sequence[str], backends: Sequence[str]) -> tuple[str, ...
     """Returns the names for `perfci.ops.discover.select` of ops with all of their backends, or with these.
 
     >>> name_backends(["softmax", "gelu@cuda"], []), name_backends([], ["torch,cuda"])
-    (('softmax@*', 'gelu@cuda'), ('*@torch', '*@cuda'))
+    (('softmax@*', 'gelu@cuda'), ('*@torch,cuda',))
     """
     wanted = [backend for given in backends for backend in given.split(",") if backend != SIDE_BY_SIDE]
     names = [*ops] or ["*"] * bool(wanted)
-    return tuple(
-        op if MARK in op else f"{op.rstrip('/')}{MARK}{backend}" for op in names for backend in wanted or ["*"]
-    )
+    return tuple(op if MARK in op else f"{op.rstrip('/')}{MARK}{','.join(wanted) or '*'}" for op in names)
 
 
 def compare_with(metavar: str, default: str, words: str = "") -> Any:

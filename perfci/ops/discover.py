@@ -77,13 +77,20 @@ def select(settings: Settings, names: Iterable[str]) -> tuple[OpFolder, ...]:
     """Returns what these names mean, sorted by key. Everything if no name is given.
 
     A name is an op's, a glob, or a folder, which names every op in it. It means the first backend of each; NAME@BACKEND
-    means that one, and NAME@* all of them. Raises as `ops` does, and UsageError for an unknown name or without ops.
+    means that one, NAME@* all of them, and NAME@BACKEND,BACKEND those of these that it has. Raises as `ops` does, and
+    UsageError without ops, and for an unknown name, or a backend that no op of these names has.
     """
     every = ops(settings)
     if not every:
         raise UsageError("no_ops", folder=str(settings.kernels))
     given = [name.rstrip("/") for name in names]
-    wanted = {op.op for name in given for op in _find(every, name)}
+    chosen = {name: _find(every, name) for name in given}
+    there = {op.backend for backends in chosen.values() for op in backends}
+    for name in given:
+        for backend in filter(None, name.partition(MARK)[2].split(",")):
+            if not fnmatch.filter(there, backend):
+                raise _refuse_backend(every, name, backend)
+    wanted = {op.op for backends in chosen.values() for op in backends}
     return tuple(op for op in every if not given or op.op in wanted)
 
 
@@ -97,11 +104,18 @@ def _find(every: Collection[OpFolder], given: str) -> list[OpFolder]:
         if close := difflib.get_close_matches(name, sorted(known_ops.union(*(op.places for op in every))), n=1):
             raise UsageError("op_misspelt", op=name, guess=close[0])
         raise UsageError("op_unknown", op=name, known=", ".join(sorted(known_ops)))
-    backends = [op for op in chosen if (fnmatch.fnmatch(op.backend, backend) if mark else MARK not in op.op)]
+    if not mark:
+        return [op for op in chosen if MARK not in op.op]
+    backends = [op for op in chosen if any(fnmatch.fnmatch(op.backend, one) for one in backend.split(","))]
     if not backends:
-        known = sorted({op.backend for op in chosen}, key=list(BACKENDS).index)
-        raise UsageError("backend_unknown", name=name, backend=backend, known=", ".join(known))
+        raise _refuse_backend(chosen, given, backend)
     return backends
+
+
+def _refuse_backend(chosen: Iterable[OpFolder], given: str, backend: str) -> UsageError:
+    name = given.partition(MARK)[0]
+    known = sorted({op.backend for op in chosen if fnmatch.fnmatch(op.name, name)}, key=list(BACKENDS).index)
+    return UsageError("backend_unknown", name=name, backend=backend, known=", ".join(known))
 
 
 def pick(ops_known: Collection[str], names: Iterable[str], unknown: str) -> list[str]:

@@ -195,3 +195,17 @@ def test_the_first_backend_is_the_one_that_the_suites_import_where_they_import_a
     (folder / "softmax_torch.py").write_text("")
 
     assert [(op.op, op.backend) for op in ops(settings)] == [("softmax", "torch"), ("softmax@triton", "triton")]
+
+
+def test_of_several_backends_an_op_gives_those_that_it_has_and_one_that_none_has_is_refused(settings):
+    write_op(settings.kernels, "softmax")
+    write_op(settings.kernels, "matmul")
+    (settings.kernels / "softmax/softmax_cuda.py").write_text("")
+
+    both = select(settings, ["matmul@triton,cuda", "softmax@triton,cuda"])
+
+    assert [op.op for op in both] == ["matmul", "softmax", "softmax@cuda"]
+    for names, name in ((["matmul@triton,cuda"], "matmul"), (["*@cuda,helion"], "*"), (["matmul@cuda"], "matmul")):
+        with pytest.raises(UsageError) as refused:
+            select(settings, names)
+        assert (refused.value.reason.kind, refused.value.reason.facts["name"]) == ("backend_unknown", name)
