@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from perfci.device.tensors import TorchArrays
 from perfci.extensions.adopt.rehearsal.dry_torch import Argument, DryTorch, SketchLaunch
 from perfci.extensions.adopt.rehearsal.sketched import wrap
 from perfci.extensions.adopt.rehearsal.trial import Trial, try_call
@@ -101,10 +102,12 @@ class Form:
             given["generator"] = torch.Generator().manual_seed(seed)
             return {name: eval(text, given) for name, text in self.inputs.items()}
 
-    def run(self, params: Mapping[str, Any], dtype: str = "") -> Trial:
-        """Returns what kernel and reference do with a case for real."""
+    def run(self, params: Mapping[str, Any], dtype: str = "", layout: str = "contiguous") -> Trial:
+        """Returns what kernel and reference do with a case for real, its inputs in a memory layout."""
         try:
             inputs = self.make_inputs(params, dtype)
+            with self.rehearsal.real():
+                inputs = TorchArrays("cpu").place(inputs, layout) if layout != "contiguous" else inputs
         except Exception as error:  # a size that makes no tensor
             return Trial(f"{type(error).__name__}: {error}")
         sides = zip((self.kernel, self.reference), self.devices, strict=True)

@@ -2,6 +2,7 @@
 
 import ast
 import itertools
+import json
 import math
 import re
 from bisect import bisect_left
@@ -11,7 +12,7 @@ from typing import Any
 from perfci.core.model import Reason
 from perfci.extensions.adopt.rehearsal.axes import SIZES, Call, Form, list_sides, solve_sides, write_tuple
 from perfci.extensions.adopt.sketch import Case, Suites
-from perfci.ops.spec import VALUES
+from perfci.ops.spec import LAYOUTS, VALUES
 from perfci.scaffold.new import fit
 
 MOST_ELEMENTS = 1 << 18  # largest tensor of an accuracy case: more would take Triton's interpreter minutes
@@ -27,9 +28,12 @@ _POWERS = (16, 32, 64, 128)  # sizes for axes that take no others
 
 
 def make_suites(
-    op: str, form: Form, calls: Sequence[Call], source: str, *, pointwise: bool = False
+    op: str, form: Form, calls: Sequence[Call], source: str, wrapper: str, *, pointwise: bool = False
 ) -> tuple[Suites, list[Reason]]:
-    """Returns the suites of an op that is called like this, and what a person has to look at."""
+    """Returns the suites of an op that is called like this, and what a person has to look at.
+
+    source: of the kernels that it launches. wrapper: text of the function's file.
+    """
     done = form.try_case(form.make_distinct())
     values = [name for name, text in form.inputs.items() if name not in form.shapes and text not in form.axes]
     varying = [name for name in values if len({repr(call.given[name]) for call in calls}) > 1]
@@ -64,15 +68,20 @@ def make_suites(
     dot = "tl.dot(" in source
     summed = _find_summed(form, done.reference[0], dot=dot) if done and done.reference else []
     reduces = f"reduces=lambda {', '.join([*form.axes, *varying, 'dtype'])}: {' * '.join(summed)},"
-    lines = [
-        "# Dense inputs alone; leave this line out once the op takes inputs with gaps too.",
-        'layouts=("contiguous",),',
-        *([reduces] if summed else []),
-    ]
+    small_case = form.little or form.make_distinct()
+    lines = [*_write_layouts(form, small_case, wrapper), *([reduces] if summed else [])]
+    if steps := sorted({*form.run(small_case).dtypes} & {"int8", "uint8"}) if "float" in form.dtype else []:
+        lines.append("# Where it rounds to whole numbers, a float beside the half may go either way.")
+        lines.append(f"tolerance={{{', '.join(f'{json.dumps(dtype)}: (0.0, 1.0)' for dtype in steps)}}},")
     more = "mixed" if pointwise else "peaked"
-    if not dot and (summed or (_SUMS.search(source) and not pointwise)):
+    left_out = {"large"} if not dot and (summed or (_SUMS.search(source) and not pointwise)) else set[str]()
+    if left_out:
         lines.append("# All but large values: a sum beyond the largest number depends on the order of its terms.")
-        lines += fit("values=(", [f'"{kind}"' for kind in (*VALUES, more) if kind != "large"], "),", "    ")
+    if steps:
+        left_out |= {"nan", "inf"}
+        lines.append("# Neither NaN nor infinities, of which there is no whole number.")
+    if left_out:
+        lines += fit("values=(", [f'"{kind}"' for kind in (*VALUES, more) if kind not in left_out], "),", "    ")
     else:
         lines.append(f'values=(*perfci.VALUES, "{more}"),')
     lines += ["uses_dot=True,"] if dot else []
@@ -90,6 +99,17 @@ def make_suites(
         performance=(reduces,) if summed else (),
     )
     return suites, look
+
+
+def _write_layouts(form: Form, params: Mapping[str, Any], wrapper: str) -> list[str]:
+    """The layouts that a function takes which does something with strides, but for those that it refuses."""
+    says = "# Dense inputs alone; leave this line out once the op takes inputs with gaps too."
+    if not re.search(r"contiguous|input_guard|\.strides?\(|pointwise_dynamic", wrapper):
+        return [says, 'layouts=("contiguous",),']
+    taken = [layout for layout in LAYOUTS[1:] if not form.run(params, layout=layout).problem]
+    listed = ", ".join(f'"{layout}"' for layout in ("contiguous", *taken))
+    says = says if not taken else "# It refuses the others."
+    return [] if len(taken) == len(LAYOUTS) - 1 else [says, f"layouts=({listed}{'' if taken else ','}),"]
 
 
 def _count_elements(call: Call) -> int:

@@ -41,6 +41,9 @@ _ASKS = re.compile(r"is_(?:cuda|npu)\b|[\"'](?:cuda|npu)[:\"']|torch\.(?:cuda|np
 _MATHS = re.compile(r"tl\.(?:math\.)?(?:exp|log|sigmoid|softmax|r?sqrt|sin|cos|erf|tanh|sum|cumsum)")
 """Functions that need float32 to be right, or to compile at all."""
 
+_WHOLE_DOT = re.compile(r"(?s)(tl\.zeros\([^\n]*tl\.int32.*tl\.dot\()|(tl\.dot\([^\n]*out_dtype=tl\.int32)")
+"""A product of integers: it is added up in int32."""
+
 _MOST_CALLS = 4  # of the operator's samples that become accuracy cases
 _SMALL = (2, 3, 4, 8, 16, 128)  # sizes of an accuracy case
 _SIZES = {
@@ -73,11 +76,12 @@ def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
         suite = TestReader({files.function, plain[0] if path_of.startswith("torch.ops.") else plain[-1]}, takes, going)
         tests = suite.read([Path(test) for test in files.tests])
         called = _find_call(operator, samples, tests, side, other, takes, path)
-        form, right, trial, operator = called.found.form, called.found.dry, called.found.trial, called.operator
-        done = form.try_case(form.make_distinct())
+        done = called.found.form.try_case(called.found.form.make_distinct())
         launched = "\n".join(dict.fromkeys(launch.source for launch in done.launches)) if done else text
+        called = _narrow(called) if _WHOLE_DOT.search(launched) else called
+        form, right, trial, operator = called.found.form, called.found.dry, called.found.trial, called.operator
         carried, calls = len(called.calls) if tests else 0, _complete_calls(called, launched, bool(tests))
-        suites, look = make_suites(op, form, calls, launched, pointwise=bool(operator and operator.pointwise))
+        suites, look = make_suites(op, form, calls, launched, text, pointwise=bool(operator and operator.pointwise))
     mutates = operator.mutates if operator else list_mutated(trial)
     bounded = [f"domain={operator.domain},"] if operator and set(operator.domain) != {None} else []
     written = [f"mutates={mutates},"] if mutates else []
@@ -124,6 +128,15 @@ def _find_call(
     start = Form(side.function, other.function, going, devices=devices)
     found = search.search(takes, read_uses(side.function, takes), handed, calls, start, _SECONDS)
     return _Called(found, found.calls, shown, handed)
+
+
+def _narrow(called: _Called) -> _Called:
+    """The call with int8 tensors in the place of float ones, if kernel and reference take them."""
+    form, dense = called.found.form, r"torch\.randn\((.*?), generator=generator, dtype=dtype"
+    whole = r"torch.randint(-128, 128, \1, generator=generator, dtype=dtype"
+    form = replace(form, dtype="int8", inputs={name: re.sub(dense, whole, text) for name, text in form.inputs.items()})
+    trial = form.run(form.little or form.make_distinct())
+    return called if trial.problem else replace(called, found=replace(called.found, form=form, trial=trial))
 
 
 def _complete_calls(called: _Called, launched: str, are_tests: bool) -> list[Call]:
@@ -271,6 +284,8 @@ def _list_sizes(form: Form, launched: str) -> Sequence[Sequence[Any]]:
 
 def _choose_dtypes(launched: str) -> tuple[str, ...]:
     """Returns the dtypes in which a right kernel of this kind is right everywhere, Triton's interpreter included."""
+    if _WHOLE_DOT.search(launched):
+        return ("int8",)
     if "tl.dot(" in launched:
         return ("float16", "bfloat16")  # float32 would be multiplied as TF32
     if "float32" in launched:

@@ -33,6 +33,7 @@ class Trial:
     returned: int | None = None  # how many values the kernel returns in a tuple. None: it returns one, or none
     share: float = 1.0  # of the values that differ
     outputs: tuple[tuple[int, ...], ...] = ()  # shapes of the reference's outputs
+    dtypes: tuple[str, ...] = ()  # of the reference's outputs
     launches: int = 0
 
     @property
@@ -84,11 +85,24 @@ def try_call(kernel: Callable[..., Any], reference: Callable[..., Any], given: M
         is_finite=all(bool(value.isfinite().all()) for value in expected if value.is_floating_point()),
         picks=picks, returned=len(answer) if isinstance(answer, list | tuple) else None, share=share,
         outputs=tuple(tuple(value.shape) for value in expected), launches=watched.launches,
+        dtypes=tuple(str(value.dtype).removeprefix("torch.") for value in expected),
     )  # fmt: skip
 
 
 def _copy(given: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value.clone() if isinstance(value, torch.Tensor) else value for name, value in given.items()}
+    """Copies that lie in memory as the originals do."""
+
+    def copy(value: torch.Tensor) -> torch.Tensor:
+        room = value.as_strided((_extent(value),), (1,)).clone()
+        return room.as_strided(value.shape, value.stride())
+
+    return {name: copy(value) if isinstance(value, torch.Tensor) else value for name, value in given.items()}
+
+
+def _extent(value: torch.Tensor) -> int:
+    """How many elements of memory a tensor reaches over."""
+    steps = zip(value.shape, value.stride(), strict=True)
+    return 1 + sum((size - 1) * stride for size, stride in steps) if value.numel() else 0
 
 
 def _list(value: Any) -> list[tuple[int, torch.Tensor]]:

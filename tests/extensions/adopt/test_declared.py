@@ -1,0 +1,70 @@
+"""What a suite declares of its kernel: a step of integers, dtypes, layouts. What is wrong there is found."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perfci.extensions.adopt.place import place_op, write_draft
+from perfci.extensions.adopt.sketch import Copy, SketchFiles, draft
+from tests.extensions.adopt.rehearsing import interpreted, rehearse
+
+HERE = Path(__file__).parent
+MADE = {
+    "quantise": ("declared_kernels.py", "quantise_reference"),
+    "multiply": ("declared_kernels.py", "multiply_reference"),
+    "add": ("strided_kernels.py", "torch.add"),
+    "add_alike": ("strided_kernels.py", "torch.add"),
+    "add_packed": ("strided_kernels.py", "torch.add"),
+}
+"""function -> its file and its reference"""
+
+pytestmark = pytest.mark.torch
+
+
+@pytest.fixture(scope="module")
+def said() -> dict[str, Any]:
+    return rehearse(
+        {
+            name: (
+                name,
+                SketchFiles(str(HERE / file), name, None, reference, None if "." in reference else str(HERE / file)),
+            )
+            for name, (file, reference) in MADE.items()
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def told(said, tmp_path_factory) -> dict[str, tuple[int, list[str]]]:
+    root = tmp_path_factory.mktemp("declared")
+    for op, (file, _) in MADE.items():
+        write_draft(
+            place_op(op, root / "kernels", {}),
+            draft(op, said[op], [Copy(f"_{file}", (HERE / file).read_text(), file, "")]),
+        )
+    return interpreted(root, "*", *MADE)
+
+
+def test_a_kernel_that_rounds_to_integers_may_be_a_step_off(said, told):
+    assert 'tolerance={"int8": (0.0, 1.0)},' in said["quantise"].suites.accuracy
+    assert [failure for failure in told["quantise"][1] if "rows=0" not in failure] == []
+
+
+def test_a_product_of_integers_is_checked_with_integers(said, told):
+    assert said["multiply"].suites.dtypes == ("int8",)
+    assert said["multiply"].is_ready
+    assert told["multiply"][1] == []
+
+
+def test_layouts_are_those_that_a_function_with_strides_takes(said, told):
+    lines = {op: [line for line in said[op].suites.accuracy if "layouts" in line] for op in MADE}
+
+    assert lines["add"] == []
+    assert lines["add_packed"] == ['layouts=("contiguous", "expanded", "pitched"),']
+    assert lines["quantise"] == ['layouts=("contiguous",),']
+    assert told["add"][1] == told["add_packed"][1] == []
+
+
+def test_an_input_that_is_read_by_the_strides_of_another_is_found(told):
+    assert {failure.split(" ", 3)[1] for failure in told["add_alike"][1]} == {"normal"}
