@@ -114,6 +114,8 @@ def write_project(revision: str, folder: Path, where: Path, library: Any, ops: M
     (folder / ".gitignore").write_text("reports/\n__pycache__/\n")
     (folder / "kernels").mkdir()
     (folder / "kernels" / "_replayed.py").write_text(library.SHARED)
+    for name, path in getattr(library, "FILES", {}).items():
+        (folder / "kernels" / name).write_bytes((HERE / path).read_bytes())
     for name, op in ops.items():
         if (folder / op["path"]).exists():
             write_op(folder / "kernels" / name, name, op)

@@ -107,7 +107,7 @@ OPS = {
         "poly_norm", "LigerPolyNormFunction", "x weight bias", "LigerPolyNormFunction.apply(x, weight, bias, 1e-6)",
         "sum(w * torch.nn.functional.rms_norm(x**n, x.shape[-1:], None, 1e-6) for w, n in zip(weight, (3, 2, 1)))"
         " + bias",
-        '{"x": draw(rows, cols), "weight": draw(3), "bias": draw(1), "gradient": draw(rows, cols)}',
+        '{"x": draw(rows, cols), "weight": draw(3), "bias": draw(), "gradient": draw(rows, cols)}',
         cases="perfci.grid(rows=[3], cols=[100, 1024], dtype=[torch.float32])", values=("normal",),
         tolerance='{"float32": (1e-5, 1e-3)}',
     ),

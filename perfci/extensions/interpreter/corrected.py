@@ -50,6 +50,8 @@ def correct() -> None:
     interpreter._implicit_cvt = _convert_argument
     Autotuner.run = _run_first
     interpreter.ASTTransformer.visit_For, interpreter._count = _count_in_tensors, _count
+    interpreter.ASTTransformer.visit_Assign = partialmethod(_assign, interpreter.ASTTransformer.visit_Assign)
+    interpreter.ASTTransformer.visit_Attribute, interpreter._value_of = _read_constant, _value_of
     hasten()
     if [release(version) for version in find_triton_versions()] == [(3, 9)]:
         InterpreterBuilder.create_splat = _spread
@@ -84,6 +86,25 @@ def _count(start: Any, stop: Any = None, step: Any = 1, **_options: Any) -> Iter
     kind = tl.int64 if wide or max(abs(first), abs(last)) >= 2**31 else tl.int32
     for number in range(first, last, by):
         yield tl.tensor(TensorHandle(np.array([number], interpreter._get_np_dtype(kind)), kind), kind)
+
+
+def _assign(transformer: Any, assign: Callable[..., Any], assignment: ast.Assign) -> Any:
+    """Change what is assigned too, which the interpreter's transformer leaves out."""
+    assignment.value = transformer.visit(assignment.value)
+    return assign(transformer, assignment)
+
+
+def _read_constant(transformer: Any, attribute: ast.Attribute) -> ast.expr:
+    """Make `dtype.value` `_value_of(dtype)`."""
+    transformer.generic_visit(attribute)
+    if attribute.attr != "value" or not isinstance(attribute.ctx, ast.Load):
+        return attribute
+    return ast.Call(ast.Name("_value_of", ast.Load()), [attribute.value], [])
+
+
+def _value_of(constant: Any) -> Any:
+    """A constant's value. Functions called by a compiled kernel get dtypes and numbers as constants, here plain."""
+    return getattr(constant, "value", constant)
 
 
 def _spread(builder: Any, shape: Any, value: Any) -> Any:

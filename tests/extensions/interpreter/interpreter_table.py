@@ -138,6 +138,7 @@ ROWS = (
     Row("libdevice.rint(x)", "float32", (0.5, 1.5, -2.5), (0, 2, -2)),
     Row("add_numbers(x, count)", "int64", (1,), (3 * (INT32 - 1) + 1, 3 * (INT32 - 1)), count=3),
     Row("add_wrapped(x, count)", "int64", (1,), (1 - INT32 + INT32 // 2, INT32 // 2 - INT32), count=3),
+    Row("add_limit(x, x.dtype, 2)", "float32", (1, 2), (65, 66)),
     Row("libdevice.round(x)", "float32", (0.5, 1.5, -2.5, 0.49999997), (1, 2, -3, 0)),
     Row("libdevice.llrint(x)", "float32", (2.5, -1e30), (2, -INT64), out="int64"),
     Row("libdevice.copysign(x, y)", "float32", (1, 2), (-1, 2), y=(-0.0, 1)),
@@ -169,6 +170,14 @@ def add_numbers(x, count):
 def add_wrapped(x, count):
     for number in tl.range(count, num_stages=2):
         x += number * 1073741824
+    return x
+
+
+@triton.jit
+def add_limit(x, dtype, times):
+    read = dtype.value
+    if read.is_floating():
+        x += read.primitive_bitwidth * times.value
     return x
 """
 
