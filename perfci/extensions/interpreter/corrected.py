@@ -10,10 +10,11 @@ import inspect
 import operator
 from collections.abc import Callable, Iterator
 from functools import partialmethod
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
+import torch
 import triton.language as tl
 from triton.language.extra import libdevice as portable
 from triton.runtime import interpreter
@@ -37,6 +38,8 @@ _binary_op, _unary_op = InterpreterBuilder.binary_op, InterpreterBuilder.unary_o
 _fp_to_fp, _sum, _min_max = InterpreterBuilder.create_fp_to_fp, ReduceOps.sum, ReduceOps.min_max
 _atomic_rmw, _splat = InterpreterBuilder.create_atomic_rmw, InterpreterBuilder.create_splat
 _argument = interpreter._implicit_cvt
+# Few processors, so that programs of a grid by their number walk over more than one block.
+_PROPERTIES = SimpleNamespace(name="interpreter", major=9, minor=0, warp_size=32, multi_processor_count=4)
 
 
 def correct() -> None:
@@ -52,12 +55,21 @@ def correct() -> None:
     interpreter.ASTTransformer.visit_For, interpreter._count = _count_in_tensors, _count
     interpreter.ASTTransformer.visit_Assign = partialmethod(_assign, interpreter.ASTTransformer.visit_Assign)
     interpreter.ASTTransformer.visit_Attribute, interpreter._value_of = _read_constant, _value_of
+    interpreter.ASTTransformer.visit_BoolOp, interpreter._combine = _join_conditions, _combine
+    interpreter.ASTTransformer.visit_UnaryOp, interpreter._negate = _turn_condition, _negate
+    if not torch.cuda.is_available():
+        torch.cuda.get_device_properties = functools.partial(_answer_properties, torch.cuda.get_device_properties)
     hasten()
     if [release(version) for version in find_triton_versions()] == [(3, 9)]:
         InterpreterBuilder.create_splat = _spread
     for name, function in _libdevice_functions().items():
         for module in (portable, nvidia):
             setattr(module, name, function)
+
+
+def _answer_properties(ask: Callable[..., Any], device: Any = None) -> Any:
+    """Returns a GPU's properties where wrappers ask for those of a tensor's device, to choose a grid."""
+    return _PROPERTIES if isinstance(device, torch.device) and device.type == "cpu" else ask(device)
 
 
 def _run_first(tuner: Any, *args: Any, **kwargs: Any) -> Any:
@@ -105,6 +117,46 @@ def _read_constant(transformer: Any, attribute: ast.Attribute) -> ast.expr:
 def _value_of(constant: Any) -> Any:
     """A constant's value. Functions called by a compiled kernel get dtypes and numbers as constants, here plain."""
     return getattr(constant, "value", constant)
+
+
+def _join_conditions(transformer: Any, conditions: ast.BoolOp) -> ast.expr:
+    """Make `a and b` `_combine("logical_and", lambda: a, lambda: b)`."""
+    transformer.generic_visit(conditions)
+    nothing = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
+    method = ast.Constant("logical_and" if isinstance(conditions.op, ast.And) else "logical_or")
+    parts = [ast.Lambda(nothing, condition) for condition in conditions.values]
+    return ast.Call(ast.Name("_combine", ast.Load()), [method, *parts], [])
+
+
+def _combine(method: str, *parts: Callable[[], Any]) -> Any:
+    """Join conditions, blocks element by element, as compiled kernels do. Python has the last of two blocks."""
+    decides = method == "logical_or"
+    result = parts[0]()
+    for part in parts[1:]:
+        if not _is_block(result) and bool(result) == decides:
+            return result
+        other = part()
+        if not isinstance(other, tl.tensor) and isinstance(result, tl.tensor):
+            result = other if bool(other) == decides else result
+        else:
+            joined = _is_block(result) or (_is_block(other) and isinstance(result, tl.tensor))
+            result = getattr(result, method)(other) if joined else other
+    return result
+
+
+def _turn_condition(transformer: Any, operation: ast.UnaryOp) -> ast.expr:
+    """Make `not a` `_negate(a)`."""
+    transformer.generic_visit(operation)
+    negates = isinstance(operation.op, ast.Not)
+    return ast.Call(ast.Name("_negate", ast.Load()), [operation.operand], []) if negates else operation
+
+
+def _negate(condition: Any) -> Any:
+    return condition.__not__() if _is_block(condition) else not condition
+
+
+def _is_block(value: Any) -> bool:
+    return isinstance(value, tl.tensor) and bool(value.type.is_block())
 
 
 def _spread(builder: Any, shape: Any, value: Any) -> Any:

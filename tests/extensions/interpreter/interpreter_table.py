@@ -139,6 +139,7 @@ ROWS = (
     Row("add_numbers(x, count)", "int64", (1,), (3 * (INT32 - 1) + 1, 3 * (INT32 - 1)), count=3),
     Row("add_wrapped(x, count)", "int64", (1,), (1 - INT32 + INT32 // 2, INT32 // 2 - INT32), count=3),
     Row("add_limit(x, x.dtype, 2)", "float32", (1, 2), (65, 66)),
+    Row("tl.where((x > 1 and y > 1) or not (x > 0 and True), 1, 0)", "float32", (2, 2, 1, 0), (1, 0, 0, 1), y=(2, 1)),
     Row("libdevice.round(x)", "float32", (0.5, 1.5, -2.5, 0.49999997), (1, 2, -3, 0)),
     Row("libdevice.llrint(x)", "float32", (2.5, -1e30), (2, -INT64), out="int64"),
     Row("libdevice.copysign(x, y)", "float32", (1, 2), (-1, 2), y=(-0.0, 1)),
@@ -261,7 +262,10 @@ def main() -> None:
     outputs = answers(ROWS, sys.argv[1])
     found: dict[str, Any] = {row.name: bits(out)[: len(row.answer)] for row, out in zip(ROWS, outputs, strict=True)}
     if sys.argv[1] == "cpu":
+        import torch
+
         found["refused"] = refusals()
+        found["processors"] = torch.cuda.get_device_properties(torch.device("cpu")).multi_processor_count
     print(json.dumps(found))
 
 

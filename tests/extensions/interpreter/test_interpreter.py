@@ -56,6 +56,10 @@ def test_what_the_interpreter_cannot_run_is_named(interpreted):
     assert interpreted["refused"] == list(REFUSED.values())
 
 
+def test_wrappers_that_choose_a_grid_by_the_processors_of_a_gpu_run(interpreted):
+    assert interpreted["processors"] > 1
+
+
 @pytest.mark.cuda
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_the_interpreter_answers_as_the_compiled_kernel(row, interpreted, compiled):

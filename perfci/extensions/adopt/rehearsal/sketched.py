@@ -8,6 +8,7 @@ import functools
 import hashlib
 import importlib.util
 import inspect
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -54,23 +55,22 @@ def kernels() -> Iterator[dict[str, Any]]:
 def pretend(device: str) -> Iterator[None]:
     """A device of a kind, cuda or npu, as modules ask for one when they are imported. Where there is one, nothing."""
     name_npu()
-    if torch.cuda.is_available() if device == "cuda" else hasattr(torch, "npu"):
-        yield
-        return
-    interpreter.InterpretedFunction, Autotuner._bench = Interpreted, bench_nothing
-    run = subprocess.run
+    run, lacks = subprocess.run, device == "cuda" and shutil.which("nvidia-smi") is None
 
     def answer(command: Any, *args: Any, **options: Any) -> Any:
-        asks = device == "cuda" and (command if isinstance(command, str) else " ".join(command)).startswith(
-            "nvidia-smi"
-        )
+        asks = lacks and (command if isinstance(command, str) else " ".join(command)).startswith("nvidia-smi")
         return subprocess.CompletedProcess(command, 0, f"{_BOARD}\n", "") if asks else run(command, *args, **options)
 
+    programs = mock.patch.object(subprocess, "run", answer)
+    if torch.cuda.is_available() if device == "cuda" else hasattr(torch, "npu"):
+        with programs:  # where a check compiles for a GPU that is not there, torch has one, and no program knows it
+            yield
+        return
+    interpreter.InterpretedFunction, Autotuner._bench = Interpreted, bench_nothing
     absent = [name for name in ("torch_npu",) if device == "npu" and importlib.util.find_spec(name) is None]
     sys.modules.update(dict.fromkeys(absent, _NPU))
     try:
-        programs, claims = mock.patch.object(subprocess, "run", answer), PassingFor(device, torch.device("cpu"))
-        with programs, answer_for(device), drive(device), claims:
+        with programs, answer_for(device), drive(device), PassingFor(device, torch.device("cpu")):
             yield
     finally:
         for name in absent:
