@@ -98,6 +98,7 @@ def _whole_rows(plan: Plan) -> Any:
         with T.Kernel(T.ceildiv(rows, height), threads=height * lanes) as block:
             T.assume(x.strides[0] % size == 0)
             power = T.alloc_fragment((height, lanes, values), "float32")
+            rounded = T.alloc_fragment((height, lanes, values), dtype)
             joined = T.alloc_fragment((height, lanes), "float32")
             top = T.alloc_fragment((height,), "float32")
             total = T.alloc_fragment((height,), "float32")
@@ -115,9 +116,11 @@ def _whole_rows(plan: Plan) -> Any:
             T.reduce_sum(joined, total, dim=1)
             for i in T.Parallel(height):
                 total[i] = 1.0 / total[i]
+            for i, j, k in T.Parallel(height, lanes, values):
+                rounded[i, j, k] = T.cast(power[i, j, k] * total[i], dtype)
             for d, i, j, k in T.Parallel(values // size, height, lanes, size):
                 if (block * height + i < rows) & (d * lanes + j < vectors):
-                    out[block * height + i, d * lanes + j, k] = T.cast(power[i, j, d * size + k] * total[i], dtype)
+                    out[block * height + i, d * lanes + j, k] = rounded[i, j, d * size + k]
 
     return softmax_whole_rows
 
