@@ -5,8 +5,8 @@ python benchmarks/ascend_interpreter.py --op softmax        # one op (may be rep
 python benchmarks/ascend_interpreter.py --venv FOLDER       # keep the environment there, or use the one that is there
 
 triton-ascend is a fork of Triton 3.2 that installs into the same package, so it gets its environment: torch's
-CPU build, numpy before 2.4, pybind11, triton-ascend, this perfci. It has wheels for Python 3.9 to 3.11, so
-this runs on 3.11. No NPU and no CANN are needed: without CANN it compiles as far as TTIR. Nothing is timed.
+CPU build, what perfci's extra `ascend` names, this perfci. It has wheels for Python 3.9 to 3.11, so
+this runs on 3.11. No NPU and no CANN are needed: without CANN it compiles as far as HIVM. Nothing is timed.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-TOOLCHAIN = ("torch==2.13.0", "numpy<2.4", "pybind11", "triton-ascend==3.2.0")
+TORCH = "torch==2.13.0"
 TARGET = "ascend910b2"
-VERSIONS = ("torch", "triton-ascend", "numpy", "pybind11")
+VERSIONS = ("torch", "triton-ascend", "ascendnpu-ir", "numpy", "pybind11")
 LIMIT_S = 3600.0
 """For one op."""
 
@@ -45,7 +45,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="ascend-interpreter-") as scratch:
         python = environment(options.venv or Path(scratch) / "venv")
         print(f"In triton-ascend's interpreter, {versions(python)}:\n")
-        print("| op | suite | outcome | TTIR |\n| --- | --- | --- | --- |", flush=True)
+        print("| op | suite | outcome | HIVM |\n| --- | --- | --- | --- |", flush=True)
         rows = [row(python, Path(scratch), op) for op in options.op or known]
     return 0 if all(rows) else 2
 
@@ -56,9 +56,10 @@ def environment(folder: Path) -> Path:
     if python.is_file():
         return python
     subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
-    needed = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["dependencies"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    needed = [*project["dependencies"], *project["optional-dependencies"]["ascend"]]
     install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    subprocess.run([*install, *TOOLCHAIN, *needed], check=True)
+    subprocess.run([*install, TORCH, *needed], check=True)
     return python
 
 
@@ -90,7 +91,7 @@ def perfci(python: Path, project: Path, *arguments: str) -> subprocess.Completed
 
 
 def made(done: subprocess.CompletedProcess[str]) -> str:
-    """What of an op's performance cases compiles to TTIR."""
+    """What of an op's performance cases compiles to HIVM."""
     try:
         rows = json.loads(done.stdout)["verdicts"]
     except ValueError:

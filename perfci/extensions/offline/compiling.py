@@ -9,6 +9,7 @@ import itertools
 import os
 import re
 import tempfile
+import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -39,7 +40,8 @@ _MUTE = re.compile("PassManager|error encountered during parsing")  # messages o
 _TOOL = re.compile(r"(?:linker|ptxas|ld\.lld)\b.*not found|[Cc]annot find (?:ptxas|ld\.lld)|for option 'gpu-name'")
 
 
-LEAST_TILE, MOST_TILES = 16, 12  # sides of a tile that are tried smaller, and how many tiles are tried
+LEAST_TILE = 16  # side of a tile that is tried smaller
+LOOK_S = 40  # in which a tile that fits is looked for, from the first kernel that does not
 
 
 @dataclass
@@ -52,6 +54,7 @@ class _Process:
     trying: bool = False  # launches bind their arguments and work out their grids, but compile nothing
     message: str | None = None  # what the compiler wrote about it, if its exception has no reason
     refusal: Reason | None = None  # why the target's compiler refused it, if it says that itself
+    alive: Callable[[], object] = lambda: None
     leaves_claimed: bool = False  # kernels that another process has begun to compile are left to it
 
 
@@ -85,6 +88,11 @@ class CallOutcome:
     value: Any = None  # what it returned
     failure: Reason | None = None  # a kernel does not compile for the target
     raised: BaseException | None = None  # what else went wrong. The call could not be captured
+
+
+def tell_alive(told: Callable[[], object]) -> None:
+    """Have this called before each launch of a kernel, which may compile it: a case may have many, each for a while."""
+    _process.alive = told
 
 
 def add_compiler(backend: str) -> None:
@@ -176,6 +184,7 @@ def _watch_runs(run: Callable[..., Any]) -> Callable[..., Any]:
     def running(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
         if _process.trying:
             return _describe_launch(self, args, kwargs, grid)
+        _process.alive()
         try:
             return run(self, *args, grid=grid, warmup=warmup, **kwargs)
         except Exception as error:
@@ -217,6 +226,7 @@ def _find_refusal(error: BaseException | None) -> PerfciError | None:
 
 def _explain_refusal(refused: LoweringError, run: Callable[..., Any], function: Any, args: Any, kwargs: Any) -> Reason:
     """Why a target's compiler refuses a kernel, with the line in its source, and the tile with which it would fit."""
+    ends = time.monotonic() + LOOK_S
     with _with_lines():
         lined = _find_refusal(_try_run(run, function, args, kwargs))
     reason = lined.reason if isinstance(lined, LoweringError) else refused.reason
@@ -225,10 +235,13 @@ def _explain_refusal(refused: LoweringError, run: Callable[..., Any], function: 
     given = bind_launch(function.signature, args, kwargs, (1,))[0]
     names = [parameter.name for parameter in function.params if parameter.is_constexpr]
     sizes = {name: given[name] for name in names if type(given[name]) is int and given[name] >= LEAST_TILE}
+    sizes = {name: size for name, size in sizes.items() if size & (size - 1) == 0}  # as all sides of tiles are
     # One after the other halved, then quartered: a tile that is cut less comes first.
-    for part, (name, size) in itertools.islice(itertools.product((2, 4, 8), sizes.items()), MOST_TILES):
+    for part, (name, size) in itertools.product((2, 4, 8), sizes.items()):
         smaller = given | {name: size // part}
-        if size % part == 0 and _try_run(run, function, (), smaller | _options(function, kwargs)) is None:
+        if time.monotonic() > ends:
+            break
+        if _try_run(run, function, (), smaller | _options(function, kwargs)) is None:
             fits = Reason("tile_fits", {"tile": name, "size": size, "fits": size // part})
             return because(reason.kind, fits, **reason.facts)
     return because(reason.kind, Reason("no_tile_fits"), **reason.facts)
@@ -241,6 +254,7 @@ def _options(function: Any, kwargs: Any) -> dict[str, Any]:
 
 def _try_run(run: Callable[..., Any], function: Any, args: Any, kwargs: Any) -> Exception | None:
     """Returns what a launch raises. Its kernel is compiled and not kept."""
+    _process.alive()
     try:
         run(function, *args, **kwargs)
     except Exception as error:

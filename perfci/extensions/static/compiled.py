@@ -52,7 +52,9 @@ def _compile_op(task: Compile, files: OpFiles, target: Target, send: Send) -> St
         return StaticOp(files.op, target.name, failure=error.reason)
     chosen, seen = choose_cases(suite.cases, task.pattern, task.cases), []
     for done, params in enumerate(chosen):
-        send(Doing("static", files.op, case_id(params), done, len(chosen)))
+        doing = Doing("static", files.op, case_id(params), done, len(chosen))
+        send(doing)
+        compiling.tell_alive(partial(send, doing))
         seen.append(_compile_case(suite, folder, params))
     # All at once: the disassembler takes longer to start than to work.
     binaries.examine([launch for _, launches in seen for launch in launches], target)
