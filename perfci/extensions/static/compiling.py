@@ -87,7 +87,7 @@ def compile_ops(bench: Bench, request: Request, tree: BaseTree | None) -> tuple[
             with contextlib.suppress(OSError, StoredFileError):  # a cache that cannot be written only costs time
                 path.parent.mkdir(parents=True, exist_ok=True)
                 write_atomically(path, encode(compiled))
-    missing = {one: explain_missing(one.op.op, one.op.files[0], None, compiled_ops[one].failure) for one in wanted}
+    missing = {one: _explain_missing(one.op, compiled_ops[one]) for one in wanted}
     ours_compiled, others = (
         tuple(
             dataclasses.replace(
@@ -115,6 +115,18 @@ def compile_ops(bench: Bench, request: Request, tree: BaseTree | None) -> tuple[
         why = Reason("backend_not_static", {"op": op.op, "backend": BACKENDS[op.backend].title})
         planned.append(PlannedOp(op.op, failure=why))
     return Static(tuple(targets), tools, ours_compiled, others, before if python else ""), tuple(planned)
+
+
+def _explain_missing(op: OpFolder, compiled: StaticOp) -> Reason | None:
+    """Returns why an op's backend cannot compile here: it lacks a package. None if it may."""
+    from perfci.extensions.offline.backends import find_compiler
+
+    compiler, whys = find_compiler(op.backend), [case.identity.unknown for case in compiled.cases]
+    for program, package in compiler.PROGRAMS.items() if compiler and whys else ():
+        if all(why and why.kind == "captured_raised" and program in str(why.facts.get("message")) for why in whys):
+            facts = {"op": op.op, "backend": BACKENDS[op.backend].title, "module": program, "package": package}
+            return Reason("backend_lacks_package", facts)
+    return explain_missing(op.op, op.files[0], None, compiled.failure)
 
 
 def is_compiled(op: OpFolder, targets: Sequence[str]) -> bool:

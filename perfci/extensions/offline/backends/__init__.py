@@ -4,6 +4,7 @@ The compiler is asked by the op itself, and what it makes is seen where it asks 
 module has what a compiler needs besides, so that it works on a machine without a device:
 
     PACKAGES    distributions whose versions decide what its kernels compile to
+    PROGRAMS    what it needs and a message names if it is missing -> what to install for that
     prepare     called once in the process, with the target and its driver, before files of the op are imported
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol, cast
 
 from perfci.extensions.offline import library
@@ -24,6 +26,7 @@ class Compiler(Protocol):
     """What a module here has."""
 
     PACKAGES: tuple[str, ...]
+    PROGRAMS: Mapping[str, str]
 
     def prepare(self, target: Target, driver: VirtualDriver) -> None:
         """Have the compiler work for the target."""

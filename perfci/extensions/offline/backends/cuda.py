@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from perfci.extensions.offline.driver import VirtualDriver
 
 PACKAGES = ("cuda-core", "cuda-bindings", "nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12", "nvidia-cuda-nvcc")
+PROGRAMS: dict[str, str] = {"libnvrtc": "nvidia-cuda-nvrtc"}
 
 
 def prepare(target: Target, driver: VirtualDriver) -> None:

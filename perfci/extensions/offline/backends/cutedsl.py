@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from perfci.extensions.offline.driver import VirtualDriver
 
 PACKAGES = ("nvidia-cutlass-dsl",)
+PROGRAMS: dict[str, str] = {}
 
 RUNTIME = "libcute_dsl_runtime.so"
 _SAME = {  # its functions, and those of the driver that take and give the same

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from perfci.extensions.offline.driver import VirtualDriver
 
 PACKAGES = ("cuda-tile", "nvidia-cuda-tileiras")
+PROGRAMS: dict[str, str] = {"tileiras": "cuda-tile[tileiras]"}
 
 
 def prepare(target: Target, driver: VirtualDriver) -> None:
