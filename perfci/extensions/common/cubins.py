@@ -27,7 +27,9 @@ _NO_BITS = 8  # SHT_NOBITS: a section that takes no room in its file
 _TEXTS, _SYMBOLS, _RELOCATIONS = 3, 2, frozenset({4, 9})  # SHT_STRTAB, SHT_SYMTAB, SHT_RELA and SHT_REL
 _VARIABLE, _IN_MEMORY = 1, 2  # STT_OBJECT, SHF_ALLOC
 _OF_DEBUGGERS = tuple(
-    start + name for start in (b"", b".rel", b".rela") for name in (b".debug", b".nv_debug", b".note")
+    start + name
+    for start in (b"", b".rel", b".rela")
+    for name in (b".debug", b".nv_debug", b".nv.tileir.debug", b".note")
 )
 _OF_MERCURY = b".nv.merc"  # before a section's name, of the second form that files have since Blackwell
 
