@@ -203,8 +203,8 @@ def _find_file(bench: Bench, one: _Wanted) -> Path | None:
     if one.print.opaque:
         return None
     # What captures and compiles may change between two releases without a new version.
-    folders = (PACKAGE / name for name in ("device", "extensions/offline", "extensions/npu"))
-    code = (file.read_bytes() for folder in folders for file in sorted(folder.glob("*.py")))
+    folders = (PACKAGE / name for name in ("device", "extensions/common", "extensions/offline", "extensions/npu"))
+    code = (file.read_bytes() for folder in folders for file in sorted(folder.rglob("*.py")))
     code_digest = hashlib.sha256(b"".join(code)).hexdigest()
     # Variables such as TRITON_DEFAULT_FP_FUSION decide the code too. Another interpreter may be a script that sets one.
     variables = [f"{name}={value}" for name, value in list_moving(os.environ).items()]
