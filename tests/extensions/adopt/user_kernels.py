@@ -37,18 +37,19 @@ def add(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 @triton.jit
-def softmax_kernel(y_ptr, x_ptr, stride, n_rows, n_cols, BLOCK: tl.constexpr):
+def softmax_kernel(y_ptr, x_ptr, y_stride, x_stride, n_rows, n_cols, BLOCK: tl.constexpr):
     for row in range(tl.program_id(0), n_rows, tl.num_programs(0)):
         col = tl.arange(0, BLOCK)
-        x = tl.load(x_ptr + row * stride + col, mask=col < n_cols, other=-float("inf"))
+        x = tl.load(x_ptr + row * x_stride + col, mask=col < n_cols, other=-float("inf"))
         power = tl.exp(x - tl.max(x, axis=0))
-        tl.store(y_ptr + row * stride + col, power / tl.sum(power, axis=0), mask=col < n_cols)
+        tl.store(y_ptr + row * y_stride + col, power / tl.sum(power, axis=0), mask=col < n_cols)
 
 
 def softmax(x, dim: int = -1):
     n_rows, n_cols = x.shape
     y = torch.empty_like(x)
-    softmax_kernel[(min(n_rows, 64),)](y, x, x.stride(0), n_rows, n_cols, triton.next_power_of_2(n_cols))
+    strides = y.stride(0), x.stride(0)
+    softmax_kernel[(min(n_rows, 64),)](y, x, *strides, n_rows, n_cols, triton.next_power_of_2(n_cols))
     return y
 
 

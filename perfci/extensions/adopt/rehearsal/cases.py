@@ -32,7 +32,7 @@ def make_suites(
 ) -> tuple[Suites, list[Reason]]:
     """Returns the suites of an op that is called like this, and what a person has to look at.
 
-    source: of the kernels that it launches. wrapper: text of the function's file.
+    source: of the kernels that it launches. wrapper: text of the function, and of those that it calls.
     """
     done = form.try_case(form.make_distinct())
     values = [name for name, text in form.inputs.items() if name not in form.shapes and text not in form.axes]
@@ -102,14 +102,23 @@ def make_suites(
 
 
 def _write_layouts(form: Form, params: Mapping[str, Any], wrapper: str) -> list[str]:
-    """The layouts that a function takes which does something with strides, but for those that it refuses."""
-    says = "# Dense inputs alone; leave this line out once the op takes inputs with gaps too."
-    if not re.search(r"contiguous|input_guard|\.strides?\(|pointwise_dynamic", wrapper):
-        return [says, 'layouts=("contiguous",),']
-    taken = [layout for layout in LAYOUTS[1:] if not form.run(params, layout=layout).problem]
+    """The layouts that a function takes which does something with strides, but for those that it refuses.
+
+    One that asks for the strides of rows alone takes no others.
+    """
+    asked: Sequence[str] = ()
+    if re.search(r"contiguous|input_guard|\.strides\b|\.stride\((-1|[1-9])?\)", wrapper):
+        asked = LAYOUTS[1:]
+    elif ".stride(" in wrapper:
+        asked = LAYOUTS[2:]
+    problems = {layout: form.run(params, layout=layout).problem or "" for layout in asked}
+    # What a kernel raises, as for an access outside of its tensors, is no refusal.
+    taken = [layout for layout in asked if not problems[layout] or problems[layout].startswith("InterpreterError")]
     listed = ", ".join(f'"{layout}"' for layout in ("contiguous", *taken))
-    says = says if not taken else "# It refuses the others."
-    return [] if len(taken) == len(LAYOUTS) - 1 else [says, f"layouts=({listed}{'' if taken else ','}),"]
+    if len(taken) == len(LAYOUTS) - 1:
+        return []
+    says = "# Dense inputs alone; leave this line out once the op takes inputs with gaps too."
+    return [says if not taken else "# It takes no others.", f"layouts=({listed}{'' if taken else ','}),"]
 
 
 def _count_elements(call: Call) -> int:

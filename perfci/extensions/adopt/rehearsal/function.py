@@ -81,7 +81,9 @@ def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
         called = _narrow(called) if _WHOLE_DOT.search(launched) else called
         form, right, trial, operator = called.found.form, called.found.dry, called.found.trial, called.operator
         carried, calls = len(called.calls) if tests else 0, _complete_calls(called, launched, bool(tests))
-        suites, look = make_suites(op, form, calls, launched, text, pointwise=bool(operator and operator.pointwise))
+        suites, look = make_suites(
+            op, form, calls, launched, _read_wrapper(side.function), pointwise=bool(operator and operator.pointwise)
+        )
     mutates = operator.mutates if operator else list_mutated(trial)
     bounded = [f"domain={operator.domain},"] if operator and set(operator.domain) != {None} else []
     written = [f"mutates={mutates},"] if mutates else []
@@ -128,6 +130,21 @@ def _find_call(
     start = Form(side.function, other.function, going, devices=devices)
     found = search.search(takes, read_uses(side.function, takes), handed, calls, start, _SECONDS)
     return _Called(found, found.calls, shown, handed)
+
+
+def _read_wrapper(function: Any) -> str:
+    """The text of a function, and of those of its modules that it calls, with their decorators."""
+    texts, waiting = dict[Any, str](), [function]
+    while waiting:
+        plain = inspect.unwrap(waiting.pop())
+        plain = getattr(plain, "__func__", plain)
+        code = getattr(plain, "__code__", None)
+        if code is not None and plain not in texts:
+            with contextlib.suppress(OSError, TypeError):
+                texts[plain] = inspect.getsource(plain)
+            called = (plain.__globals__.get(name) for name in code.co_names if plain in texts)
+            waiting += [other for other in called if isinstance(other, types.FunctionType)]
+    return "\n".join(texts.values())
 
 
 def _narrow(called: _Called) -> _Called:
@@ -254,6 +271,7 @@ def _apply(owner: Any) -> Callable[..., Any]:
         return owner.apply(*inspect.signature(apply).bind(*args, **named).args)
 
     takes = inspect.signature(owner.forward)
+    vars(apply)["__wrapped__"] = owner.forward
     vars(apply)["__signature__"] = takes.replace(parameters=[*takes.parameters.values()][1:])
     return apply
 
