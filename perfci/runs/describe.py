@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 
+from perfci.core.cores import count_cores
 from perfci.core.errors import PerfciError
 from perfci.core.model import Device, Fact, PlannedOp, Reason
 from perfci.core.settings import Settings
@@ -25,6 +26,9 @@ from perfci.worker.process import Running, side_by_side, working
 from perfci.worker.protocol import Doing, Message, Noted, Ready
 from perfci.worker.tasks import Describe
 
+MOST_PARTS, FEWEST_OPS = 4, 6
+"""Workers that import the ops of one source at most, and ops of each at least."""
+
 
 @dataclass(frozen=True)
 class Described:
@@ -44,6 +48,7 @@ class OpSource:
     settings: Settings
     folders: Sequence[OpFolder]
     python: str | None = None
+    part: int = 0  # of a source that several workers import
 
 
 def describe_ops(bench: Bench, request: Request) -> Described:
@@ -54,6 +59,7 @@ def describe_ops(bench: Bench, request: Request) -> Described:
 def describe_sources(bench: Bench, request: Request, *sources: OpSource) -> list[Described]:
     """Import the ops of each source, all sources at once. If several fail as a whole, the first one's error counts."""
     results: dict[OpSource, Described | PerfciError] = {}
+    parts = {source: _split(source) for source in sources}
     warm_up(bench, request.device)
 
     def describe(source: OpSource) -> Iterator[Sequence[Running]]:
@@ -62,15 +68,27 @@ def describe_sources(bench: Bench, request: Request, *sources: OpSource) -> list
         except PerfciError as error:
             results[source] = error
 
-    side_by_side([describe(source) for source in sources])
+    side_by_side([describe(part) for split in parts.values() for part in split])
     if why := explain_slow_start():
         bench.listener(Noted(why))
     described = []
-    for source in sources:
-        if isinstance(result := results[source], PerfciError):
-            raise result
-        described.append(result)
+    for split in parts.values():
+        told = [_take(results[part]) for part in split]
+        every = sorted((op for part in told for op in part.ops), key=lambda op: op.op)
+        described.append(dataclasses.replace(told[0], ops=tuple(every)))
     return described
+
+
+def _split(source: OpSource) -> list[OpSource]:
+    """Returns parts of a source with many ops, each for a worker of its own: to import an op takes a core 0.2 s."""
+    count = max(1, min(count_cores(), MOST_PARTS, len(source.folders) // FEWEST_OPS))
+    return [dataclasses.replace(source, folders=source.folders[at::count], part=at) for at in range(count)]
+
+
+def _take(result: Described | PerfciError) -> Described:
+    if isinstance(result, PerfciError):
+        raise result
+    return result
 
 
 def _describe(bench: Bench, request: Request, source: OpSource) -> Generator[Sequence[Running], None, Described]:
@@ -108,6 +126,7 @@ def _import(
     planned: list[PlannedOp] = []
     waiting = list(sound)
     log = "describe" if settings.root == bench.settings.root else "describe-base"
+    log += f"-{source.part + 1}" if source.part else ""
     while waiting or ready is None:
         heard: list[Message] = []
         task = Describe(

@@ -23,6 +23,21 @@ def test_all_ops_are_described_by_one_worker(workers, settings, heard):
     assert Doing("import", "scale") in heard
 
 
+def test_many_ops_are_described_by_several_workers_at_once_and_one_that_is_killed_costs_one_op(
+    workers, settings, heard, monkeypatch
+):
+    monkeypatch.setattr(describe, "count_cores", lambda: 4)
+    monkeypatch.setattr(describe, "FEWEST_OPS", 1)
+    death = Reason("worker_died", {"op": "relu", "signal": "SIGSEGV"})
+    workers.dies["describe", "relu"] = death
+
+    plan = flow.describe(settings, Request(), heard.append)
+
+    assert [(op.op, op.failure) for op in plan.ops] == [("relu", death), ("scale", None)]
+    imported = [[files.op for files in task.place.ops] for task in workers.tasks]
+    assert imported[:2] == [["relu"], ["scale"]]
+
+
 def test_an_op_that_kills_the_describing_worker_is_named_and_the_rest_described_by_another(workers, settings, heard):
     death = Reason("worker_died", {"op": "relu", "signal": "SIGSEGV"})
     workers.dies["describe", "relu"] = death
