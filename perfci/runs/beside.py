@@ -150,6 +150,7 @@ def planned_base(
     cases = tuple(now.get(case, case) for case in base.performance)
     return PlannedBase(
         changed=changed,
+        of_kernel=tuple(name for name in changed if _only_kernel(name, ours) and _only_kernel(name, theirs)),
         performance=cases,
         cache=base.cache,
         failure=failure,
@@ -158,6 +159,10 @@ def planned_base(
         unjudged=unjudged,
         renamed=renamed,
     )
+
+
+def _only_kernel(name: str, prints: Fingerprint) -> bool:
+    return name in prints.of_kernel or name not in prints.files
 
 
 def match_names(head: PlannedOp, base: PlannedOp) -> Mapping[str, str]:

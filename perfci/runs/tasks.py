@@ -272,6 +272,6 @@ def _host(task: Measure, around: WorkerEnvironment, arm: str) -> Host:
 
 
 def changes_suites(planned: PlannedOp) -> bool:
-    """Whether an op differs from its base in more than its kernel and the kernel's tuned files."""
-    changed = planned.base.changed if planned.base else ()
+    """Whether an op differs from its base in more than its kernel, what this alone needs, and its tuned files."""
+    changed = set(planned.base.changed).difference(planned.base.of_kernel) if planned.base else ()
     return any(not is_kernel(file, planned.op) and Path(file).parent.name != "tuned" for file in changed)

@@ -517,6 +517,29 @@ def test_revisions_that_register_a_torch_operator_of_one_name_run_their_own_in_t
         assert (ours - 2.0) / (theirs - 2.0) == pytest.approx(320.8 / 320.0, rel=1e-5)
 
 
+@pytest.mark.torch
+@pytest.mark.slow
+def test_a_library_that_one_process_cannot_have_twice_leaves_the_suites_as_strict_as_the_bases(topic):
+    """It registers an operator, and only the kernel needs it."""
+    library = topic.root / "scaling.py"
+
+    def move_into_library():
+        library.write_text(
+            "import torch\n\n\n@torch.library.custom_op('perfci_flow::library_scale', mutates_args=())\n"
+            "def scale(x: torch.Tensor, factor: float) -> torch.Tensor:\n    return x * factor\n"
+        )
+        topic.edit("scale", "triton", SPEED, f"import scaling\n\n{SPEED}")
+
+    on_main(topic, move_into_library)
+    library.write_text(library.read_text().replace("x * factor", "factor * x"))
+    commit_all(topic.root)
+
+    answer = topic.check("scale", "--suite", "accuracy")
+
+    assert (answer.code, planned(topic, "scale").base.changed) == (0, ("scaling.py",))
+    assert "weaker_unknown" not in notes(answer)
+
+
 @pytest.mark.slow
 def test_a_signal_in_the_middle_of_a_duel_keeps_what_was_measured_and_leaves_nobody_behind(topic, monkeypatch):
     """relu is duelled in one process, scale in two, of which the base hangs at its second case."""

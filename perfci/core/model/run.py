@@ -50,6 +50,7 @@ class PlannedBase:
 
     same: bool = False  # its files are the same, so that nothing needs to be run to know it unchanged
     changed: tuple[str, ...] = ()  # files that differ, relative to the project's root
+    of_kernel: tuple[str, ...] = ()  # those of them that the kernel needs, and no suite without it: code of a library
     lines: tuple[str, ...] = ()
     """the first lines that differ, as a diff has them: `+++ FILE`, then the base's with - and the new ones with +"""
     performance: tuple[str, ...] = ()  # its performance cases

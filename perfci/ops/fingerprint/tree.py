@@ -30,6 +30,7 @@ class Fingerprint:
     late_imports: tuple[str, ...] = ()
     """`file:line module` of each module of the project that is imported inside a function, while the op runs"""
     late_in_suites: tuple[str, ...] = ()  # those in what suites need without a kernel, such as the reference
+    of_kernel: frozenset[str] = frozenset()  # Python outside of the kernels folder that suites without it do not need
     opaque: Reason | None = None  # why there may be more files than these
 
     def same_as(self, other: Fingerprint) -> bool:
@@ -67,9 +68,13 @@ class Tree:
         files = {self._name(path): self._content(path) for path in paths}
         late, kernels = _list_late(code), {path for path in code if is_kernel(posixpath.basename(path), op)}
         own = (f"{folder}/{name_of(op)}_{suite}.py" for suite in ("accuracy", "performance"))
-        suites = self._closure(folder, paths.intersection(own), kernels) if late else {}
-        opaque = [code[path].opaque for path in sorted(code) if code[path].opaque]
-        return Fingerprint(_digest(files), files, late, _list_late(suites), opaque[0] if opaque else None)
+        suites = self._closure(folder, paths.intersection(own), kernels)
+        needed = {*suites, *(path for needs in suites.values() for path in needs.data)}
+        whole = not any(needs.opaque for needs in suites.values())
+        of_kernel = {path for path in code.keys() - needed if whole and not path.startswith(f"{self._kernels}/")}
+        opaque = next((code[path].opaque for path in sorted(code) if code[path].opaque), None)
+        in_suites = _list_late(suites)
+        return Fingerprint(_digest(files), files, late, in_suites, frozenset(map(self._name, of_kernel)), opaque)
 
     def list_files(self, op: str) -> frozenset[str] | None:
         """Returns the paths of the files that an op's fingerprint counts. None if there may be more."""

@@ -300,6 +300,20 @@ def test_late_imports_of_what_only_the_kernel_needs_are_none_of_the_suites(write
     assert take().late_in_suites == ("lib/a.py:2 lib.b",)
 
 
+def test_code_of_a_library_that_only_the_kernel_needs_is_the_kernels(write, take):
+    """So that suites are the base's although the library changes that they test."""
+    baseline, suite = (OP.replace("_triton", name) for name in ("_baseline", "_accuracy"))
+    write({OP: "import lib.a, _launch", baseline: "", suite: "import softmax_baseline, softmax_triton",
+           "lib/a.py": "import lib.b", "lib/b.py": "", "kernels/_launch.py": ""})  # fmt: skip
+    assert take().of_kernel == {"lib/a.py", "lib/b.py"}
+
+    write({baseline: "import lib.b"})
+    assert take().of_kernel == {"lib/a.py"}
+
+    write({baseline: "import lib.b\nimport importlib\nimportlib.import_module(NAME)"})
+    assert take().of_kernel == frozenset()
+
+
 # --- what cannot be known ---------------------------------------------------------------------------------------------
 
 
