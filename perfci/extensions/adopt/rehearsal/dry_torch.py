@@ -6,6 +6,7 @@ import inspect
 import itertools
 import sys
 import textwrap
+import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -31,6 +32,9 @@ class SketchLaunch:
     grid: tuple[int, ...]
     constants: Mapping[str, Any]  # values of its constexpr parameters
     source: str
+    searched: bool = False  # among several configurations, by timing each
+    restored: tuple[str, ...] = ()  # arguments that the search gives their values back
+    twins: Mapping[str, str] = field(default_factory=dict)  # argument -> an earlier one that is the same tensor
 
 
 @dataclass(frozen=True)
@@ -97,6 +101,7 @@ class DryTorch:
     """Answers while it lasts, and launches."""
 
     device: str  # cuda or npu: where tensors claim to lie
+    tuners: dict[Any, Any] = field(default_factory=dict)  # kernel -> what searches its configuration
     functions: dict[str, Any] = field(default_factory=dict)  # what is called in the place of functions of these names
     launches: list[SketchLaunch] = field(default_factory=list)
     _real: list[tuple[Any, str, Any]] = field(default_factory=list)  # what is replaced, as it was
@@ -121,7 +126,7 @@ class DryTorch:
                 (torch, "compile", self.stand_in("compile")),
                 (torch, "Generator", VirtualGenerator),
                 (torch.Tensor, "npu", lambda tensor, *_, **__: tensor),
-                (Autotuner, "run", _run_first),
+                (Autotuner, "run", lambda tuner, *args, **kwargs: self._run_first(tuner, args, kwargs)),
                 (Autotuner, "_bench", sketched.bench_nothing),
                 (JITFunction, "run", lambda kernel, *args, **kwargs: self._launch(kernel, args, **kwargs)),
                 (InterpretedFunction, "run", lambda kernel, *args, **kwargs: self._launch(kernel, args, **kwargs)),
@@ -217,8 +222,23 @@ class DryTorch:
         signature, constant, source = _read_kernel(kernel)
         given, sides = bind_launch(signature, args, kwargs, grid)
         constants = {name: given[name] for name in constant if name in given}
-        self.launches.append(SketchLaunch(sides, constants, source))
+        tuner = self.tuners.get(kernel.fn)
+        searched = tuner is not None and len(tuner.configs) > 1 and not getattr(tuner, "user_defined_pre_hook", False)
+        names = (getattr(tuner, name, None) or () for name in ("restore_value", "reset_to_zero"))
+        restored = tuple(name for listed in names for name in listed)
+        tensors = {name: id(value) for name, value in given.items() if isinstance(value, torch.Tensor)}
+        first = {number: name for name, number in reversed(tensors.items())}
+        twins = {name: first[number] for name, number in tensors.items() if first[number] != name}
+        self.launches.append(SketchLaunch(sides, constants, source, searched, restored, twins))
         return Launched(kernel, args, kwargs) if hasattr(kernel, "params") else None
+
+    def _run_first(self, tuner: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """The first configuration, in the place of a search."""
+        tuner.best_config, kernel = tuner.configs[0], tuner.fn
+        while not isinstance(kernel.fn, types.FunctionType):
+            kernel = kernel.fn
+        self.tuners[kernel.fn] = tuner
+        return tuner.fn.run(*args, **{**kwargs, **tuner.best_config.all_kwargs()})
 
 
 _kernels: dict[Any, tuple[inspect.Signature, list[str], str]] = {}
@@ -231,12 +251,6 @@ def _read_kernel(kernel: Any) -> tuple[inspect.Signature, list[str], str]:
         constant = [name for name, one in signature.parameters.items() if "constexpr" in str(one.annotation)]
         _kernels[kernel.fn] = signature, constant, textwrap.dedent(inspect.getsource(kernel.fn))
     return _kernels[kernel.fn]
-
-
-def _run_first(tuner: Any, *args: Any, **kwargs: Any) -> Any:
-    """The first configuration, in the place of a search."""
-    tuner.best_config = tuner.configs[0]
-    return tuner.fn.run(*args, **kwargs | tuner.best_config.all_kwargs())
 
 
 # --- tensors ----------------------------------------------------------------------------------------------------------

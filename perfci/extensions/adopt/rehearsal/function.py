@@ -29,6 +29,7 @@ from perfci.extensions.adopt.rehearsal.answers import explain, list_mutated, wri
 from perfci.extensions.adopt.rehearsal.axes import Call, Form, find_form, make_call
 from perfci.extensions.adopt.rehearsal.cases import MOST_PROGRAMS, make_suites
 from perfci.extensions.adopt.rehearsal.dry_torch import Argument, DryTorch
+from perfci.extensions.adopt.rehearsal.notes import find_faults
 from perfci.extensions.adopt.rehearsal.operators import Operator
 from perfci.extensions.adopt.rehearsal.tests import TestReader
 from perfci.extensions.adopt.rehearsal.uses import read_uses
@@ -84,6 +85,7 @@ def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
         suites, look = make_suites(
             op, form, calls, launched, _read_wrapper(side.function), pointwise=bool(operator and operator.pointwise)
         )
+        look += find_faults(form, op) if right else []
     mutates = operator.mutates if operator else list_mutated(trial)
     bounded = [f"domain={operator.domain},"] if operator and set(operator.domain) != {None} else []
     written = [f"mutates={mutates},"] if mutates else []

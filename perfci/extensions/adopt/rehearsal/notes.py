@@ -1,0 +1,115 @@
+"""Faults of kernels that no small case shows: read off their text, and off launches of sizes that have no memory."""
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from perfci.core.model import Reason
+from perfci.extensions.adopt.rehearsal.axes import Form
+from perfci.extensions.adopt.rehearsal.dry_torch import SketchLaunch
+
+MOST_PROGRAMS = 65535  # of a launch along its second and third axis, by CUDA
+MOST_ELEMENTS = 1 << 20  # of a block, by Triton
+
+_HUGE = 1 << 24  # size of an axis that a real tensor may have
+
+
+def find_faults(form: Form, op: str) -> Iterator[Reason]:
+    """Yields what a kernel does wrong for larger tensors than a check has, or while its configurations are timed."""
+    small: dict[str, Any] = {axis: form.little.get(axis, 2) for axis in form.axes}
+    first = form.try_case(small)
+    if first is None or form.axes == ("shape",):
+        return
+    for axis in form.axes:
+        # Others stay small, or a tensor could not lie in memory.
+        done = form.try_case(small | {axis: _HUGE})
+        yield from _compare_launches(op, axis, first.launches, done.launches if done else ())
+    kernels = {launch.source: launch for launch in first.launches}
+    for launch in kernels.values():
+        reader = _Reader(launch.source)
+        if reader.narrow:
+            yield Reason("look_narrow", {"kernel": reader.name, "product": reader.narrow})
+        read, written = ({launch.twins.get(name, name) for name in side} for side in (reader.read, reader.written))
+        if launch.searched and (lost := (read & written) - {launch.twins.get(name, name) for name in launch.restored}):
+            yield Reason("look_unrestored", {"kernel": reader.name, "arguments": ", ".join(sorted(lost))})
+
+
+def _compare_launches(
+    op: str, axis: str, before: tuple[SketchLaunch, ...], after: tuple[SketchLaunch, ...]
+) -> Iterator[Reason]:
+    """Yields the limits that launches reach as one axis grows."""
+    if len(before) != len(after):
+        return
+    for small, large in zip(before, after, strict=True):
+        facts: dict[str, Any] = {"op": op, "axis": axis, "kernel": _Reader(small.source).name}
+        for number in (1, 2):
+            if large.grid[number] > MOST_PROGRAMS:
+                first = _HUGE * MOST_PROGRAMS // large.grid[number] + 1
+                yield Reason("look_grid", {**facts, "size": first, "number": number, "most": MOST_PROGRAMS})
+        grown = {name for name, value in large.constants.items() if value != small.constants.get(name)}
+        wide = [name for name in grown if type(large.constants[name]) is int and large.constants[name] > MOST_ELEMENTS]
+        if wide:
+            yield Reason("look_block", {**facts, "constant": wide[0], "most": MOST_ELEMENTS})
+        is_alike = small.grid == large.grid and not grown
+        if is_alike and len(before) == 1 and not re.search(r"(?m)^\s+(for|while)\b", small.source):
+            yield Reason("look_bound", facts)
+
+
+class _Reader:
+    """What a kernel's text shows: the pointers that it reads and writes, and products of its indices."""
+
+    def __init__(self, source: str) -> None:
+        self.read, self.written, self.narrow = set[str](), set[str](), ""
+        (function,) = (node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef))
+        self.name = function.name
+        takes = [*function.args.args, *function.args.kwonlyargs]
+        self._roots: dict[str, str] = {one.arg: one.arg for one in takes}
+        self._constants = {one.arg for one in takes if one.annotation and "constexpr" in ast.unparse(one.annotation)}
+        self._indices = set[str]()  # names of numbers of programs, in 32 bits
+        for node in sorted(ast.walk(function), key=lambda node: getattr(node, "lineno", 0)):
+            if isinstance(node, ast.Assign):
+                target, value = node.targets[0], node.value
+                names = target.elts if isinstance(target, ast.Tuple) else [target]
+                for name, part in zip(names, value.elts if isinstance(value, ast.Tuple) else [value], strict=False):
+                    self._assign(ast.unparse(name), part)
+            elif isinstance(node, ast.Call):
+                self._call(node)
+            elif isinstance(node, ast.BinOp | ast.AugAssign) and isinstance(node.op, ast.Add):
+                self._add(node)
+
+    def _assign(self, name: str, value: ast.expr) -> None:
+        text = ast.unparse(value)
+        if root := self._find_root(value):
+            self._roots[name] = root
+        if re.search(r"\btl\.program_id\(", text) and "int64" not in text:
+            self._indices.add(name)
+        elif "int64" in text:
+            self._indices.discard(name)
+
+    def _call(self, node: ast.Call) -> None:
+        called = ast.unparse(node.func)
+        places = {"tl.load": (self.read,), "tl.store": (self.written,), "tl.atomic_add": (self.read, self.written)}
+        if called in places and node.args and (root := self._find_root(node.args[0])):
+            for place in places[called]:
+                place.add(root)
+
+    def _add(self, node: ast.BinOp | ast.AugAssign) -> None:
+        """Notes a product of a program's number and a stride that is added to a pointer."""
+        value = node.right if isinstance(node, ast.BinOp) else node.value
+        base = node.left if isinstance(node, ast.BinOp) else node.target
+        if not self._find_root(base) or "int64" in ast.unparse(value):
+            return
+        for part in ast.walk(value):
+            if isinstance(part, ast.BinOp) and isinstance(part.op, ast.Mult):
+                names = {name.id for name in (part.left, part.right) if isinstance(name, ast.Name)}
+                if names & self._indices and names - self._indices - self._constants and not self.narrow:
+                    self.narrow = ast.unparse(part)
+
+    def _find_root(self, value: ast.expr) -> str | None:
+        """The parameter that a pointer begins with."""
+        while isinstance(value, ast.BinOp):
+            value = value.left
+        if isinstance(value, ast.Call) and value.args and "ptr" in ast.unparse(value.func):
+            return self._find_root(value.args[0])
+        return self._roots.get(value.id) if isinstance(value, ast.Name) else None

@@ -1,0 +1,73 @@
+# ruff: noqa: N803
+"""Kernels with faults that no small case shows, and one without."""
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _along(x_ptr, out_ptr, rows, cols, BLOCK: tl.constexpr, ROW_AXIS: tl.constexpr):
+    row, block = tl.program_id(ROW_AXIS).to(tl.int64), tl.program_id(1 - ROW_AXIS)
+    at = block * BLOCK + tl.arange(0, BLOCK)
+    mask = (at < cols) & (row < rows)
+    tl.store(out_ptr + row * cols + at, tl.load(x_ptr + row * cols + at, mask=mask) * 2, mask=mask)
+
+
+def rows_second(x: torch.Tensor):
+    out = torch.empty_like(x)
+    _along[(triton.cdiv(x.shape[1], 128), x.shape[0])](x, out, *x.shape, BLOCK=128, ROW_AXIS=1)
+    return out
+
+
+def rows_first(x: torch.Tensor):
+    out = torch.empty_like(x)
+    _along[(x.shape[0], triton.cdiv(x.shape[1], 1024))](x, out, *x.shape, BLOCK=1024, ROW_AXIS=0)
+    return out
+
+
+@triton.jit
+def _whole_row(x_ptr, out_ptr, stride, cols, BLOCK: tl.constexpr):
+    row, at = tl.program_id(0), tl.arange(0, BLOCK)
+    tl.store(out_ptr + row * stride + at, tl.load(x_ptr + row * stride + at, mask=at < cols) * 2, mask=at < cols)
+
+
+def whole_rows(x: torch.Tensor):
+    out = torch.empty_like(x)
+    _whole_row[(x.shape[0],)](x, out, x.shape[1], x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]))
+    return out
+
+
+def first_columns(x: torch.Tensor):
+    out = torch.zeros_like(x)
+    _whole_row[(x.shape[0],)](x, out, x.shape[1], x.shape[1], BLOCK=128)
+    return out
+
+
+CONFIGS = [triton.Config({"BLOCK": 128}), triton.Config({"BLOCK": 256})]
+
+
+@triton.autotune(CONFIGS, key=["size"])
+@triton.jit
+def _in_place(x_ptr, out_ptr, size, BLOCK: tl.constexpr):
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + at, tl.load(x_ptr + at, mask=at < size) * 2, mask=at < size)
+
+
+def in_place(x: torch.Tensor):
+    _in_place[lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)](x, x, x.numel())
+    return x
+
+
+def beside(x: torch.Tensor):
+    out = torch.empty_like(x)
+    _in_place[lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)](x, out, x.numel())
+    return out
+
+
+def double(x):
+    return x * 2
+
+
+def double_in_place(x):
+    return x.mul_(2)

@@ -1,0 +1,39 @@
+"""Faults that no small case shows are named when a function is brought in."""
+
+from pathlib import Path
+
+import pytest
+
+from perfci.core.wording import sentence
+from perfci.extensions.adopt.sketch import SketchFiles
+from tests.extensions.adopt.rehearsing import rehearse
+
+SOURCE = str(Path(__file__).parent / "faulty_kernels.py")
+FAULTS = {
+    "rows_second": {"look_grid": "From rows=65536 on, _along is launched with more than 65535 programs along axis 1"},
+    "rows_first": {},
+    "whole_rows": {"look_block": "As cols grows, BLOCK of _whole_row", "look_narrow": "computes row * stride in 32"},
+    "first_columns": {"look_bound": "of _whole_row grows with cols", "look_narrow": "_whole_row"},
+    "in_place": {"look_unrestored": "_in_place reads and writes x_ptr"},
+    "beside": {},
+}
+"""function -> kinds of notes, and a part of each"""
+
+pytestmark = pytest.mark.torch
+
+
+@pytest.fixture(scope="module")
+def said():
+    pairs = {name: "double_in_place" if name == "in_place" else "double" for name in FAULTS}
+    return rehearse({name: (name, SketchFiles(SOURCE, name, None, other, SOURCE)) for name, other in pairs.items()})
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_that_no_small_case_shows_is_named(said, name):
+    notes = {reason.kind: sentence(reason) for reason in said[name].look}
+
+    assert {
+        kind for kind in notes if kind in {"look_grid", "look_block", "look_bound", "look_narrow", "look_unrestored"}
+    } == {*FAULTS[name]}
+    for kind, part in FAULTS[name].items():
+        assert part in notes[kind]
