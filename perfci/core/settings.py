@@ -37,7 +37,7 @@ class Settings:
     thresholds: Path
     reports: Path
     lock_folder: Path | None = None  # folder of the device's lock, mounted in a container. None: for temporary files
-    lock_wait_s: Seconds = 3600.0  # how long an op waits for a device that another run holds
+    lock_wait_s: Seconds = 3600.0  # how long a run waits for a device or a reports folder that another holds
     time_limit_s: Seconds = 120.0  # how long a worker may take for one step before it counts as hung
     environment: tuple[str, ...] = ()  # names of further variables that workers may see
     fake: Mapping[str, Any] = field(default_factory=dict)  # `[tool.perfci.fake]`: how the fake device behaves

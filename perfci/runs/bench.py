@@ -23,7 +23,7 @@ from perfci.git.command import read_file
 from perfci.ops.discover import OpFolder
 from perfci.ops.fingerprint.tree import Tree
 from perfci.worker import forks, warm
-from perfci.worker.protocol import Message
+from perfci.worker.protocol import Message, Noted
 from perfci.worker.tasks import Opening, OpFiles, Place, WorkerEnvironment
 
 Listener = Callable[[Message], None]
@@ -121,8 +121,13 @@ def stamp(folder: Path) -> str:
 
 @contextmanager
 def claim_bench(settings: Settings, listener: Listener) -> Iterator[Bench]:
-    """A bench for a run that writes the reports folder, which no other writes meanwhile. Raises StoredFileError."""
-    with store.claim_reports(settings.reports), open_bench(settings, listener) as bench:
+    """A bench for a run that writes the reports folder, once no other does. Raises StoredFileError."""
+    folder = str(settings.reports)
+
+    def wait(holder: str) -> None:
+        listener(Noted(Reason("reports_waiting", {"folder": folder, "holder": holder})))
+
+    with store.claim_reports(settings.reports, wait, settings.lock_wait_s), open_bench(settings, listener) as bench:
         yield bench
 
 

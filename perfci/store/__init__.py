@@ -5,7 +5,8 @@ A damaged, foreign or newer file is a StoredFileError that names the file and th
 
 import os
 import re
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,17 +21,26 @@ RUN_FILE = "run.json"  # the artefact of a run, in the reports folder
 
 
 @contextmanager
-def claim_reports(folder: Path) -> Iterator[None]:
+def claim_reports(
+    folder: Path, waiting: Callable[[str], None] = lambda _: None, limit_s: float = 0.0
+) -> Iterator[None]:
     """Hold a reports folder for one run, and make it if it is missing. The lock's file stays there.
 
-    Raises StoredFileError if it cannot be written, if another process writes there, or if its run.json is unreadable.
+    If another process writes there, `waiting` is called once with its name. Raises StoredFileError if that lasts longer
+    than the limit, if the folder cannot be written, or if its run.json is unreadable.
     """
     handle = None
     try:
         folder.mkdir(parents=True, exist_ok=True)
         handle = locks.open_lock(folder / ".lock")
-        if not locks.take_if_possible(handle):
-            raise StoredFileError("reports_taken", folder=str(folder), holder=locks.holder(handle))
+        until, told = time.monotonic() + limit_s, False
+        while not locks.take_if_possible(handle):
+            if time.monotonic() >= until:
+                raise StoredFileError("reports_taken", folder=str(folder), holder=locks.holder(handle))
+            if not told:
+                waiting(locks.holder(handle))
+            told = True
+            time.sleep(locks.POLL_S)
         locks.sign(handle)  # which notices a full disk
     except OSError as error:
         why = "a file has that name" if folder.is_file() else error.strerror or str(error)

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -90,7 +91,27 @@ def test_a_full_disk_is_said_before_anything_is_imported(project, monkeypatch):
     assert not mark.exists()
 
 
-def test_a_second_run_into_the_same_reports_folder_is_refused_and_told_by_whom(project):
+def test_a_second_run_into_the_same_reports_folder_waits_and_is_told_for_whom(project):
+    reports, claimed = project.root / "reports", threading.Event()
+
+    def write_for_a_while():
+        with store.claim_reports(reports):
+            claimed.set()
+            time.sleep(1.5)
+
+    thread = threading.Thread(target=write_for_a_while)
+    thread.start()
+    claimed.wait()
+    answer = project.check("relu")
+    thread.join()
+
+    assert answer.code == 0
+    assert f"Another perfci (process {os.getpid()}" in answer.err
+    assert answer.err.count("waiting until it has ended") == 1
+
+
+def test_a_second_run_into_the_same_reports_folder_is_refused_after_a_while_and_told_by_whom(project):
+    (project.root / "pyproject.toml").write_text("[tool.perfci]\nlock_wait_s = 0.1\n")
     with store.claim_reports(project.root / "reports"):
         answer = project.check("relu")
 
