@@ -26,8 +26,9 @@ MOST = 2  # directions that are named
 _PEAKS = {
     "of_copy": (Bound.MEMORY, as_fact("Declared bytes, beside a copy")),
     "of_matmul": (Bound.COMPUTE, as_fact("Declared operations, beside a matrix product")),
-    "dram": (Bound.MEMORY, as_fact("DRAM")), "move": (Bound.MEMORY, as_fact("Moving data")),
+    "dram": (Bound.MEMORY, as_fact("DRAM")), "mte": (Bound.MEMORY, as_fact("Moving data (MTE)")),
     "l2": (Bound.L2, as_fact("L2 cache")), "tensor": (Bound.COMPUTE, as_fact("Tensor pipe")),
+    "cube": (Bound.COMPUTE, as_fact("Cube unit")),
     "vector": (Bound.COMPUTE, as_fact("Vector unit")), "issue": (Bound.COMPUTE, as_fact("Instruction issue")),
 }  # fmt: skip
 _STALLS = {  # counter -> what shortens it, and what a warp waits for
@@ -103,7 +104,8 @@ def _classify(
 def _uses_tensor(case: CaseProfile) -> bool | None:
     """Whether it uses the tensor pipe, by counters or instructions. None if that is not known."""
     mixes = [bool(binary.mix.get("tensor")) for binary in case.binaries if binary.mix]
-    return case.counters["tensor"] > 0.0 if "tensor" in case.counters else any(mixes) if mixes else None
+    used = [case.counters[name] for name in ("tensor", "cube") if name in case.counters]
+    return max(used) > 0.0 if used else any(mixes) if mixes else None
 
 
 def _find_stall(case: CaseProfile) -> tuple[str, float]:

@@ -1,5 +1,6 @@
 """Obstacles to an NPU on this machine, found without importing torch, Triton or anything of Ascend's."""
 
+import contextlib
 import importlib.metadata
 import importlib.util
 import os
@@ -20,6 +21,10 @@ PACKAGES = ("torch", "torch-npu", "triton", "triton-ascend", "numpy", "pybind11"
 HOMES = ("ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME")  # variables that CANN's set_env.sh sets to its folder
 PLACES = ("usr/local/Ascend/ascend-toolkit/latest", "usr/local/Ascend/ascend-toolkit", "usr/local/Ascend/cann")
 LIBRARY = "libascendcl.so"
+PAIRS = {"3.2.0rc4": "8.3", "3.2.0": "8.5", "3.2.1": "9.0", "3.2.2": "9.1"}
+"""triton-ascend -> the CANN that its README and release notes name for it"""
+_VERSION = re.compile(r"^version=\s*([\w.]+)|_running_version=\[[^:\]]*:([\w.]+)", re.MULTILINE)
+_VERSION_FILES = ("*-linux/ascend_toolkit_install.info", "ascend_toolkit_install.info", "version.cfg")
 NEW_NUMPY = ((2, 3), 2)  # first torch with a numpy that may be of this major version
 
 REFUTED = frozenset(  # kinds that keep a device from being opened
@@ -38,6 +43,7 @@ class NpuHost:
     shut: tuple[str, ...] = ()  # device files that this user may not open
     home: str | None = None  # its place by CANN's environment
     found: str | None = None  # where CANN is installed, whatever the environment has
+    cann: str | None = None  # its version, as its own files have it
     has_library: bool = True  # CANN's runtime library is where programs look for it
     triton_backends: tuple[str, ...] = ()  # compilers in the folder of `triton`
     triton_plugged: bool = False  # NPUs' compiler is a package that Triton finds by itself: nothing is overwritten
@@ -96,6 +102,7 @@ def look(
         shut=runtime.find_shut(nodes),
         home=home,
         found=str(installed) if installed else None,
+        cann=_read_version(folder),
         has_library=any((library / LIBRARY).exists() for library in libraries),
         triton_backends=find_triton_backends(),
         triton_plugged=bool(importlib.metadata.entry_points(group="triton.backends", name="ascend")),
@@ -134,7 +141,20 @@ def _check_packages(host: NpuHost) -> Iterator[Trap]:
         yield _trap("npu_no_pybind11", package="pybind11")
 
 
+def _read_version(folder: Path | None) -> str | None:
+    """CANN's version by the files of its toolkit. None if it has none of them."""
+    for file in (file for name in _VERSION_FILES if folder for file in sorted(folder.glob(name))):
+        with contextlib.suppress(OSError):
+            if version := _VERSION.search(file.read_text(encoding="utf-8", errors="replace")):
+                return version[1] or version[2]
+    return None
+
+
 def _check_cann(host: NpuHost) -> Iterator[Trap]:
+    ascend = host.packages.get("triton-ascend", "")
+    if host.cann and (wanted := PAIRS.get(ascend.partition(".post")[0])) and not host.cann.startswith(wanted):
+        facts: dict[str, Any] = {"version": ascend, "wanted": wanted, "cann": host.cann}
+        yield Trap(Reason("doctor_npu_cann_other", facts), serious=False)
     if host.home and Path(host.home).is_dir():
         if not host.has_library:
             yield _trap("doctor_npu_no_library", folder=host.home, library=LIBRARY)

@@ -34,8 +34,9 @@ _COLUMNS = {  # ours -> those of kernel_details.csv and of the op_summary that i
     "duration": ("Duration(us)", "Task Duration(us)"),
     "stream": ("Stream ID", "Stream Id"),
 }
-_UNITS = {"mac": "tensor", "vec": "vector", "mte2": "move", "mte3": "move"}
+_UNITS = {"mac": "cube", "vec": "vector", "mte1": "mte", "mte2": "mte", "mte3": "mte"}
 """Unit in the name of a ratio of AiCMetrics.PipeUtilization (aic_mac_ratio) -> counter. The busiest unit counts."""
+_CORE_TIMES = ("aicore_time(us)", "aiv_time(us)")  # how long a kernel's cube and vector cores worked, on average
 _NEEDED = ("name", "start", "duration")
 _HOST_CORES = frozenset({"AI_CPU", "AICPU", "HOST_CPU"})  # for operations that no AI core computes
 _COPIES = re.compile(r"MEMCPY|SDMA|PCIE_DMA|MEMSET", re.IGNORECASE)  # kernel_type of tasks that move memory
@@ -72,6 +73,9 @@ def read_details(text: str) -> list[NpuRecord]:
             unit = _UNITS.get(name.removesuffix("_ratio").rpartition("_")[2]) if name.endswith("_ratio") else None
             with contextlib.suppress(ValueError):  # N/A
                 counters |= {unit: max(counters.get(unit, 0.0), float(cell))} if unit else {}
+                if name in _CORE_TIMES and row.duration_ns:
+                    share = min(1000 * float(cell) / row.duration_ns, 1.0)
+                    counters["ai_core"] = max(counters.get("ai_core", 0.0), share)
         rows.append(replace(row, counters=counters))
     return rows
 

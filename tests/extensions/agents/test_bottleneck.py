@@ -134,8 +134,8 @@ def test_stores_that_are_a_little_faster_than_a_copy_still_go_to_memory():
 
 
 def test_counters_of_an_npu_decide_too():
-    assert seen(case(300.0, counters={"vector": 0.2, "move": 0.8})).bound is Bound.MEMORY
-    assert seen(case(300.0, counters={"vector": 0.9, "move": 0.3})).bound is Bound.COMPUTE
+    assert seen(case(300.0, counters={"vector": 0.2, "mte": 0.8})).bound is Bound.MEMORY
+    assert seen(case(300.0, counters={"vector": 0.9, "mte": 0.3})).bound is Bound.COMPUTE
 
 
 def test_an_npu_is_advised_nothing_about_warps():

@@ -149,8 +149,8 @@ def test_counters_of_a_call_are_those_of_its_kernels_by_their_times(made):
     )  # fmt: skip
 
     assert (counted.source, counted.note) == ("aic_metrics", None)
-    assert counted.cases["n=1"] == pytest.approx({"tensor": 0.6, "move": 0.25, "vector": 0.0})
-    assert counted.cases["n=2"] == pytest.approx({"move": 0.8, "vector": 0.2})
+    assert counted.cases["n=1"] == pytest.approx({"cube": 0.6, "mte": 0.25, "vector": 0.0})
+    assert counted.cases["n=2"] == pytest.approx({"mte": 0.8, "vector": 0.2})
 
 
 def test_timers_ask_for_no_counters_which_would_lengthen_kernels(made):

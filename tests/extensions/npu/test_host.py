@@ -76,6 +76,27 @@ def test_each_thing_worth_knowing_is_a_note(changes, kind):
     assert found(serious=False, **changes) == [kind]
 
 
+@pytest.mark.parametrize(
+    ("ascend", "cann", "kinds"),
+    [("3.2.0", "8.5.0", []), ("3.2.0", "9.0.RC1", ["doctor_npu_cann_other"]), ("3.2.1.post2", "9.0.0", []),
+     ("3.2.0rc4", "8.5.0", ["doctor_npu_cann_other"]), ("3.9.0", "8.5.0", []), ("3.2.0", None, [])],
+)  # fmt: skip
+def test_the_cann_that_belongs_to_triton_ascend_by_its_table_is_named(ascend, cann, kinds):
+    assert found(serious=False, packages=packages(triton_ascend=ascend), cann=cann) == kinds
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [("aarch64-linux/ascend_toolkit_install.info", "package_name=Ascend-cann-toolkit\nversion=8.5.0\narch=aarch64\n"),
+     ("version.cfg", "# version: 1.0\ntoolkit_running_version=[8.5.0.1.1:8.5.0]\n")],
+)  # fmt: skip
+def test_canns_version_is_read_from_its_files(tmp_path, file, text):
+    (tmp_path / file).parent.mkdir(exist_ok=True)
+    (tmp_path / file).write_text(text)
+
+    assert look({"ASCEND_HOME_PATH": str(tmp_path)}, root=tmp_path, asking=lambda *_: None).cann == "8.5.0"
+
+
 def test_a_compiler_that_triton_finds_by_its_entry_point_overwrites_nothing():
     plugged = {"triton_backends": ("amd", "nvidia"), "triton_plugged": True}
 

@@ -73,6 +73,14 @@ def test_a_file_that_cannot_be_read_is_told_by_its_line(lines, said):
         read_details(text(lines))
 
 
+def test_the_use_of_cores_is_how_long_they_worked_of_the_kernels_time():
+    head = "Name,Type,Start Time(us),Duration(us),aicore_time(us),aic_mac_ratio,aiv_time(us),aiv_mte2_ratio"
+    (mixed, vector) = read_details(f"{head}\nk,k,1.000,10.000,7.5,0.6,2.5,0.4\nv,v,9.000,4.000,N/A,N/A,4.5,0.9\n")
+
+    assert mixed.counters == {"ai_core": 0.75, "cube": 0.6, "mte": 0.4}
+    assert vector.counters == {"ai_core": 1.0, "mte": 0.9}
+
+
 def test_copies_come_from_canns_own_table_of_tasks_and_nothing_else_does():
     lines = [
         [

@@ -19,6 +19,6 @@ def test_a_profile_has_the_chips_own_counters_and_no_advice_about_what_it_lacks(
     answer = json.loads(out)
     assert (answer["source"], answer["note"]) == ("aic_metrics", None)
     for case in answer["cases"]:
-        assert case["counters"] == {"tensor": 0.0, "vector": 0.125, "move": 0.75}
+        assert case["counters"] == {"cube": 0.0, "vector": 0.125, "mte": 0.75}
         assert case["bound"] == "memory"
         assert not [each["id"] for each in case["advice"] if "warps" in each["id"]]
