@@ -55,7 +55,7 @@ SUITES = {
 )
 @options.takes(
     "ops backend case device budget seed strict html suite timer against duel base_python devices deadline threshold"
-    " timings verbose last_failed quiet",
+    " timings verbose last_failed quiet report_back",
     {
         "toolchain": "ops backend case device budget seed suite timer devices deadline threshold strict html"
         " timings verbose quiet",
@@ -156,6 +156,9 @@ def check(
     strict: options.Strict = False,
     html: options.Html = False,
     timings: Annotated[bool, flag("--timings", "Show where each second went.")] = False,
+    report_back: Annotated[
+        bool, flag("--report-back", "Also write reports/report-back.zip, for a chip on which perfci has not run yet.")
+    ] = False,
     verbose: Annotated[bool, flag("--verbose", "Show the errors of every case too, those that pass as well.")] = False,
     output: options.Output = "text",
     project: options.Project = options.HERE,
@@ -222,6 +225,9 @@ def check(
         errors = (part for op in run.ops for part in show_tables(accuracy.make_parts(op)))
         seconds = Grid(tabulate_seconds(run, time.monotonic() - began), say("Where the time went"))
         print_parts([*(errors if verbose else ()), *([seconds] if timings else ())])
+    if report_back:
+        path = require("report_back", "npu", "--report-back")(where, device, run.plan.ops[0].op)
+        print(say("Look into {path}, and attach it to an issue of perfci.", path=relative(path)), file=sys.stderr)
     return code
 
 

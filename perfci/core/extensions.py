@@ -67,6 +67,7 @@ POINTS = {
     "watch": "the function behind `--watch`",
     "toolchain": "the function behind `perfci check --toolchain`",
     "creep": "the function behind `perfci check --against-release`",
+    "report_back": "the function behind `perfci check --report-back`",
     "environment": "the function behind `perfci accept --environment`",
     "selftest": "the function behind `perfci doctor --selftest`",
     "propose": "the function behind `perfci accept --propose`",

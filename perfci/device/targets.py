@@ -10,7 +10,7 @@ from typing import Any
 
 from perfci.core import extensions
 from perfci.core.environment import installed_versions
-from perfci.core.errors import PerfciError, UsageError
+from perfci.core.errors import UsageError
 from perfci.core.model import Reason
 
 # What workers need before they import Triton: with line information a comment above a kernel changes its digest.
@@ -92,12 +92,6 @@ class Target:
 
     def count(self, asm: Mapping[str, Any]) -> Any:
         """`InstructionCounts` of a kernel's code by stage, of a target without registers. None if nothing is known."""
-
-
-class LoweringError(PerfciError):
-    """A target's compiler refuses a kernel, and says why."""
-
-    is_too_large = property(lambda self: "required" in self.reason.facts)
 
 
 # Processors, L2, memory and clocks: NVIDIA's architecture whitepapers (A100, GA102, Ada, H100) and product briefs (A10,

@@ -19,7 +19,7 @@ TABLE = {
     "check": (
         "OP... --op --backend --case --lf --watch --quiet --no-judge --retry --against-release"
         " --plan --shard --confirm --device --budget --seed --suite --timer --against --duel --base-python --toolchain"
-        " --devices --on --deadline --threshold --out --strict --html --timings --verbose --format"
+        " --devices --on --deadline --threshold --out --strict --html --timings --verbose --report-back --format"
         " --project"
     ),
     "compare": "RUN --against --op --case --strict --format --project",

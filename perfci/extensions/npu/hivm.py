@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from perfci.core.environment import installed_versions
-from perfci.core.errors import DeviceError
-from perfci.device.targets import LoweringError
+from perfci.core.errors import DeviceError, PerfciError
 
 PACKAGE = "ascendnpu-ir"
 PLAN = "module.hivm.opt.mlir"  # file of HIVM that hivmc would get
@@ -46,6 +45,7 @@ A5_LACKS = frozenset({"sync_solver", "inject_block_all", "disable_auto_inject_bl
 
 MEMORIES = {"ub": "UB", "cbuf": "L1", "cc": "L0C", "ca": "L0A", "cb": "L0B"}  # HIVM's address spaces
 
+TOO_LARGE = "npu_overflows"  # kind of the reason why a kernel does not fit
 UNBUFFERED = "// double buffering was given up\n"  # a line of ours at the end of a kernel's HIVM
 GIVEN_UP = re.compile(r"set enable-auto-multi-buffer to false[^\n]*; compilation then succeeded")
 """What bishengir writes in passing where a kernel fits only without double buffering"""
@@ -68,6 +68,10 @@ _ERROR = re.compile(r"error: (.+)")
 _PASS = re.compile(r"IR Dump Before \w+ \(([\w-]+)\)")
 _ASSERTED = re.compile(r"Assertion `(.+?)' failed")
 _BITCODE = re.compile(r'"[^"]*/([^"/]+\.bc)"')  # names the environment's folder
+
+
+class LoweringError(PerfciError):
+    """The compiler refuses a kernel, and says why. One that is too large has the bytes that it requires."""
 
 
 @cache
@@ -108,7 +112,7 @@ def lower(linalg: str, metadata: Mapping[str, Any], board: str) -> str:
         plan = Path(place, PLAN)
         if not plan.is_file():
             refused = explain(done.stdout + done.stderr, done.returncode, program.name)
-            if not refused.is_too_large and (failing := find_pass(command, variables)):
+            if refused.reason.kind != TOO_LARGE and (failing := find_pass(command, variables)):
                 refused = LoweringError(
                     refused.reason.kind, **{**refused.reason.facts, "stage": f"{failing} ({program.name})"}
                 )
@@ -140,7 +144,7 @@ def explain(output: str, code: int, program: str) -> LoweringError:
         memory, required, available = overflow.groups()
         sizes = {"required": int(required) // 8, "available": int(available) // 8}
         more = sizes["required"] - sizes["available"]
-        return LoweringError("npu_overflows", memory=memory.upper(), more=more, **sizes, **facts)
+        return LoweringError(TOO_LARGE, memory=memory.upper(), more=more, **sizes, **facts)
     asserted = _ASSERTED.search(output)
     message = next((text for text in _ERROR.findall(output) if "hivmc" not in text), None)
     if message is None and asserted:

@@ -29,7 +29,7 @@ from perfci.device import binaries
 from perfci.device.capture import Captured, note_choice, note_unknown, watch_calls
 from perfci.device.launches import bind_launch
 from perfci.device.source import digest, function_text, plain_function, stable
-from perfci.device.targets import LINE_FREE, LoweringError, Target
+from perfci.device.targets import LINE_FREE, Target
 from perfci.extensions.offline.backends import find_compiler
 from perfci.extensions.offline.driver import VirtualDriver
 from perfci.extensions.offline.pretender import outside, pretend
@@ -189,7 +189,7 @@ def _watch_runs(run: Callable[..., Any]) -> Callable[..., Any]:
             return run(self, *args, grid=grid, warmup=warmup, **kwargs)
         except Exception as error:
             _process.failed, _process.message, _process.refusal = self, None, None
-            if isinstance(refused := _find_refusal(error), LoweringError):
+            if isinstance(refused := _find_refusal(error), PerfciError) and not isinstance(refused, DeviceError):
                 _process.refusal = _explain_refusal(refused, run, self, args, kwargs | {"grid": grid, "warmup": warmup})
             elif _MUTE.search(str(error)):
                 _process.message = _diagnosis(run, self, args, kwargs | {"grid": grid, "warmup": warmup})
@@ -224,13 +224,13 @@ def _find_refusal(error: BaseException | None) -> PerfciError | None:
     return error
 
 
-def _explain_refusal(refused: LoweringError, run: Callable[..., Any], function: Any, args: Any, kwargs: Any) -> Reason:
+def _explain_refusal(refused: PerfciError, run: Callable[..., Any], function: Any, args: Any, kwargs: Any) -> Reason:
     """Why a target's compiler refuses a kernel, with the line in its source, and the tile with which it would fit."""
     ends = time.monotonic() + LOOK_S
     with _with_lines():
         lined = _find_refusal(_try_run(run, function, args, kwargs))
-    reason = lined.reason if isinstance(lined, LoweringError) else refused.reason
-    if not refused.is_too_large:
+    reason = lined.reason if lined and lined.reason.kind == refused.reason.kind else refused.reason
+    if "required" not in reason.facts:  # it is not too large
         return reason
     given = bind_launch(function.signature, args, kwargs, (1,))[0]
     names = [parameter.name for parameter in function.params if parameter.is_constexpr]

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import shutil
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -187,3 +188,17 @@ def test_doctor_sees_the_chip_its_timer_and_nothing_in_the_way(perfci, project):
     assert [sentence for kind, sentence in told if kind == "problem"] == []
     for sentence in ("Ascend910B2 (ascend910b2), driver 25.2.0, CANN 8.5.0.", "Timer: activity."):
         assert ["ok", sentence] in told
+
+
+@pytest.mark.nightly
+def test_a_person_with_a_chip_sends_one_file_back(check, project):
+    checked = check(*ONE_CASE, "--report-back")
+
+    assert "reports/report-back.zip" in checked.text
+    with zipfile.ZipFile(project / "reports" / "report-back.zip") as archive:
+        files = {name: archive.read(name).decode() for name in archive.namelist()}
+    assert "Ascend910B2 (ascend910b2), driver 25.2.0, CANN 8.5.0." in files["doctor.txt"]
+    assert json.loads(files["selftest.json"].splitlines()[0])["trials"]
+    assert "910B2" in files["npu-smi info.txt"]
+    assert json.loads(files["machine.json"])["cann"] == "8.5.0"
+    assert {"run.json", "report.md", "logs/scale.log"} <= files.keys()
