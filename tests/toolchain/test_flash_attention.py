@@ -5,11 +5,6 @@ https://github.com/Dao-AILab/flash-attention/issues/2729.
 """
 
 import json
-import os
-import subprocess
-import sys
-import sysconfig
-import venv
 from pathlib import Path
 
 import pytest
@@ -18,8 +13,8 @@ import yaml
 pytest.importorskip("torch")
 
 from perfci.extensions.offline import library
+from tests.toolchain import environments
 
-ROOT = Path(__file__).resolve().parents[2]
 FILES = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))
 OLD, NEW = "4.0.0b5", "4.0.0b7"
 AROUND = (
@@ -39,31 +34,16 @@ pytestmark = [
 def around(tmp_path_factory):
     """An environment with the old release, and a project with an op that is its forward."""
     folder = tmp_path_factory.mktemp("around")
-    venv.create(folder / "old", symlinks=True)
-    python = folder / "old" / "bin" / "python"
-    (site,) = (folder / "old").glob("lib/python*/site-packages")
-    (site / "rest.pth").write_text(f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n")
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(site)]
-    done = subprocess.run([*pip, f"flash-attn-4=={OLD}", *AROUND], capture_output=True, text=True, check=False)
-    if done.returncode:
-        pytest.skip(f"the package index cannot be reached, or lacks a release: {done.stderr[-300:]}")
-
+    python = environments.make(folder / "old", [f"flash-attn-4=={OLD}", *AROUND], alone=True)
     root = folder / "project"
-    for name, text in FILES.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    for words in (["init", "--quiet"], ["add", "--all"], ["commit", "--quiet", "--message", "Attention"]):
-        subprocess.run(["git", "-c", "user.name=A", "-c", "user.email=a@b", *words], cwd=root, check=True)
+    environments.make_repository(root, FILES)
     return python, root
 
 
 def compare(around, *words):
     """Exit code, verdicts and what was compiled, of the installed packages beside others."""
     python, root = around
-    command = [str(python), "-m", "perfci", "static", "attention", "--target", "sm_100", "--format", "json", *words]
-    variables = os.environ | {"PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(root.parent / "cache")}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=root, env=variables)
+    done = environments.check_static(python, root, "attention", "--target", "sm_100", *words)
     if "cannot be installed" in done.stderr:
         pytest.skip(done.stderr)
     static = json.loads((root / "reports" / "static" / "run.json").read_text())["static"]
