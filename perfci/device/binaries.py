@@ -271,7 +271,7 @@ def unavailable(target: Target) -> Reason | None:
 
 def usage(kernel: Any) -> Usage | None:
     """The resources of a thread of a compiled kernel. None if that is unknown."""
-    key, asm = artefact(kernel), kernel.asm
+    key, asm = artefact(kernel), {"ptx": getattr(kernel, "declared", None), **kernel.asm}
     if key not in _usages:
         if "amdgcn" in asm:
             _usages[key] = amd_usage(asm["amdgcn"])

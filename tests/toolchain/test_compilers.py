@@ -56,4 +56,4 @@ def test_a_comment_is_unchanged_and_a_planted_spill_fails(tmp_path, backend):
     code, row = judge()
     assert (code, row["verdict"]) == (2, "REGRESSED")
     facts = row["reason"]["facts"]
-    assert (facts["what"], facts["before"]) == ("bytes of local memory", "0") and int(facts["after"]) > 0
+    assert (facts["what"], facts["before"]) == ("spill bytes", "0") and int(facts["after"]) > 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import math
 import re
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,7 +34,10 @@ _OF_DEBUGGERS = tuple(
 )
 _OF_MERCURY = b".nv.merc"  # before a section's name, of the second form that files have since Blackwell
 
-_PARAMETER, _BASE = 0x17, 0x0A  # records of a cubin: a parameter, and where parameters lie among constants
+_PARAMETER, _BASE, _THREADS, _STACK = 0x17, 0x0A, 0x10, 0x12
+"""Records of a cubin: a parameter, where parameters lie among constants, threads of a block, a function's stack."""
+_OPERANDS = re.compile(r"\*/\s+(?:@!?\w+ )?[A-Z][\w.]* ([^;\n]*)")
+_STACK_ADDRESS = re.compile(r"(?<![\[\w.])R1\b")  # but where memory is read or written by it
 _WITH_SIZE = 4  # form of a record whose size is given: the others have two bytes in its place
 _SIMPLE, _ALIGNED, _DESCRIPTOR = frozenset({1, 2, 4, 8}), 64, 128  # bytes
 _READS = re.compile(r"\*/\s+(?:@!?\w+ )?([A-Z][\w.]*)[^;\n]*?\bc\[0x0\]\[(U?R\w+)?\+?(?:0x([0-9a-f]+))?\]")
@@ -66,6 +70,11 @@ class DriverKernel:
     def asm(self) -> Mapping[str, bytes]:
         """The cubin. Last what it is known by: what it holds but for lines of the source and the like."""
         return {"cubin": self.image, "code": _read_by_device(self.image)} if self.image else {}
+
+    @cached_property
+    def declared(self) -> str | None:
+        """What stands for its PTX, where that says how much local memory variables take: nothing, or unknown."""
+        return "" if self.image and has_frame(self.image, self.name) is False else None
 
     @cached_property
     def hash(self) -> str:
@@ -187,8 +196,8 @@ def list_parameters(image: bytes, name: str) -> list[tuple[int, int]]:
 
 
 def _list_records(image: bytes, name: str) -> Iterator[tuple[int, bytes]]:
-    """Yields kind and content of what a cubin says of a function, of records that have a size."""
-    wanted = f".nv.info.{name}".encode()
+    """Yields kind and content of what a cubin says of a function, or of all, of records that have a size."""
+    wanted = f".nv.info.{name}".rstrip(".").encode()
     for section in _list_sections(image):
         at = 0
         while section.name == wanted and at < len(section.content):
@@ -197,6 +206,32 @@ def _list_records(image: bytes, name: str) -> Iterator[tuple[int, bytes]]:
             if form == _WITH_SIZE:
                 yield kind, section.content[at : at + size]
                 at += size
+
+
+@functools.lru_cache(maxsize=16)
+def disassemble(image: bytes, name: str) -> str:
+    """The instructions of a function of a cubin. Empty without nvdisasm."""
+    text = binaries.run_tool("nvdisasm", image, "-c") or ""
+    return "".join(re.split(rf"^\.text\.{re.escape(name)}:", text, flags=re.MULTILINE)[1:]).partition("//-----")[0]
+
+
+def count_threads(image: bytes, name: str) -> int:
+    """The threads that a kernel's blocks have to have, by its own word. 1 if it says nothing."""
+    return next(
+        (math.prod(struct.unpack("<3I", body)) for kind, body in _list_records(image, name) if kind == _THREADS), 1
+    )
+
+
+def has_frame(image: bytes, name: str) -> bool | None:
+    """Whether a kernel has variables in local memory, beside registers that did not fit. None if that is unknown.
+
+    Spilled registers lie at fixed places of the stack, while code that has variables there works out their addresses.
+    """
+    if not any(struct.unpack("<4xI", body)[0] for kind, body in _list_records(image, "") if kind == _STACK):
+        return False
+    code = disassemble(image, name)
+    operands = (line.partition(",") for line in _OPERANDS.findall(code))
+    return any(first.strip() != "R1" and _STACK_ADDRESS.search(rest) for first, _, rest in operands) if code else None
 
 
 @functools.lru_cache(maxsize=256)
@@ -212,8 +247,7 @@ def find_unread(image: bytes, name: str) -> tuple[frozenset[int], ...]:
     base = next((int.from_bytes(body[4:6], "little") for kind, body in records if kind == _BASE), 0)
     if not base or all(size in _SIMPLE for _, size in parameters):
         return none
-    text = binaries.run_tool("nvdisasm", image, "-c") or ""
-    code = "".join(re.split(rf"^\.text\.{re.escape(name)}:", text, flags=re.MULTILINE)[1:]).partition("//-----")[0]
+    code = disassemble(image, name)
     if not code:
         return none
     read = set[int]()

@@ -35,6 +35,7 @@ from perfci.extensions.common.cubins import (
     blank_unread,
     count_elf_bytes,
     count_shared_bytes,
+    count_threads,
     list_attributes,
     list_parameters,
     trim_attributes,
@@ -151,7 +152,7 @@ class VirtualDriver:
         values = (
             blank_unread(function.image, function.name, values) if len(values) == len(function.parameters) else values
         )
-        warps = -(-math.prod(block) // 32)
+        warps = -(-max(math.prod(block), count_threads(function.image, function.name)) // 32)
         kernel = DriverKernel(function.name, function.image, warps=warps, shared=shared + function.shared)
         arguments: dict[str, Any] = {str(number): _spell(value) for number, value in enumerate(values)}
         arguments |= {"block of threads": list(block), "dynamic shared memory": shared}

@@ -165,7 +165,7 @@ def _judge_op(
         "target": op.target,
         "kernels": len(binaries),
         "registers": max((binary.registers or 0 for binary in binaries), default=0),
-        "spilled": sum(bool(binary.spill_bytes) for binary in binaries),
+        "spilled": sum(bool(one.local_bytes if one.spill_bytes is None else one.spill_bytes) for one in binaries),
     }
     # Kernels of an NPU have no registers.
     without_tool = op.unavailable is not None and op.unavailable.kind == "static_tool_missing"

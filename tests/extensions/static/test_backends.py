@@ -18,6 +18,13 @@ KERNEL = TEXTS["kernel"]
 LARGER_STACK = edited(
     KERNEL, (".reg .b32 %r<5>;\n", TEXTS["spilled"]), ("add.f32 %f1, %f0, %f0;\n", TEXTS["stored"])
 )  # fmt: skip
+LOADS = "\n  ".join(f"ld.volatile.global.f32 %g{place}, [%d3+{4 * place}];" for place in range(48))
+SUMS = "\n  ".join(f"add.f32 %f0, %f0, %g{place};" for place in reversed(range(48)))
+SPILLED = edited(
+    KERNEL, (", .param .u32 n)\n", ", .param .u32 n)\n.maxnreg 24\n"),
+    (".reg .b32 %r<5>;\n", ".reg .b32 %r<5>;\n.reg .f32 %g<48>;\n"),
+    ("add.f32 %f1, %f0, %f0;\n", f"{LOADS}\n  {SUMS}\n  add.f32 %f1, %f0, %f0;\n"),
+)  # fmt: skip
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
@@ -39,6 +46,7 @@ def compiled(tmp_path_factory) -> dict[str, StaticOp]:
         "plain": KERNEL,
         "commented": edited(KERNEL, ("ret;", "ret; // the end")),
         "larger_stack": LARGER_STACK,
+        "spilled": SPILLED,
         "wider": edited(KERNEL, ("// 128), 1, 1, 128", "// 128), 1, 1, 160")),
         "shorter": edited(KERNEL, ("x.numel())]", "x.numel() - 1)]")),
         "impossible": edited(KERNEL, ("1, 1, 128, 1, 1, 0,", "1, 1, 2048, 1, 1, 0,")),
@@ -68,7 +76,14 @@ def test_a_launch_is_told_of_as_the_driver_was_asked_for_it(compiled):
     assert launch.arguments["2"] == "4096"
     assert 0 < binary.registers < 32 and binary.instructions > 8
     assert (binary.local_bytes, binary.occupancy) == (0, 1)
-    assert compiled["larger_stack"].cases[0].binaries[0].local_bytes == 112
+
+
+def test_registers_that_do_not_fit_are_told_from_variables_in_local_memory(compiled):
+    plain, spilled, larger = (compiled[op].cases[0].binaries[0] for op in ("plain", "spilled", "larger_stack"))
+
+    assert (plain.spill_bytes, plain.local_bytes) == (0, 0)
+    assert spilled.spill_bytes == spilled.local_bytes > 64
+    assert (larger.spill_bytes, larger.local_bytes) == (None, 112)
 
 
 def test_a_comment_changes_nothing_and_another_launch_of_the_same_binary_does(compiled):
