@@ -12,7 +12,7 @@ EVERYWHERE = {"--lang"}
 
 TABLE = {
     "init": "--owners --install --dry-run --format --project",
-    "new": "OP --op --from --reference --from-library --tests --copy --fake --format --project",
+    "new": "OP --op --from --reference --from-library --tests --copy --backward --fake --format --project",
     "list": "OP... --op --backend --case --device --format --project",
     "demo": "--keep",
     "doctor": "OP... --op --selftest --case --device --budget --seed --timer --format --project",

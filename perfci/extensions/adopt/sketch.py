@@ -31,6 +31,7 @@ class SketchFiles:
     baseline: str | None = None  # file of the reference
     baseline_module: str | None = None  # name by which that file is imported. None: by its path
     tests: tuple[str, ...] = ()  # files of the tests
+    backward: bool = False  # the op is the backward pass
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,7 @@ class SketchFunction:
     head: str = "return "  # what stands before its call
     tail: str = ")"  # what ends it
     last: str = ""  # a line after it
+    backward: str | None = None  # its backward pass is what counts: further arguments of `gradients`
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,7 @@ def draft(op: str, sketch: Sketch, copies: Sequence[Copy]) -> Draft:
         performance=_indent([*speed, *suites.performance]),
     )
     shared = {}
-    if sketch.kernel.device or sketch.reference.device:
+    if any(side.device or side.backward is not None for side in (sketch.kernel, sketch.reference)):
         shared[f"{SHARED}.py"] = HERE.joinpath("rehearsal", "sketched.py").read_text(encoding="utf-8")
     return Draft(made, sketch.look, sketch.carried, tuple(copies), shared, sketch.is_ready)
 
@@ -122,15 +124,18 @@ def _write_side(op: str, sketch: Sketch, side: SketchFunction, about: str, copie
     call = side.call.replace(f"source.{name}", "source", 1)
     copied = [copy for copy in copies if copy.name == f"{side.module}.py"]
     lines = [f'"""{op}: {about}, {name}{f" of {side.module} as it is" if is_name else ""}."""', "", "import torch"]
-    if side.device:
+    shares = side.device or side.backward is not None
+    if shares:
         lines += ["", f"import {SHARED}"]
     around = [f'{SHARED}.pretend("{side.device}")'] if side.pretends else []
     around += [f"{SHARED}.kernels() as hidden"] if side.hides else []
     if around:
         lines += ["", f"with {', '.join(around)}:", f"    {imported}"]
     elif side.module != "torch":
-        lines += [imported] if side.device else ["", imported]
+        lines += [imported] if shares else ["", imported]
     made = call if call.endswith(")") else ""
+    if side.backward is not None:
+        made = call = f"{SHARED}.gradients({call}{side.backward})"
     if side.device:
         made = f'{SHARED}.wrap({call}, "{side.device}"{", hidden" if side.hides else ""})'
     for copy in copied:

@@ -18,6 +18,9 @@ READY = {
     "double_and_sizes": "double_reference",
     "double_for_cuda": "double_reference",
     "hidden_names": "double_reference",
+    "double_by_name": "double_reference",
+    "polynomial": "polynomial_reference",
+    "logarithm": "torch.log",
     "halves": "halves_reference",
     "picked": "picked_reference",
 }
@@ -30,12 +33,13 @@ pytestmark = pytest.mark.torch
 def said() -> dict[str, Any]:
     pairs = {**{f"op_{name}": (name, reference) for name, reference in READY.items()}, "wrong": ("scaled", "triple")}
     pairs["other"] = "double_and_sizes", "triple"
-    return rehearse(
-        {
-            op: (op, SketchFiles(str(SOURCE), name, None, reference, str(SOURCE)))
-            for op, (name, reference) in pairs.items()
-        }
-    )
+    sides = {
+        op: SketchFiles(str(SOURCE), name, None, reference, None if "torch." in reference else str(SOURCE))
+        for op, (name, reference) in pairs.items()
+    }
+    for op, name in {"op_back": "Doubled", "no_gradient": "double_and_sizes"}.items():
+        sides[op] = SketchFiles(str(SOURCE), name, None, "double_reference", str(SOURCE), backward=True)
+    return rehearse({op: (op, files) for op, files in sides.items()})
 
 
 def written(sketch: Sketch, side: str) -> str:
@@ -79,6 +83,30 @@ def test_a_function_that_asks_for_a_device_in_a_helper_gets_it(said):
     assert said["op_double_into"].kernel.device is None
 
 
+def test_a_tensor_of_a_fixed_size_and_one_of_a_single_number_are_told_from_rows(said):
+    inputs = said["op_polynomial"].suites.inputs
+    assert inputs["w"].startswith("torch.randn((2,)")
+    assert inputs["b"].startswith("torch.randn((1,)")
+    assert inputs["mode"] == "None"
+    assert "return source(x, w, b)[0]\n" in written(said["op_polynomial"], "baseline")
+
+
+def test_inputs_on_which_the_reference_is_nan_are_made_where_it_is_not(said):
+    assert said["op_logarithm"].suites.inputs["x"].startswith("torch.rand((rows, cols)")
+    assert "domain=(0.0, None)," in said["op_logarithm"].suites.accuracy
+
+
+def test_a_backward_pass_takes_the_gradient_of_the_output(said):
+    assert said["op_back"].is_ready
+    assert said["op_back"].suites.inputs["gradient"].startswith("torch.randn((rows, cols)")
+    assert "return _call(x, of=(x,), gradient=gradient)\n" in written(said["op_back"], "triton")
+
+
+def test_a_function_without_a_backward_pass_is_not_ready(said):
+    assert not said["no_gradient"].is_ready
+    assert said["no_gradient"].look[0].kind == "look_no_gradient"
+
+
 @pytest.mark.parametrize("name", ["wrong", "other"])
 def test_values_that_differ_in_every_form_are_not_ready(said, name):
     assert not said[name].is_ready
@@ -87,7 +115,7 @@ def test_values_that_differ_in_every_form_are_not_ready(said, name):
 
 @pytest.mark.slow
 def test_what_is_ready_passes_its_suite(said, tmp_path):
-    ops = [f"op_{name}" for name in READY]
+    ops = ["op_back", *(f"op_{name}" for name in READY)]
     for op in ops:
         write_draft(place_op(op, tmp_path / "kernels", {}), draft(op, said[op], []))
     (tmp_path / "kernels" / "_tried_kernels.py").write_text(SOURCE.read_text())

@@ -20,7 +20,7 @@ from perfci.ops import discover
 from perfci.scaffold.new import fill_templates
 
 
-@options.takes("ops", {"source": "ops reference tests copy", "library": "tests copy", "fake": "ops"})
+@options.takes("ops", {"source": "ops reference tests copy backward", "library": "tests copy", "fake": "ops"})
 def new_op(
     ops: Annotated[
         list[str], argument("OP", "Name of the op, perhaps in folders: flash, attention/flash.", "FUNCTION's name")
@@ -52,6 +52,7 @@ def new_op(
         option("--tests", "Tests whose sizes become cases; repeat for several.", "those beside the file", "PATH"),
     ] = [],  # noqa: B006
     copy: Annotated[bool, flag("--copy", "Check a copy of the file, for one that Python cannot import.")] = False,
+    backward: Annotated[bool, flag("--backward", "The function's backward pass: an op that gives gradients.")] = False,
     fake: Annotated[bool, flag("--fake", "An op for the fake device, to try perfci out without torch.")] = False,
     output: options.Output = "text",
     project: options.Project = options.HERE,
@@ -62,10 +63,10 @@ def new_op(
     if library is not None:
         return _add_library(library, where, folders, tests, copy=copy, json=output == "json")
     if source is not None:
-        ops = ops or [name_op(source)]
+        ops = ops or [name_op(source) + "_backward" * backward]
     place = place_op(options.take_one(ops), where.kernels, folders)
     if source is not None:
-        draft = draft_from_function(place.op, source, reference, where, tests, copy=copy)
+        draft = draft_from_function(place.op, source, reference, where, tests, copy=copy, backward=backward)
     else:
         draft = Draft(fill_templates(place.op, TEMPLATES / ("fake_op" if fake else "op")))
     written = write_draft(place, draft)

@@ -1,7 +1,7 @@
 """What a trial says about an op: how both of its functions answer alike, or why it is not ready."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -31,11 +31,18 @@ def write_answers(
         elif not trial.rewritten:
             last = f"return tuple(one.copy_(value) for one, value in zip(({', '.join(mutated)}), made, strict=True))"
             reference = replace(reference, head="made = ", last=last)
-    elif trial.returned and places != [*range(trial.returned)] and len(places) == 1:
-        kernel = replace(kernel, tail=f")[{places[0]}]")
     elif trial.returned and places != [*range(trial.returned)]:
-        kernel = replace(kernel, head="made = ", last=f"return {', '.join(f'made[{place}]' for place in places)}")
+        kernel = _take(kernel, places)
+    if trial.expected and not mutated:
+        reference = _take(reference, trial.expected)
     return kernel, reference
+
+
+def _take(side: SketchFunction, places: Sequence[int]) -> SketchFunction:
+    """A side that returns some of what its function returns in a tuple."""
+    if len(places) == 1:
+        return replace(side, tail=f")[{places[0]}]")
+    return replace(side, head="made = ", last=f"return {', '.join(f'made[{place}]' for place in places)}")
 
 
 def explain(trial: Trial, *, dry: bool, facts: Mapping[str, Any]) -> list[Reason]:

@@ -55,8 +55,15 @@ class Call:
     def size(self, place: Place) -> int:
         """The size of a side, or the number that an argument is."""
         name, axis = place
-        size: int = self.given[name] if axis is None else self.given[name].shape[axis]
-        return size
+        if axis is None:
+            return int(self.given[name])
+        return int(self.given[name].shape[axis]) // int(self.mark(place).removesuffix("{}").strip(" *") or 1)
+
+    def mark(self, place: Place) -> str:
+        """What a side's axis is in, as text. Without braces if the side always has one size."""
+        name, axis = place
+        marks = self.given[name].marks if axis is not None else ()
+        return marks[axis] if marks and axis is not None else "{}"
 
 
 @dataclass(frozen=True)
@@ -66,13 +73,14 @@ class Outcome:
     kernel: tuple[tuple[int, ...], ...] | None
     reference: tuple[tuple[int, ...], ...] | None
     launches: tuple[SketchLaunch, ...]
+    given: tuple[tuple[int, ...], ...] = ()  # shapes of the inputs
 
     @property
     def fits(self) -> bool:
         """Whether the reference's outputs are among the kernel's, or can be those that it writes into."""
         if self.kernel is None or self.reference is None:
             return False
-        return not self.kernel or not Counter(self.reference) - Counter(self.kernel)
+        return not Counter(self.reference) - Counter(self.kernel or self.given)
 
     @property
     def programs(self) -> int:
@@ -122,13 +130,19 @@ class Form:
         def make_arguments() -> dict[str, Any]:
             return {name: going.evaluate(text, params, self.dtype) for name, text in self.inputs.items()}
 
-        try:
-            del going.launches[:]
-            shapes = going.shape_of(self.kernel(**make_arguments()))
-            launches = tuple(going.launches)
-            return Outcome(shapes, going.shape_of(self.reference(**make_arguments())), launches)
-        except Exception:  # whatever other people's code raises
-            return None
+        for going.truth in (False, True):
+            try:
+                del going.launches[:]
+                given = make_arguments()
+                shapes = going.shape_of(self.kernel(**given))
+                launches = tuple(going.launches)
+                inputs = going.shape_of([*given.values()]) or ()
+                return Outcome(shapes, going.shape_of(self.reference(**make_arguments())), launches, inputs)
+            except AssertionError:  # perhaps of values, which have to be small enough
+                continue
+            except Exception:  # whatever other people's code raises
+                return None
+        return None
 
     def count_programs(self, call: Call) -> int | None:
         """Returns the programs that a call launches. None if kernel or reference refuse it, or make other shapes."""
@@ -177,7 +191,12 @@ def find_form(start: Form, calls: Sequence[Call]) -> tuple[Form, list[Call], boo
     if len(alike) < len(calls) and (shapes := _find_shapes(start, calls)):
         form = _write_inputs(start, ("shape",), shapes, {}, calls)
         return form, list(calls), form.try_case(form.make_distinct()) is not None
-    places: list[Place] = [(name, axis) for name, spec in first.tensors.items() for axis in range(-len(spec.shape), 0)]
+    places: list[Place] = [
+        (name, axis)
+        for name, spec in first.tensors.items()
+        for axis in range(-len(spec.shape), 0)
+        if "{}" in first.mark((name, axis))
+    ]
     places += [(name, None) for name, value in first.given.items() if type(value) is int and value > 16]
     sizes = {place: tuple(call.size(place) for call in alike) for place in places}
     groups = [[place for place in places if sizes[place] == size] for size in dict.fromkeys(sizes.values())]
@@ -229,7 +248,10 @@ def _fill(start: Form, groups: Groups, calls: Sequence[Call]) -> Form:
     sides_shown = sorted((group for group in groups if group[0] in sides), key=lambda group: sides.index(group[0]))
     names = _name_axes([group[0] for group in sides_shown], calls)
     axis_of = {place: axis for axis, group in zip(names, sides_shown, strict=True) for place in group}
-    shapes = {name: write_tuple([axis_of[name, axis] for axis in range(-rank, 0)]) for name, rank in ranks.items()}
+    shapes = {
+        name: write_tuple([calls[0].mark((name, axis)).format(axis_of.get((name, axis))) for axis in range(-rank, 0)])
+        for name, rank in ranks.items()
+    }
     numbers = {name: axis for (name, at), axis in axis_of.items() if at is None}
     return _write_inputs(start, tuple(names), shapes, numbers, calls)
 

@@ -66,7 +66,8 @@ def make_suites(
     kinds = {name: {type(call.given[name]).__name__: 1 for call in calls} for name in varying}
     annotations = {name: " | ".join(kind).replace("NoneType", "None") for name, kind in kinds.items()}
     dot = "tl.dot(" in source
-    summed = _find_summed(form, done.reference[0], dot=dot) if done and done.reference else []
+    sums = [_find_summed(form, output, dot=dot) for output in (done and done.reference) or ()]
+    summed = list(dict.fromkeys(axis for axes in sums for axis in axes))
     reduces = f"reduces=lambda {', '.join([*form.axes, *varying, 'dtype'])}: {' * '.join(summed)},"
     small_case = form.little or form.make_distinct()
     lines = [*_write_layouts(form, small_case, wrapper), *([reduces] if summed else [])]
@@ -173,7 +174,7 @@ def _find_edges(form: Form, source: str) -> tuple[list[dict[str, tuple[str, ...]
         values += [value for value in _POWERS if value > 2 * block and form.little]
         tried = {value: form.try_case(rest | {axis: value}) for value in values}
         taken = [value for value, done in tried.items() if done and done.programs <= MOST_PROGRAMS]
-        taken = [value for value in taken if value in {0, (0,)} or not form.run(rest | {axis: value}).problem]
+        taken = [value for value in taken if not form.run(rest | {axis: value}).problem]
         values = [value for value, done in tried.items() if not done or value in taken]
         missing = [value for value in values if value not in {*taken, 0, (0,)}]
         refused = refused or (f"{axis}={missing[0]}" if missing else None)

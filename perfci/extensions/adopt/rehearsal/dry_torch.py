@@ -44,6 +44,7 @@ class Argument:
     shape: tuple[int, ...]
     dtype: str
     text: str | None  # the expression that made it, with {shape} and {dtype}. None if unknown
+    marks: tuple[str, ...] = ()  # for each side what its axis is in, such as "2 * {}", or a size that it always has
 
 
 class Absent(float):
@@ -104,6 +105,7 @@ class DryTorch:
     tuners: dict[Any, Any] = field(default_factory=dict)  # kernel -> what searches its configuration
     functions: dict[str, Any] = field(default_factory=dict)  # what is called in the place of functions of these names
     launches: list[SketchLaunch] = field(default_factory=list)
+    truth: bool = False  # the answer to every condition on values
     _real: list[tuple[Any, str, Any]] = field(default_factory=list)  # what is replaced, as it was
     _driver: dict[str, Any] = field(default_factory=dict)  # Triton's, as it was
 
@@ -136,7 +138,7 @@ class DryTorch:
             self._driver = dict(vars(triton.runtime.driver))
             triton.runtime.driver.set_active(make_driver(self.device))
             stack.enter_context(META)
-            stack.enter_context(_Tensors(self.device, META, self.functions))
+            stack.enter_context(_Tensors(self))
             yield
 
     @contextmanager
@@ -267,7 +269,7 @@ _MADE: Mapping[str, str] = {
 """function of torch -> its arguments but for dtype and device"""
 
 _VALUES: Mapping[str, Any] = {
-    "item": 0.0, "tolist": [], "__bool__": False, "__float__": 0.0, "__int__": 0, "__index__": 0, "allclose": True,
+    "tolist": [], "__float__": 1.0, "__int__": 1, "__index__": 1, "allclose": True,
     "equal": True, "numpy": np.zeros(()), "__array__": np.zeros(()),
 }  # fmt: skip
 _SIGNS = {"mul": "*", "__rmul__": "*", "add": "+", "__radd__": "+", "sub": "-", "div": "/", "true_divide": "/"}
@@ -279,14 +281,16 @@ _COPIES = frozenset(
 class _Tensors(PassingFor):
     """Every tensor is a meta tensor that claims to lie on the device, and knows the expression that made it."""
 
-    def __init__(self, kind: str, real: torch.device, functions: Mapping[str, Any]) -> None:
-        super().__init__(kind, real, frozenset({"cuda", "npu", "cpu"}))
-        self._functions = functions
+    def __init__(self, rehearsal: DryTorch) -> None:
+        super().__init__(rehearsal.device, META, frozenset({"cuda", "npu", "cpu"}))
+        self._rehearsal, self._functions = rehearsal, rehearsal.functions
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = getattr(func, "__name__", "")
         if name in _VALUES:
             return _VALUES[name]
+        if name in {"item", "__bool__"}:
+            return self._rehearsal.truth if name == "__bool__" else 1.0 if args[0].is_floating_point() else 1
         if name in {"cpu", "pin_memory"}:
             return args[0]
         if name in self._functions:

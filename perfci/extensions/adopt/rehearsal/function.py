@@ -26,7 +26,8 @@ from perfci.core.errors import UsageError
 from perfci.core.model import Reason
 from perfci.extensions.adopt.rehearsal import operators, search, sketched
 from perfci.extensions.adopt.rehearsal.answers import explain, list_mutated, write_answers
-from perfci.extensions.adopt.rehearsal.axes import Call, Form, find_form, make_call
+from perfci.extensions.adopt.rehearsal.axes import Call, Form, find_form, make_call, write_tuple
+from perfci.extensions.adopt.rehearsal.backward import GRADIENT, turn_back
 from perfci.extensions.adopt.rehearsal.cases import MOST_PROGRAMS, make_suites
 from perfci.extensions.adopt.rehearsal.dry_torch import Argument, DryTorch
 from perfci.extensions.adopt.rehearsal.notes import find_faults
@@ -60,7 +61,8 @@ def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
     """Returns what the function takes. Raises UsageError for a file, function or reference that does not exist."""
     path = Path(files.kernel or _find_file(files.module or ""))
     text = path.read_text(encoding="utf-8", errors="replace")
-    going = DryTorch("npu" if re.search(r"\b(is_)?npu\b|torch_npu", text) else "cuda")
+    is_npu = re.search(r"\b(is_)?npu\b|torch_npu", text) and not re.search(r"\b(is_)?cuda\b", text)
+    going = DryTorch("npu" if is_npu else "cuda")
     step(path.name)
     operator = None if files.reference else operators.find_operator(files.function)
     path_of = files.reference or (operator.path if operator else operators.find_reference(files.function))
@@ -77,6 +79,7 @@ def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
         suite = TestReader({files.function, plain[0] if path_of.startswith("torch.ops.") else plain[-1]}, takes, going)
         tests = suite.read([Path(test) for test in files.tests])
         called = _find_call(operator, samples, tests, side, other, takes, path)
+        called = (_turn_back(called) if files.backward else None) or called
         done = called.found.form.try_case(called.found.form.make_distinct())
         launched = "\n".join(dict.fromkeys(launch.source for launch in done.launches)) if done else text
         called = _narrow(called) if _WHOLE_DOT.search(launched) else called
@@ -87,19 +90,27 @@ def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
         )
         look += find_faults(form, op) if right else []
     mutates = operator.mutates if operator else list_mutated(trial)
-    bounded = [f"domain={operator.domain},"] if operator and set(operator.domain) != {None} else []
+    positive = not tests and any(text.startswith("torch.rand(") for text in form.inputs.values())
+    domain = operator.domain if operator else (0.0, None) if positive else (None, None)
+    bounded = [f"domain={domain},"] if set(domain) != {None} else []
     written = [f"mutates={mutates},"] if mutates else []
     suites = replace(suites, accuracy=(*suites.accuracy, *bounded, *written))
     guessed = ", ".join(f"{name}: {value}" for name, value in {**form.inputs, **form.shapes}.items())
     arguments = tuple(called.found.texts)
     facts: dict[str, Any] = {"op": op, "inputs": guessed, "call": f"{path_of}({', '.join(arguments)})"}
     unsure = explain(trial, dry=right, facts=facts)
+    if files.backward and not called.further:
+        unsure = [Reason("look_no_gradient", {**facts, "function": files.function})]
     guess = [Reason("look_guessed", facts)] if not (unsure or operator or tests) else []
     names = ", ".join(Path(test).name for test in files.tests)
     seen = (Reason("carried_calls", {"files": names, "count": carried}),) if carried else ()
     kernel = replace(side.written, arguments=tuple(called.handed), device=form.devices[0])
     reference = replace(other.written, arguments=arguments, device=form.devices[1])
-    if not operator:
+    if called.further:
+        kernel, reference = (
+            replace(one, backward=more) for one, more in zip((kernel, reference), called.further, strict=True)
+        )
+    elif not operator:
         kernel, reference = write_answers(kernel, reference, trial)
     return Sketch(called.shown, kernel, reference, suites, seen, (*unsure, *guess, *look), is_ready=not unsure)
 
@@ -113,6 +124,17 @@ class _Called:
     shown: tuple[str, ...]  # the op's parameters
     handed: Sequence[str]  # what the function is called with
     operator: Operator | None = None  # torch's, as which both are called
+    further: tuple[str, ...] = ()  # of the backward pass: more arguments of `gradients`, for both sides
+
+
+def _turn_back(called: _Called) -> _Called | None:
+    """The backward pass. None if there is none."""
+    back = turn_back(called.found) if called.found.dry and not called.found.trial.problem else None
+    if back is None:
+        return None
+    more = f"of={write_tuple(back.of)}", f"{GRADIENT}={GRADIENT}"
+    shown = (*called.shown, *([] if "*" in called.shown else ["*"]), f"{GRADIENT}: torch.Tensor")
+    return _Called(back.found, (), shown, (*called.handed, *more), further=back.further)
 
 
 def _find_call(
@@ -129,7 +151,9 @@ def _find_call(
     given = {*tests[0].given} if tests else set[str]()
     shown, handed = _write_parameters(takes, given, path, side.function)
     calls = [test for test in tests if {*test.given} == given and {*test.tensors} == {*tests[0].tensors}]
-    start = Form(side.function, other.function, going, devices=devices)
+    hidden = takes != inspect.signature(side.function)
+    kernel = make_call(side.function, handed, {}) if hidden else side.function
+    start = Form(kernel, other.function, going, devices=devices)
     found = search.search(takes, read_uses(side.function, takes), handed, calls, start, _SECONDS)
     return _Called(found, found.calls, shown, handed)
 
@@ -161,10 +185,11 @@ def _narrow(called: _Called) -> _Called:
 def _complete_calls(called: _Called, launched: str, are_tests: bool) -> list[Call]:
     """The calls, in all dtypes that both take if no test chose them, and with those of the performance suite."""
     found, form, calls = called.found, called.found.form, list(called.calls)
-    small = form.little or form.make_distinct()
+    small, dry = form.little or form.make_distinct(), form.agrees()
 
     def is_taken(dtype: str) -> bool:
-        return replace(form, dtype=dtype).agrees() and (dtype == form.dtype or not form.run(small, dtype).problem)
+        agrees = not dry or replace(form, dtype=dtype).agrees()
+        return agrees and (dtype == form.dtype or not form.run(small, dtype).problem)
 
     usual = [dtype for dtype in _choose_dtypes(launched) if not found.dry or is_taken(dtype)]
     dtypes = usual or [call.dtype for call in calls[:1]]
@@ -232,6 +257,8 @@ def _import_side(name: str, path: Path, module: str | None, going: DryTorch) -> 
         except TypeError as error:
             raise UsageError("from_unknown", file=path.name, function=f"{name}()", known=str(error)) from error
         function = getattr(function, "forward", function.__call__)
+    elif hasattr(getattr(function, "__self__", None), "backward") and name != "apply":  # its apply, by another name
+        function = _apply(function.__self__)
     asks = hides or pretends or _ASKS.search(text)
     device = going.device if asks else None
     return _Side(function, SketchFunction(module or f"_{path.stem}", call, (), device, hides, pretends), going)
@@ -274,6 +301,7 @@ def _apply(owner: Any) -> Callable[..., Any]:
 
     takes = inspect.signature(owner.forward)
     vars(apply)["__wrapped__"] = owner.forward
+    vars(apply)["text"] = owner.forward, owner.forward.__doc__ or owner.__doc__
     vars(apply)["__signature__"] = takes.replace(parameters=[*takes.parameters.values()][1:])
     return apply
 

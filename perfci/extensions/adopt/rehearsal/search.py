@@ -10,13 +10,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from perfci.extensions.adopt.rehearsal.axes import SIZES, Call, Form, find_form, make_call
+from perfci.extensions.adopt.rehearsal.axes import SIZES, Call, Form, find_form, list_sides, make_call
 from perfci.extensions.adopt.rehearsal.dry_torch import Argument
 from perfci.extensions.adopt.rehearsal.trial import Trial
 from perfci.extensions.adopt.rehearsal.uses import Use, is_scalar_name, list_values
 
 SIDE = 64  # of all axes at first, such that the trial alone tells which of them belong together
 _MOST_CANDIDATES = 4000
+_MOST_PAIRS = 12
 _USUAL = {"float32": 0.0, "int64": 0.0, "int32": 0.7, "bool": 0.5}
 WHOLE = "torch.randint(0, 1 << 4, {shape}, generator=generator, dtype={dtype}, device=device)"
 _EVEN = (4, 6, 10, 14, 22, 26, 34, 38)
@@ -46,14 +47,14 @@ def search(
 ) -> Found:  # fmt: skip
     """Returns the first candidate against which nothing speaks, else the best one.
 
-    `calls`: of tests, which are followed. `start`: has the function and its reference.
+    `calls`: of tests, which are followed. `start`: has the function and its reference. seconds: of this process.
     """
     reference = start.reference
-    until, best = time.monotonic() + seconds, None
+    until, best = time.process_time() + seconds, None
     named = {text.split("=")[0] for text in handed}
     for given in [dict(calls[0].given)] if calls else _list_given(reference, takes, uses, named):
         tensors = [name for name, value in given.items() if isinstance(value, Argument)]
-        if best and (time.monotonic() > until or not tensors):
+        if best and (time.process_time() > until or not tensors):
             break
         ways = _list_ways(reference, takes, given, named)
         for texts in [[*given], *ways] if calls else ways:
@@ -72,7 +73,8 @@ def search(
                 form, fitting = _guess(one, given), []
             found = judge(form, texts, fitting if calls else [], dry=right)
             best = found if best is None or found.rank < best.rank else best
-            if best.trial.is_good or time.monotonic() > until:
+            needless = [name for name in best.trial.ignored if uses.get(name, Use()).is_tensor is None]
+            if (best.trial.is_good and not needless) or time.process_time() > until:
                 return best
     assert best is not None
     return best
@@ -99,12 +101,47 @@ def judge(form: Form, texts: Sequence[str], calls: Sequence[Call], *, dry: bool)
         if best.trial.is_good:
             break
     assert best is not None
+    if not best.trial.is_good and not calls:
+        for one in _list_merged(best.form):
+            found = _try_sizes(one, texts, calls)
+            if found.trial.is_good:
+                return found
+    if best.trial.problem is None and not best.trial.is_finite and not calls:  # such as logarithms of negative numbers
+        for one in _list_positive(best.form):
+            found = _try_sizes(one, texts, calls)
+            best = found if found.rank < best.rank else best
+            if best.trial.is_good:
+                break
     return best
+
+
+def _list_merged(form: Form) -> Iterator[Form]:
+    """The form with two axes that are one, which calls without memory cannot tell."""
+    sides = {axis: {name for name, text in form.shapes.items() if axis in list_sides(text)} for axis in form.axes}
+    pairs = [(one, other) for one, other in itertools.combinations(form.axes, 2) if not sides[one] & sides[other]]
+    for one, other in pairs[:_MOST_PAIRS]:
+        name = re.compile(rf"\b{other}\b")
+        shapes, inputs = (
+            {key: name.sub(one, text) for key, text in texts.items()} for texts in (form.shapes, form.inputs)
+        )
+        axes = tuple(axis for axis in form.axes if axis != other)
+        yield replace(form, axes=axes, shapes=shapes, inputs=inputs)
+
+
+def _list_positive(form: Form) -> Iterator[Form]:
+    """The form with one input between 0 and 1, then with all of them."""
+    normal = [name for name, text in form.inputs.items() if text.startswith("torch.randn(")]
+    for names in [*([name] for name in normal), normal]:
+        inputs = {
+            name: text.replace("torch.randn(", "torch.rand(") for name, text in form.inputs.items() if name in names
+        }
+        yield replace(form, inputs={**form.inputs, **inputs})
 
 
 def _try_sizes(form: Form, texts: Sequence[str], calls: Sequence[Call]) -> Found:
     count, best = len(form.axes), None
-    for number, sizes in enumerate((SIZES[0][:count], SIZES[0][:count][::-1], _EVEN[:count], _POWERS[:count])):
+    ways = SIZES[0][:count], SIZES[0][:count][::-1], _EVEN[:count], _POWERS[:count], _POWERS[:count][::-1]
+    for number, sizes in enumerate(ways):
         params = form.make_distinct(sizes)
         trial = form.run(params)
         for asking in (False, True) if trial.problem and not best else ():
@@ -171,12 +208,19 @@ def _list_given(
         is_optional = one.default is not _EMPTY
         if name not in named or (is_optional and (_plain(name) not in wanted or use.is_tensor is False)):
             continue
+        lacks = [(0.0 if _plain(name) not in wanted else 3.0, None)] if use.may_lack and not is_optional else []
         values = [(float(place), value) for place, value in enumerate(list_values(name, one, usual.get(_plain(name))))]
-        tensors = list(_list_tensors(use, is_first=not options))
-        if use.is_tensor is None:
+        tensors: list[tuple[float, Any]] = list(_list_tensors(use, is_first=not options))
+        if use.is_tensor and asked and options and not is_optional and _plain(name) not in usual:
+            tensors.append((1.2, None))
+        if lacks and use.is_tensor is not None:
+            later = tensors if use.is_tensor else values
+            options[name] = [*lacks, *((cost + 1 - lacks[0][0] / 3, value) for cost, value in later)]
+        elif use.is_tensor is None:
             values_first = is_scalar_name(name) or isinstance(usual.get(_plain(name)), bool | int | float | str)
             later = tensors if values_first else values
             options[name] = [*(values if values_first else tensors), *((cost + 3, value) for cost, value in later)]
+            options[name].append((1.5, None))
         else:
             options[name] = tensors if use.is_tensor else values
     while options and _count(options) > 1 << 16:
@@ -199,10 +243,17 @@ def _list_tensors(use: Use, *, is_first: bool) -> Iterator[tuple[float, Argument
     ranks = use.list_ranks()
     ranks = ranks if is_first or use.rank else sorted(ranks)
     kinds = ("int64", "int32", "float32") if use.is_whole else ("float32",)
+    if not is_first and 1 in ranks and not use.fixed and not use.is_whole:
+        yield 1.6, Argument((1,), "float32", None, ("1",))  # a number on the device
     for place, rank in enumerate(ranks):
         cost = 0.0 if not place else (3.0 if use.rank else 0.0) + (place if is_first else place / 2)
+        marks = tuple(str(use.fixed.get(axis, use.fixed.get(axis - rank, "{}"))) for axis in range(rank))
         for number, kind in enumerate(kinds):
-            yield cost + number * 0.7, Argument((SIDE,) * rank, kind, WHOLE if kind != "float32" else None)
+            text = WHOLE if kind != "float32" else None
+            for packed in (False, True) if rank > 1 and kind == "float32" and not use.fixed else (False,):
+                sides = tuple(SIDE if "{}" in mark else int(mark) for mark in marks)
+                one = Argument((*sides[:-1], 2 * SIDE), kind, text, (*marks[:-1], "2 * {}"))
+                yield cost + number * 0.7 + packed * 2.2, one if packed else Argument(sides, kind, text, marks)
 
 
 def _read_signature(function: Any) -> Mapping[str, inspect.Parameter]:

@@ -154,6 +154,24 @@ def wrap(function: Any, device: str, hidden: dict[str, Any] | None = None) -> Ca
     return call
 
 
+def gradients(function: Any, place: int = 0, *, copies: bool = False) -> Callable[..., Any]:
+    """Returns the function's backward pass: it takes its arguments, and returns the gradients of those that `of` names.
+
+    `place`: of the output that `gradient` belongs to, if there are several. `copies`: the function writes into its
+    arguments, and gets copies of them.
+    """
+
+    @functools.wraps(function)
+    def call(*args: Any, of: tuple[torch.Tensor, ...], gradient: torch.Tensor, **kwargs: Any) -> tuple[Any, ...]:
+        leaves = {id(one): (one.clone() if copies else one).detach().requires_grad_() for one in of}
+        named = {name: leaves.get(id(value), value) for name, value in kwargs.items()}
+        outputs = function(*(leaves.get(id(value), value) for value in args), **named)
+        output = outputs[place] if isinstance(outputs, list | tuple) else outputs
+        return torch.autograd.grad(output, list(leaves.values()), gradient.to(output.dtype))
+
+    return call
+
+
 _BOARD = "NVIDIA H100 80GB HBM3"
 _STREAM = types.SimpleNamespace(cuda_stream=0, synchronize=lambda: None, wait_stream=lambda _: None)
 _PROPERTIES = types.SimpleNamespace(

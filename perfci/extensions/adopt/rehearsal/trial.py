@@ -26,11 +26,13 @@ class Trial:
     problem: str | None = None  # what one of them raised
     written: tuple[str, ...] = ()  # tensors that the kernel writes into
     rewritten: tuple[str, ...] = ()  # tensors that the reference writes into
-    unread: tuple[str, ...] = ()  # tensors that the kernel leaves unread, most of them or all
+    unread: tuple[str, ...] = ()  # tensors that the kernel leaves unread for the most part
+    ignored: tuple[str, ...] = ()  # tensors of which it reads nothing
     is_finite: bool = False  # the reference's values
     picks: tuple[int | str, ...] | None = None
     """what the reference gives too: places among what the kernel returns, or names of tensors that it writes into"""
     returned: int | None = None  # how many values the kernel returns in a tuple. None: it returns one, or none
+    expected: tuple[int, ...] | None = None  # places of tensors in what the reference returns, if not all are
     share: float = 1.0  # of the values that differ
     outputs: tuple[tuple[int, ...], ...] = ()  # shapes of the reference's outputs
     dtypes: tuple[str, ...] = ()  # of the reference's outputs
@@ -47,9 +49,9 @@ class Trial:
         return self.agrees and not self.unread
 
     @property
-    def rank(self) -> tuple[bool, bool, int, float]:
+    def rank(self) -> tuple[bool, bool, int, float, int]:
         """The least is the best."""
-        return self.problem is not None, not self.is_finite, len(self.unread), self.share
+        return self.problem is not None, not self.is_finite, len(self.unread), self.share, len(self.ignored)
 
 
 def try_call(kernel: Callable[..., Any], reference: Callable[..., Any], given: Mapping[str, Any]) -> Trial:
@@ -61,9 +63,10 @@ def try_call(kernel: Callable[..., Any], reference: Callable[..., Any], given: M
     try:
         with watched.watch():
             answer = kernel(**for_kernel)
-        expected = [value for _, value in _list(reference(**for_reference))]
+        right = reference(**for_reference)
     except (Exception, SystemExit) as error:  # whatever other people's code raises
         return Trial(f"{type(error).__name__}: {error}"[:300])
+    expected = [value for _, value in _list(right)]
     written = _list_changed(given, for_kernel)
     shares = {name: watched.share_of(name) for name in tensors if name not in written}
     unread = [name for name, share in shares.items() if 0 < share < _MOST and not gather]
@@ -82,8 +85,10 @@ def try_call(kernel: Callable[..., Any], reference: Callable[..., Any], given: M
     share = max((_differ(by_place[place], value) for place, value in pairs), default=1.0)
     return Trial(
         written=tuple(written), rewritten=tuple(rewritten), unread=tuple(unread) if watched.launches else (),
+        ignored=tuple(name for name, share in shares.items() if not share),
         is_finite=all(bool(value.isfinite().all()) for value in expected if value.is_floating_point()),
         picks=picks, returned=len(answer) if isinstance(answer, list | tuple) else None, share=share,
+        expected=tuple(place for place, _ in _list(right)) if _lacks(right) else None,
         outputs=tuple(tuple(value.shape) for value in expected), launches=watched.launches,
         dtypes=tuple(str(value.dtype).removeprefix("torch.") for value in expected),
     )  # fmt: skip
@@ -103,6 +108,11 @@ def _extent(value: torch.Tensor) -> int:
     """How many elements of memory a tensor reaches over."""
     steps = zip(value.shape, value.stride(), strict=True)
     return 1 + sum((size - 1) * stride for size, stride in steps) if value.numel() else 0
+
+
+def _lacks(value: Any) -> bool:
+    """Whether a tuple holds something other than tensors."""
+    return isinstance(value, list | tuple) and not all(map(torch.is_tensor, value))
 
 
 def _list(value: Any) -> list[tuple[int, torch.Tensor]]:

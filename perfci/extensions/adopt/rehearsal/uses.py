@@ -10,7 +10,7 @@ import re
 import textwrap
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 _DEPTH = 4  # calls that are followed into other functions
@@ -33,6 +33,7 @@ _SCALARS: Sequence[tuple[str, Sequence[Any]]] = (
     (r"(^|_)((sm_|softmax_)?scal(e|ing)|alpha|beta|gamma|temperature|lambda\w*|slope|coef|label_smoothing|momentum|"
      r"soft_?cap(ping)?|lse_square_scale|threshold|p|dropout\w*)$", (0.5,)),
     (r"^(dim|axis)$", (-1,)),
+    (r"(^|_)(offset|shift)$", (0.0, 0, 1)),
     (r"^(is_|use_|has_|return_|causal|in_?place|training|output_|interleaved|transpose|trans_)", (False, True)),
     (r"^(n|num|k|top_?k|max|min)$|(^|_)(n|num|max|min|chunk|group|block|head|size|len)_|_(size|len|num|dim|heads)$|"
      r"^(groups|window|chunk|BLOCK\w*|\w*seqlen|stride|padding|dilation)$", (64, 16, 4, 2, 1)),
@@ -54,6 +55,8 @@ class Use:
     rank: int | None = None  # its number of axes, if the text says so
     least: int = 0  # of its axes
     is_whole: bool = False  # a tensor of integers
+    may_lack: bool = False  # it may be None
+    fixed: dict[int, int] = field(default_factory=dict)  # axis -> the only size that it may have
     sides: tuple[str, ...] = ()  # names of its axes
 
     def list_ranks(self) -> list[int]:
@@ -65,8 +68,9 @@ class Use:
 def read_uses(function: Any, takes: inspect.Signature) -> dict[str, Use]:
     """Returns what annotations, the text, and the docstring tell about each argument."""
     uses = {name: Use() for name in takes.parameters}
+    text, doc = getattr(function, "text", (function, getattr(function, "__doc__", None)))
     with contextlib.suppress(RecursionError):
-        _follow(function, {name: name for name in uses}, uses, _DEPTH)
+        _follow(text, {name: name for name in uses}, uses, _DEPTH)
     for name, parameter in takes.parameters.items():
         kind = str(getattr(parameter.annotation, "__name__", parameter.annotation))
         use, words = uses[name], kind.replace("torch.", "")
@@ -76,8 +80,9 @@ def read_uses(function: Any, takes: inspect.Signature) -> dict[str, Use]:
             parameter.default, bool | int | float | str
         ):
             use.is_tensor = False
+        use.may_lack = use.may_lack or "Optional" in kind or "None" in kind
         use.is_whole |= bool(_WHOLE.search(name)) and not name.isupper()
-    for name, sides in _read_shapes(getattr(function, "__doc__", None) or "").items():
+    for name, sides in _read_shapes(doc or "").items():
         if name in uses and uses[name].is_tensor is not False:
             uses[name].is_tensor, uses[name].rank, uses[name].sides = True, len(sides), sides
     return uses
@@ -120,6 +125,9 @@ def _follow(function: Any, names: dict[str, str], uses: dict[str, Use], depth: i
     if tree is None or not depth or not isinstance(code, types.FunctionType):
         return
     scope = {**code.__globals__, **inspect.getclosurevars(code).nonlocals} if code.__closure__ else code.__globals__
+    for statement in tree.body:
+        if isinstance(statement, ast.Assert):
+            _read_assert(statement.test, names, uses)
     for node in ast.walk(tree):
         match node:
             case ast.Attribute(value=ast.Name(id=name), attr=attribute) if name in names and attribute in _TENSOR:
@@ -128,8 +136,6 @@ def _follow(function: Any, names: dict[str, str], uses: dict[str, Use], depth: i
                 if (name := _of_shape(value)) in names and not any(isinstance(side, ast.Starred) for side in sides):
                     use = uses[names[name]]
                     use.is_tensor, use.rank = True, use.rank or len(sides)
-            case ast.Assert(test=test):
-                _read_assert(test, names, uses)
             case ast.Subscript(value=value, slice=index) if _of_shape(value) in names:
                 _note_index(uses[names[_of_shape(value)]], index)
             case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="size" | "stride"), args=[index]):
@@ -157,7 +163,8 @@ def _note_index(use: Use, index: ast.AST) -> None:
 
 
 def _read_assert(test: ast.AST, names: Mapping[str, str], uses: Mapping[str, Use]) -> None:
-    for node in ast.walk(test):
+    parts = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
+    for node in parts:
         match node:
             case ast.Compare(left=left, ops=[ast.Eq()], comparators=[ast.Constant(value=int(rank))]):
                 match left:
@@ -167,6 +174,10 @@ def _read_assert(test: ast.AST, names: Mapping[str, str], uses: Mapping[str, Use
                         | ast.Call(func=ast.Name(id="len"), args=[ast.Attribute(value=ast.Name(id=name), attr="shape")])
                     ) if name in names:
                         uses[names[name]].is_tensor, uses[names[name]].rank = True, rank
+                    case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="numel")) if name in names:
+                        uses[names[name]].rank, uses[names[name]].fixed = 1, {0: rank}
+                    case ast.Subscript(value=value, slice=ast.Constant(value=int(axis))) if _of_shape(value) in names:
+                        uses[names[_of_shape(value)]].fixed[axis] = rank
 
 
 def _follow_call(
@@ -291,13 +302,11 @@ def _root(node: ast.AST) -> str:
 def _read_shapes(text: str) -> dict[str, tuple[str, ...]]:
     """Shapes that a docstring gives: `x: (rows, cols)`, or `q (torch.Tensor): queries of shape [B, T, H, K]`."""
     shapes = dict[str, tuple[str, ...]]()
-    entries = re.split(r"(?m)(?:^|,)\s*[-*`]*(\w+)`?\s*(?:\((?:[^()]|\([^()]*\))*\))?\s*:(?!:)", text)
+    entries = re.split(r"(?m)(?:^|,)\s*[-*`]*(\w+)`?(?: size| shape)?\s*(?:\((?:[^()]|\([^()]*\))*\))?\s*:(?!:)", text)
     for name, about in zip(entries[1::2], entries[2::2], strict=True):
-        if shape := _SHAPE.search(about[:300]):
-            sides = tuple(side.strip() for side in shape[1].split(",") if side.strip())
-            if all(
-                re.fullmatch(r"(?:\d+ ?\* ?)?[A-Za-z_]\w*(?: ?[*+/-]+ ?\w+)*", side) and "-1" not in side
-                for side in sides
-            ):
-                shapes.setdefault(name, sides)
+        first = next((line for line in about.splitlines() if _SHAPE.search(line)), "")
+        ways = [[side.strip() for side in shape.split(",") if side.strip()] for shape in _SHAPE.findall(first)]
+        named = [way for way in ways if all(_SIDE.fullmatch(side) and "-1" not in side for side in way)]
+        if named:
+            shapes.setdefault(name, tuple(sorted(named, key=len)[0]))
     return shapes
