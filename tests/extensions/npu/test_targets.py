@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -13,6 +14,7 @@ if "CI" not in os.environ:  # in CI a missing package is a failure
 
 from triton.backends import backends
 
+from perfci.core.wording import sentence
 from perfci.device import binaries
 from perfci.device.targets import TARGETS, target_named
 from perfci.extensions.npu import targets
@@ -118,3 +120,11 @@ def test_figures_that_no_tool_gives_are_not_told(monkeypatch):
     (binary,) = binaries.binaries([launch], B2)
     assert (binary.registers, binary.shared_bytes, binary.warps, binary.instructions) == (None,) * 4
     assert binary.occupancy is None
+
+
+@pytest.mark.parametrize(("folder", "kind"), [(None, "npu_to_ttir"), (Path("/programs"), "npu_to_hivm")])
+def test_how_far_it_was_compiled_is_said_in_either_case(monkeypatch, folder, kind):
+    monkeypatch.setattr(targets.hivm, "find_folder", lambda: folder)
+
+    assert binaries.unavailable(B2).kind == kind
+    assert ("to TTIR only" in sentence(binaries.unavailable(B2))) == (folder is None)
