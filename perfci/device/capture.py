@@ -22,6 +22,7 @@ from perfci.device.launches import Launched, RawParameter, cover, is_covered, wa
 from perfci.device.replay import Storages, Tape
 from perfci.device.source import is_installed, is_own, plain_function, stable
 from perfci.device.tensors import Mode, TorchArrays, operator_namespaces
+from perfci.ops.backends import UNHEARD
 from perfci.ops.recording import Recording
 
 BUILT_IN = operator_namespaces() | {"higher_order"}  # of torch itself: this module is imported before any op's files
@@ -45,7 +46,6 @@ OPAQUE = (  # launch device code that cannot be distinguished: module, class, me
     ("torch_npu.npu.graphs", "NPUGraph", "replay", "an NPU graph"),
     ("torch._inductor.runtime.triton_heuristics", "CachingAutotuner", "run", "torch.compile"),
 )
-LAUNCHERS = ("cupy", "cutlass", "numba.cuda", "pycuda", "tilelang")  # their kernels are not seen at all
 _LOADED = frozenset(sys.modules)
 
 OPTIONS = {  # of launches beside warps and stages: Triton's name, and ours, which no parameter can have
@@ -232,9 +232,10 @@ def watch_calls(
         if driver:
             return
         # Packages, and compiled modules of the project's own, that may launch anything.
-        files = {name: getattr(sys.modules[name], "__file__", None) or "" for name in sys.modules.keys() - _LOADED}
+        loaded = sys.modules.keys() - _LOADED
+        files = {name: getattr(sys.modules[name], "__file__", None) or "" for name in loaded}
         extensions = [name for name, file in files.items() if file.endswith(".so") and not _is_known(name, Path(file))]
-        for package in sorted([*extensions, *(name for name in LAUNCHERS if name in sys.modules)])[:1]:
+        for package in sorted([*extensions, *loaded & UNHEARD])[:1]:
             capture.unknown(Reason("captured_package", {"package": package}))
 
 

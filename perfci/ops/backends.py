@@ -38,7 +38,11 @@ _ANYWHERE = frozenset({"cuda", "npu", "cpu", "fake"})
 
 BACKENDS: Mapping[str, Backend] = {
     "triton": Backend("Triton", {"triton": "triton"}, _ANYWHERE, uses_triton=True),
-    "cuda": Backend("CUDA C++", {"cuda.core": "cuda-core", "cuda.bindings": "cuda-bindings", "cupy": "cupy-cuda13x"}),
+    "cuda": Backend(
+        "CUDA C++",
+        {"cuda.core": "cuda-core", "cuda.bindings": "cuda-bindings", "cupy": "cupy-cuda13x"}
+        | {"numba.cuda": "numba-cuda", "pycuda": "pycuda"},
+    ),
     "tilelang": Backend("TileLang", {"tilelang": "tilelang"}),
     "cutile": Backend("cuTile", {"cuda.tile": "cuda-tile[tileiras]"}),
     "cutedsl": Backend("CuTe DSL", dict.fromkeys(("cutlass", "cuda.bindings"), "nvidia-cutlass-dsl")),
@@ -47,6 +51,9 @@ BACKENDS: Mapping[str, Backend] = {
     "torch": Backend("PyTorch", {"torch": "torch"}, _ANYWHERE),
 }
 """Backend, as files are named by it -> what it is, in the order in which one is an op's first."""
+
+UNHEARD = frozenset(module for backend in BACKENDS.values() if backend.is_unheard for module in backend.packages)
+"""Modules whose launches only the driver shows."""
 
 DEFAULT = next(iter(BACKENDS))
 

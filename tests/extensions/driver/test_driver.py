@@ -3,8 +3,10 @@
 import ctypes
 import json
 import struct
+import sys
 from ctypes import POINTER, addressof, c_char_p, c_int, c_uint, c_uint64, c_void_p, cast
 from dataclasses import replace
+from types import ModuleType
 
 import pytest
 
@@ -12,7 +14,7 @@ torch = pytest.importorskip("torch")
 
 from perfci.core.codec import decode, encode  # noqa: E402
 from perfci.core.model import Reason  # noqa: E402
-from perfci.device import launches  # noqa: E402
+from perfci.device import capture, launches  # noqa: E402
 from perfci.device.binaries import artefact  # noqa: E402
 from perfci.device.capture import record_call, watch_calls  # noqa: E402
 from perfci.device.replay import Program, UnreplayableError  # noqa: E402
@@ -583,6 +585,19 @@ def test_what_is_no_kernel_is_not_among_those_that_were_compiled(machine):
         ("scale", 40, 1024)
     ]
     assert heard.any
+
+
+@pytest.mark.parametrize("module", ["cupy", "cuda.core", "cuda.tile", "cutlass", "numba.cuda", "pycuda", "tilelang"])
+def test_work_is_unknown_where_an_op_has_loaded_what_launches_kernels_that_none_hears(module, monkeypatch):
+    monkeypatch.setitem(sys.modules, module, ModuleType(module))
+
+    with watch_calls() as captured:
+        torch.ones(3).add(1.0)
+    assert captured.identity("").unknown == Reason("captured_package", {"package": module})
+    monkeypatch.setattr(capture, "_LOADED", frozenset(sys.modules))  # as torch loads cuda.bindings
+    with watch_calls() as captured:
+        torch.ones(3).add(1.0)
+    assert captured.identity("").unknown is None
 
 
 def test_calls_that_may_launch_what_none_tells_of_are_of_unknown_work():
