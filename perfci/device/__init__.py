@@ -9,7 +9,6 @@ nvml        device state without torch
 launches capture source   what a call does: launches, torch operations, sources
 replay                 a call as data, and the same call repeated from it
 targets                architectures to compile for, and their Triton
-binaries               registers, spills, instructions and occupancy of a binary
 """
 
 from collections.abc import Mapping

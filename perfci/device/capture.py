@@ -17,10 +17,9 @@ import torch
 from triton.runtime.autotuner import Autotuner
 
 from perfci.core.model import Identity, LaunchIdentity, Reason
-from perfci.device.binaries import artefact
 from perfci.device.launches import Launched, RawParameter, cover, is_covered, watch_launches
 from perfci.device.replay import Storages, Tape
-from perfci.device.source import is_installed, is_own, plain_function, stable
+from perfci.device.source import artefact, is_installed, is_own, plain_function, stable
 from perfci.device.tensors import Mode, TorchArrays, operator_namespaces
 from perfci.ops.backends import UNHEARD
 from perfci.ops.recording import Recording

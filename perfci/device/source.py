@@ -28,6 +28,12 @@ def digest(data: bytes | str) -> str:
     return hashlib.sha256(data.encode() if isinstance(data, str) else data).hexdigest()[:DIGITS]
 
 
+def artefact(kernel: Any) -> str:
+    """Digest of a compiled kernel's device code: cubin, hsaco or what else its backend ends with."""
+    binaries = [code for code in kernel.asm.values() if isinstance(code, bytes)]
+    return digest(binaries[-1] if binaries else kernel.hash)
+
+
 def inputs_digest(make_inputs: Callable[..., Any]) -> str:
     """Digest of a function and of what it leads to. Comments do not count, installed packages by their names alone."""
     return digest(function_text(make_inputs))

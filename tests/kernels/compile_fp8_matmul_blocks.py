@@ -52,7 +52,7 @@ def _launches(shape, out):
 
 def _count_waits(cubin):
     """Waits in what the assembler made of it."""
-    from perfci.device.binaries import tool
+    from perfci.extensions.common.binaries import tool
 
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)

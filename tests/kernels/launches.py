@@ -26,7 +26,7 @@ def print_report(report: Callable[[], list[dict[str, Any]]], *ops: str) -> None:
 
 def launched(call: Callable[[], Any]) -> Iterator[tuple[Any, Any, str, dict[str, Any]]]:
     """Each kernel that a call launches: the launch, its identity, its PTX, and the facts that always count."""
-    from perfci.device import binaries
+    from perfci.extensions.common import binaries
     from perfci.extensions.offline import compiling as offline
 
     seen = offline.compile_call(call)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from perfci.device.binaries import nvidia_usage, tool
+from perfci.extensions.common.binaries import nvidia_usage, tool
 from perfci.worker.load import import_from
 
 KERNELS = Path(__file__).resolve().parents[2] / "kernels"

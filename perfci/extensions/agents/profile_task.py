@@ -6,10 +6,10 @@ from typing import ClassVar
 
 from perfci.core.model import KernelBinary
 from perfci.core.temporary import temporary_folder
-from perfci.device.binaries import binaries
 from perfci.device.seam import WARMING, Accelerator, CountedCalls
 from perfci.extensions.agents.counters import count
 from perfci.extensions.agents.profile_records import Looked
+from perfci.extensions.common.binaries import binaries
 from perfci.measure.bench import KERNEL, Arm
 from perfci.measure.inputs import bound_inputs
 from perfci.worker.answers import Answers, Rule

@@ -3,5 +3,7 @@
 markup     foreign text in Markdown of GitLab and GitHub
 variables  a pipeline's variables, each validated
 cubins     kernels as NVIDIA's driver has them
+elf        their files
+binaries   figures of compiled kernels, and how many programs a processor holds
 strays     how far a duel strays from the truth
 """

@@ -8,25 +8,23 @@ import math
 import re
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from ctypes import c_uint, c_void_p
+from ctypes import c_size_t, c_uint, c_void_p
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import SimpleNamespace
-from typing import NamedTuple
+from typing import Any, TypeVar
 
-from perfci.device import binaries
 from perfci.device.source import digest
+from perfci.extensions.common import binaries
+from perfci.extensions.common.elf import IN_MEMORY, RELOCATIONS, SYMBOLS, TEXTS, list_sections, list_symbols
 
 ATTRIBUTE_BYTES = 72  # of a CUlaunchAttribute
 COOPERATIVE = 2
 _VALUE_BYTES = {COOPERATIVE: 4, 4: 12, 5: 4, 6: 4, 8: 4}  # the others: cluster, its policy, dependent launch, priority
 ATTRIBUTES = frozenset(_VALUE_BYTES)
 """CUlaunchAttributeID of attributes without addresses or handles, which another process can pass too."""
-ELF = b"\x7fELF"  # what such a file begins with
+_BUFFER, _BUFFER_SIZE = 1, 2  # CU_LAUNCH_PARAM_BUFFER_POINTER and _SIZE
 _RESERVED = 1024  # bytes of shared memory of a program that sections name and the system takes, since Hopper
-_NO_BITS = 8  # SHT_NOBITS: a section that takes no room in its file
-_TEXTS, _SYMBOLS, _RELOCATIONS = 3, 2, frozenset({4, 9})  # SHT_STRTAB, SHT_SYMTAB, SHT_RELA and SHT_REL
-_VARIABLE, _IN_MEMORY = 1, 2  # STT_OBJECT, SHF_ALLOC
 _OF_DEBUGGERS = tuple(
     start + name
     for start in (b"", b".rel", b".rela")
@@ -44,6 +42,8 @@ _READS = re.compile(r"\*/\s+(?:@!?\w+ )?([A-Z][\w.]*)[^;\n]*?\bc\[0x0\]\[(U?R\w+
 _READ_BYTES = ((re.compile(r"\.[US]8\b"), 1), (re.compile(r"\.[US]16\b"), 2), (re.compile(r"\.128\b"), 16),
                (re.compile(r"\.64\b|\.WIDE\b|\.F64\b|^D"), 8))  # fmt: skip
 """Bytes that an instruction reads of constants, by its name. 4 without one of these."""
+
+_Place = TypeVar("_Place")
 
 
 class Config(ctypes.Structure):
@@ -90,69 +90,16 @@ class DriverKernel:
 # --- what a cubin's file holds ----------------------------------------------------------------------------------------
 
 
-class _Section(NamedTuple):
-    """An entry of the table of sections, as `elf.h` has it, and what it stands for."""
-
-    title: int  # place of its name among the names
-    kind: int
-    flags: int
-    address: int
-    place: int
-    size: int
-    link: int
-    info: int
-    align: int
-    unit: int
-    name: bytes = b""
-    content: bytes = b""  # none of kind _NO_BITS
-
-
-class _Symbol(NamedTuple):
-    """An entry of a table of symbols."""
-
-    name: bytes
-    info: int  # its kind in the lower four bits
-    other: int
-    section: int
-    value: int
-    size: int
-
-    @property
-    def is_variable(self) -> bool:
-        """Whether it is a variable of the file's own, which its code does not ask for by a name."""
-        return self.info & 0xF == _VARIABLE and self.section > 0
-
-
-def _list_sections(image: bytes) -> list[_Section]:
-    (table,) = struct.unpack_from("<Q", image, 0x28)
-    size, count, titles = struct.unpack_from("<HHH", image, 0x3A)
-    sections = [_Section(*struct.unpack_from("<IIQQQQIIQQ", image, table + size * at)) for at in range(count)]
-    for at, section in enumerate(sections):
-        start = sections[titles].place + section.title
-        end = section.place + (0 if section.kind == _NO_BITS else section.size)
-        name = image[start : image.index(b"\0", start)]
-        sections[at] = section._replace(name=name, content=image[section.place : end])
-    return sections
-
-
-def _list_symbols(sections: Sequence[_Section]) -> Iterator[_Symbol]:
-    for section in sections:
-        if section.kind == _SYMBOLS:
-            texts = sections[section.link].content
-            for title, *rest in struct.iter_unpack("<IBBHQQ", section.content):
-                yield _Symbol(texts[title : texts.index(b"\0", title)], *rest)
-
-
 def _read_by_device(image: bytes) -> bytes:
     """An ELF file without what debuggers are told, names of variables, and the places of its parts."""
-    sections = _list_sections(image)
+    sections = list_sections(image)
     parts = [image[:0x20], image[0x30:0x40]]  # of its beginning what names no place
     for number, section in enumerate(sections):
-        told = section.name.removeprefix(_OF_MERCURY).startswith(_OF_DEBUGGERS) and not section.flags & _IN_MEMORY
-        if not told and section.kind not in {_TEXTS, _SYMBOLS}:
+        told = section.name.removeprefix(_OF_MERCURY).startswith(_OF_DEBUGGERS) and not section.flags & IN_MEMORY
+        if not told and section.kind not in {TEXTS, SYMBOLS}:
             facts = number, section.kind, section.flags, section.address, section.size, *section[6:10]
             parts += [repr(facts).encode(), section.name, section.content]
-    for symbol in _list_symbols(sections):
+    for symbol in list_symbols(sections):
         # A compiler may name variables by a digest of the source, comments included.
         parts.append(repr(symbol[1:] if symbol.is_variable else symbol).encode())
     (table,), (size, count) = struct.unpack_from("<Q", image, 0x20), struct.unpack_from("<HH", image, 0x36)
@@ -167,9 +114,9 @@ def _read_by_device(image: bytes) -> bytes:
 
 def list_variables(image: bytes) -> dict[bytes, bytes]:
     """Name and first content of the variables of a cubin that its kernels can write, and that outlive a launch."""
-    sections, variables = _list_sections(image), {}
-    moved = {section.info for section in sections if section.kind in _RELOCATIONS}  # what the driver writes itself
-    for symbol in _list_symbols(sections):
+    sections, variables = list_sections(image), {}
+    moved = {section.info for section in sections if section.kind in RELOCATIONS}  # what the driver writes itself
+    for symbol in list_symbols(sections):
         if symbol.is_variable and symbol.section < len(sections) and symbol.section not in moved:
             owner = sections[symbol.section]
             if owner.name.startswith(b".nv.global"):
@@ -180,7 +127,7 @@ def list_variables(image: bytes) -> dict[bytes, bytes]:
 
 def count_shared_bytes(image: bytes, name: str) -> int:
     """The bytes of shared memory that a kernel of a cubin names, without what the system takes of it."""
-    sizes = {section.name: section.size for section in _list_sections(image)}
+    sizes = {section.name: section.size for section in list_sections(image)}
     taken = sizes.get(b".nv.shared." + name.encode(), 0)
     return taken - _RESERVED if b".nv.shared.reserved.0" in sizes and taken >= _RESERVED else taken
 
@@ -198,7 +145,7 @@ def list_parameters(image: bytes, name: str) -> list[tuple[int, int]]:
 def _list_records(image: bytes, name: str) -> Iterator[tuple[int, bytes]]:
     """Yields kind and content of what a cubin says of a function, or of all, of records that have a size."""
     wanted = f".nv.info.{name}".rstrip(".").encode()
-    for section in _list_sections(image):
+    for section in list_sections(image):
         at = 0
         while section.name == wanted and at < len(section.content):
             form, kind, size = struct.unpack_from("<BBH", section.content, at)
@@ -276,6 +223,28 @@ def blank_unread(image: bytes, name: str, values: Sequence[bytes]) -> tuple[byte
     )
 
 
+def read_parameters(sizes: Sequence[tuple[int, int]], places: Any, extra: Any) -> tuple[bytes, ...]:
+    """The bytes of each parameter of a launch, given apart or packed. sizes: offset and size of each."""
+    if places:
+        return tuple(ctypes.string_at(places[number], size) for number, (_, size) in enumerate(sizes))
+    if not extra:
+        return ()
+    pairs = {extra[at]: extra[at + 1] for at in (0, 2)}
+    packed = ctypes.string_at(pairs[_BUFFER], c_size_t.from_address(pairs[_BUFFER_SIZE]).value)
+    return tuple(packed[offset : offset + size] for offset, size in sizes)
+
+
+def find_addresses(value: bytes, locate: Callable[[int], _Place | None]) -> tuple[bytes, list[tuple[int, _Place]]]:
+    """A parameter with zero in the place of its addresses, and of each its offset and where it leads."""
+    content, places = bytearray(value), []
+    for offset in range(0, len(value) - 7, 8):
+        place = locate(*struct.unpack_from("<Q", value, offset))
+        if place is not None:
+            content[offset : offset + 8] = bytes(8)
+            places.append((offset, place))
+    return bytes(content), places
+
+
 def list_attributes(attributes: bytes) -> set[int]:
     """The ids of launch attributes."""
     return {struct.unpack_from("<i", attributes, at)[0] for at in range(0, len(attributes), ATTRIBUTE_BYTES)}
@@ -290,18 +259,3 @@ def trim_attributes(attributes: bytes) -> bytes:
         end = at + 8 + _VALUE_BYTES.get(number, ATTRIBUTE_BYTES - 8)
         trimmed[at + 8 : end] = attributes[at + 8 : end]
     return bytes(trimmed)
-
-
-def count_elf_bytes(read: Callable[[int, int], bytes]) -> int:
-    """The bytes of an ELF file up to the end of its last part. read: gives bytes from a place on.
-
-    Raises struct.error for a file that ends too early.
-    """
-    header = read(0, 64)
-    programs, table = struct.unpack_from("<QQ", header, 0x20)
-    program_size, program_count, size, count = struct.unpack_from("<HHHH", header, 0x36)
-    ends = [table + size * count, programs + program_size * program_count]
-    for at in range(count):
-        kind, offset, length = struct.unpack_from("<4xI16xQQ", read(table + size * at, size))
-        ends.append(offset + (0 if kind == _NO_BITS else length))
-    return int(max(ends))

@@ -21,21 +21,20 @@ from perfci.extensions.common.cubins import (
     ATTRIBUTE_BYTES,
     ATTRIBUTES,
     COOPERATIVE,
-    ELF,
     Config,
     DriverKernel,
-    count_elf_bytes,
     list_attributes,
     list_variables,
+    read_parameters,
     trim_attributes,
 )
+from perfci.extensions.common.elf import read_elf
 
 _DRIVER_API, _RESOURCE = 1, 3  # CUpti_CallbackDomain
 _MODULE_LOADED = 6  # CUPTI_CBID_RESOURCE_MODULE_LOADED
 _ENTER = 0  # site of a callback: before the function
 _MOST_CALLBACKS = 4096  # ids of one domain, which end where their names do
 
-_BUFFER, _BUFFER_SIZE = 1, 2  # CU_LAUNCH_PARAM_BUFFER_POINTER and _SIZE
 _STATIC_SHARED, _LOCAL_BYTES, _REGISTERS, _DYNAMIC_SHARED = 1, 3, 4, 8  # CUfunction_attribute
 SET_BY_HOST = (_DYNAMIC_SHARED, 9, 14, 15)  # the others: share of shared memory, large clusters, their policy
 BY_DEFAULT = {9: -1, 14: 0, 15: 0}  # the values of those that a kernel's time depends on
@@ -280,7 +279,7 @@ class Driver:
             return
         self._written.discard(handle)
         in_memory = called.function.startswith((b"cuModuleLoadD", b"cuLibraryLoadD"))
-        image = _read_elf(load.image) if in_memory else b""
+        image = read_elf(load.image) if in_memory else b""
         self._images.pop(handle, None)  # of one that was unloaded
         if image or len(made) == 1:
             self._images[handle] = image or made[0]
@@ -315,20 +314,10 @@ class Driver:
             warps=-(-math.prod(block) // 32),
             shared=shared + (self._attribute(function, _STATIC_SHARED) or 0),
         )
-        values = self._read_parameters(function, launch.parameters, getattr(launch, "extra", None))
+        sizes = list_parameters(self._cuda, function)
+        values = read_parameters(sizes, launch.parameters, getattr(launch, "extra", None))
         stream = _name_stream(config.stream, called.function)
         return DriverLaunch(kernel, _three(config.grid), block, shared, attributes, values, stream, module)
-
-    def _read_parameters(self, function: c_void_p, places: Any, extra: Any) -> tuple[bytes, ...]:
-        """The bytes of each parameter, given apart or packed."""
-        sizes = list_parameters(self._cuda, function)
-        if places:
-            return tuple(ctypes.string_at(places[at], size) for at, (_, size) in enumerate(sizes))
-        if not extra:
-            return ()
-        pairs = {extra[at]: extra[at + 1] for at in (0, 2)}
-        packed = ctypes.string_at(pairs[_BUFFER], _at(pairs[_BUFFER_SIZE], c_size_t).value)
-        return tuple(packed[offset : offset + size] for offset, size in sizes)
 
     def _find_kernel(self, handle: int) -> tuple[c_void_p, int, str, bytes] | str:
         """The function behind a handle, its module, name and image, or why it cannot be launched elsewhere."""
@@ -397,10 +386,3 @@ def _name_stream(stream: int | None, function: bytes) -> int:
 
 def _three(sides: Sequence[int]) -> tuple[int, int, int]:
     return int(sides[0]), int(sides[1]), int(sides[2])
-
-
-def _read_elf(place: int | None) -> bytes:
-    """The ELF file at an address. Empty if there is none."""
-    if not place or ctypes.string_at(place, 4) != ELF:
-        return b""
-    return ctypes.string_at(place, count_elf_bytes(lambda at, size: ctypes.string_at(place + at, size)))

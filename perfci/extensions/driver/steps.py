@@ -17,11 +17,10 @@ from typing import Any
 
 import torch
 
-from perfci.device.binaries import artefact
 from perfci.device.launches import Launched, RawParameter, count_listeners, tell
 from perfci.device.replay import Tape, UnreplayableError
-from perfci.device.source import digest
-from perfci.extensions.common.cubins import ATTRIBUTES, DriverKernel, list_attributes, list_variables
+from perfci.device.source import artefact, digest
+from perfci.extensions.common.cubins import ATTRIBUTES, DriverKernel, find_addresses, list_attributes, list_variables
 from perfci.extensions.driver.callbacks import (
     BY_DEFAULT,
     Driver,
@@ -120,19 +119,17 @@ class HeardWork:
 
     def _spell(self, value: bytes, tape: Tape) -> dict[str, Any]:
         """The bytes of a parameter, zero where it has an address, and the tensors that these lead to."""
-        content, addresses = bytearray(value), []
-        for offset in range(0, len(value) - 7, 8):
-            (address,) = struct.unpack_from("<Q", value, offset)
+
+        def locate(address: int) -> tuple[int, int] | None:
             if self._driver.is_object(address):
                 raise UnreplayableError("a launch on a texture or surface")
-            if address < _SMALLEST_ADDRESS:
-                continue
-            place = tape.locate(address)
-            if place is not None:
-                content[offset : offset + 8] = bytes(8)
-                addresses.append([offset, {"tensor": place[0]}, place[1]])
-            elif self._driver.is_memory(address):
+            place = tape.locate(address) if address >= _SMALLEST_ADDRESS else None
+            if place is None and address >= _SMALLEST_ADDRESS and self._driver.is_memory(address):
                 raise UnreplayableError("a launch on memory that is no tensor of the call")
+            return place
+
+        content, places = find_addresses(value, locate)
+        addresses = [[offset, {"tensor": number}, shift] for offset, (number, shift) in places]
         return {"bytes": content.hex(), "addresses": addresses}
 
 

@@ -21,32 +21,32 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from perfci.device import binaries
 from perfci.device.capture import note, note_unknown
 from perfci.device.launches import Launched, RawParameter, tell
-from perfci.device.targets import Target, find_occupancy
+from perfci.device.targets import Target
+from perfci.extensions.common import binaries
 from perfci.extensions.common.cubins import (
     ATTRIBUTE_BYTES,
     ATTRIBUTES,
     COOPERATIVE,
-    ELF,
     Config,
     DriverKernel,
     blank_unread,
-    count_elf_bytes,
     count_shared_bytes,
     count_threads,
+    find_addresses,
     list_attributes,
     list_parameters,
+    read_parameters,
     trim_attributes,
 )
+from perfci.extensions.common.elf import list_sections, read_elf
 from perfci.extensions.offline.library import Library
 from perfci.extensions.offline.pretender import locate
 
 VERSION = 13_000  # that the driver has: of CUDA 13.0
 
 _INVALID, _NOT_FOUND, _NOT_SUPPORTED, _FAILED = 1, 500, 801, 999  # CUresult
-_BUFFER, _BUFFER_SIZE = 1, 2  # CU_LAUNCH_PARAM_BUFFER_POINTER and _SIZE
 _THREADS, _STATIC, _LOCAL, _REGISTERS, _DYNAMIC = 0, 1, 3, 4, 8  # CUfunction_attribute
 _CLUSTER = 4  # CUlaunchAttributeID
 _FREELY = 48 * 1024  # bytes of dynamic shared memory that a kernel may have without asking
@@ -148,7 +148,7 @@ class VirtualDriver:
             return 0
         if list_attributes(attributes) - ATTRIBUTES:
             note_unknown("captured_offline", f"a launch with attribute {max(list_attributes(attributes))}")
-        values = _read_parameters(function.parameters, parameters, extra)
+        values = read_parameters(function.parameters, parameters, extra)
         values = (
             blank_unread(function.image, function.name, values) if len(values) == len(function.parameters) else values
         )
@@ -314,8 +314,8 @@ class VirtualDriver:
     def _list_names(self, module: int) -> list[str]:
         if module not in self._images:
             return []
-        sections = binaries.list_sections(self._images[module])
-        return [name.removeprefix(b".text.").decode() for name, _, _ in sections if name.startswith(b".text.")]
+        names = [section.name.decode() for section in list_sections(self._images[module])]
+        return [name.removeprefix(".text.") for name in names if name.startswith(".text.")]
 
     def _count_kernels(self, place: Any, module: int) -> int:
         return _give(place, len(self._list_names(module)))
@@ -358,7 +358,7 @@ class VirtualDriver:
         if function.usage is None:
             return self.refuse("cuOccupancyMaxActiveBlocksPerMultiprocessor")
         figures = {"registers": function.usage.registers, "shared": shared + function.shared, "warps": warps}
-        occupancy = find_occupancy(self._target, **figures)
+        occupancy = binaries.find_occupancy(self._target, **figures)
         return _give(place, round(occupancy * self._target.warps / warps))
 
     def _shared_left(self, place: Any, handle: int, blocks: int, _: int) -> int:
@@ -489,9 +489,9 @@ def _describe_tensor(
 
 def _read_image(place: int, target: Target) -> bytes:
     """The cubin at an address. PTX is compiled first. Raises ValueError for what is neither, or does not compile."""
+    if image := read_elf(place):
+        return image
     begin = ctypes.string_at(place, 4)
-    if begin == ELF:
-        return ctypes.string_at(place, count_elf_bytes(lambda at, size: ctypes.string_at(place + at, size)))
     if begin == _FAT:
         size = c_uint64.from_address(place + 8).value
         return _choose(ctypes.string_at(place, 16 + size), int(target.arch))
@@ -524,23 +524,7 @@ def _choose(images: bytes, architecture: int) -> bytes:
     return fitting
 
 
-def _read_parameters(places: Sequence[tuple[int, int]], parameters: Any, extra: Any) -> tuple[bytes, ...]:
-    """The bytes of each parameter, given apart or packed."""
-    if parameters:
-        return tuple(ctypes.string_at(parameters[number], size) for number, (_, size) in enumerate(places))
-    if not extra:
-        return ()
-    pairs = {extra[at]: extra[at + 1] for at in (0, 2)}
-    packed = ctypes.string_at(pairs[_BUFFER], c_size_t.from_address(pairs[_BUFFER_SIZE]).value)
-    return tuple(packed[offset : offset + size] for offset, size in places)
-
-
 def _spell(value: bytes) -> RawParameter:
     """A parameter with the tensors that addresses in it lead to."""
-    content, addresses = bytearray(value), []
-    for offset in range(0, len(value) - 7, 8):
-        where = locate(struct.unpack_from("<Q", value, offset)[0])
-        if where:
-            content[offset : offset + 8] = bytes(8)
-            addresses.append((offset, *where))
-    return RawParameter(bytes(content), tuple(addresses))
+    content, places = find_addresses(value, locate)
+    return RawParameter(content, tuple((offset, *place) for offset, place in places))

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from perfci.device.binaries import list_sections
+from perfci.extensions.common.elf import DYNAMIC_SYMBOLS, list_sections, list_symbols
 
 _TABLE, _IDLE = "addresses", "idle"  # symbols of the table, and of a function that needs none
 
@@ -84,15 +84,9 @@ def _address(function: Any) -> int:
 
 def list_functions(image: bytes) -> list[str]:
     """The functions that an ELF file of a library offers by name, without those of C++."""
-    sections = {name: content for name, _, content in list_sections(image)}
-    symbols, strings = sections[b".dynsym"], sections[b".dynstr"]
-    names = []
-    for at in range(0, len(symbols), _SYMBOL):
-        place, kind, _, section = struct.unpack_from("<IBBH", symbols, at)
-        name = strings[place : strings.index(b"\0", place)].decode()
-        if kind & 15 == _FUNCTION & 15 and section and not name.startswith("_Z"):
-            names.append(name)
-    return sorted(set(names))
+    symbols = list_symbols(list_sections(image), DYNAMIC_SYMBOLS)
+    functions = {symbol.name.decode() for symbol in symbols if symbol.info & 15 == _FUNCTION & 15 and symbol.section}
+    return sorted(name for name in functions if not name.startswith("_Z"))
 
 
 def write_library(name: str, functions: Sequence[str]) -> bytes:

@@ -41,7 +41,7 @@ def run(task: Compile, channel: MessageChannel) -> None:
 
 
 def _compile_op(task: Compile, files: OpFiles, target: Target, send: Send) -> StaticOp:
-    from perfci.device import binaries
+    from perfci.extensions.common import binaries
     from perfci.extensions.offline import compiling
 
     folder = files.folder

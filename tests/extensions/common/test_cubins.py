@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-from perfci.device import binaries
+from perfci.extensions.common import binaries
 from perfci.extensions.common.cubins import blank_unread, count_shared_bytes, list_parameters
 
 pytestmark = pytest.mark.torch

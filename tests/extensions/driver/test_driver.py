@@ -15,9 +15,9 @@ torch = pytest.importorskip("torch")
 from perfci.core.codec import decode, encode  # noqa: E402
 from perfci.core.model import Reason  # noqa: E402
 from perfci.device import capture, launches  # noqa: E402
-from perfci.device.binaries import artefact  # noqa: E402
 from perfci.device.capture import record_call, watch_calls  # noqa: E402
 from perfci.device.replay import Program, UnreplayableError  # noqa: E402
+from perfci.device.source import artefact  # noqa: E402
 from perfci.device.tensors import TorchArrays  # noqa: E402
 from perfci.extensions.driver import callbacks, launching, steps  # noqa: E402
 from perfci.ops.backends import BACKENDS  # noqa: E402

@@ -15,8 +15,8 @@ if "CI" not in os.environ:  # in CI a missing package is a failure
 from triton.backends import backends
 
 from perfci.core.wording import sentence
-from perfci.device import binaries
 from perfci.device.targets import TARGETS, target_named
+from perfci.extensions.common import binaries
 from perfci.extensions.npu import targets
 from perfci.extensions.offline.pretender import make_driver
 

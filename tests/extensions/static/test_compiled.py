@@ -96,9 +96,9 @@ def test_imports_at_call_time_find_the_ops_folder(said):
 
 TOOLLESS = """
 import sys
-from perfci.device import binaries
+from perfci.extensions.common import binaries
 binaries.tool = lambda name: None
-from perfci.device import binaries
+from perfci.extensions.common import binaries
 from perfci.worker.child import main
 main()
 """

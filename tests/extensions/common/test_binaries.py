@@ -7,15 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from perfci.device import binaries
-from perfci.device.binaries import (
+from perfci.device.targets import TARGETS
+from perfci.extensions.common import binaries
+from perfci.extensions.common.binaries import (
     amd_class,
+    find_occupancy,
     nvidia_class,
     nvidia_counts,
     nvidia_usage,
     tool,
 )
-from perfci.device.targets import TARGETS, find_occupancy
 from tests import triton_versions
 from tests.static_ops import HEADER, SCALE, compiled, edited, run, write
 

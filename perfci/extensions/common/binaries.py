@@ -9,19 +9,19 @@ import importlib.util
 import os
 import re
 import shutil
-import struct
 import subprocess
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfci.core.model import KernelBinary, Reason
-from perfci.device.source import digest
-from perfci.device.targets import Target, find_occupancy
+from perfci.device.source import artefact
+from perfci.device.targets import Target
+from perfci.extensions.common.elf import list_sections
 
 if TYPE_CHECKING:
     from perfci.device.launches import Launched
@@ -147,19 +147,9 @@ def nvidia_counts(cubins: Sequence[bytes], arch: str) -> list[InstructionCounts 
     return [count([opcode for code in parts for opcode in _cut(islice(taken, len(code) // _BYTES))]) for parts in codes]
 
 
-def list_sections(image: bytes) -> Iterator[tuple[bytes, int, bytes]]:
-    """Yields name, kind (`sh_type`) and content of each section of an ELF file."""
-    (table,) = struct.unpack_from("<Q", image, 0x28)
-    count, names = struct.unpack_from("<HH", image, 0x3C)
-    sections = [struct.unpack_from("<II16xQQ", image, table + 64 * index) for index in range(count)]
-    for name, kind, offset, size in sections:
-        start = sections[names][2] + name
-        yield image[start : image.index(b"\0", start)], kind, image[offset : offset + size]
-
-
 def code_sections(cubin: bytes) -> list[bytes]:
     """The sections of an ELF file that hold instructions: the kernel, and functions that it calls."""
-    return [content for name, _, content in list_sections(cubin) if name.startswith(b".text.")]
+    return [section.content for section in list_sections(cubin) if section.name.startswith(b".text.")]
 
 
 def nvidia_opcodes(text: str) -> list[str]:
@@ -231,12 +221,6 @@ _usages: dict[str, Usage | None] = {}
 _counts: dict[str, InstructionCounts | None] = {}
 
 
-def artefact(kernel: Any) -> str:
-    """Digest of a compiled kernel's device code: cubin, hsaco or what else its backend ends with."""
-    binaries = [code for code in kernel.asm.values() if isinstance(code, bytes)]
-    return digest(binaries[-1] if binaries else kernel.hash)
-
-
 def examine(launches: Iterable[Launched], target: Target) -> None:
     """Count the instructions of binaries that are not known yet, all of them at once."""
     kernels = {artefact(launch.kernel): launch.kernel for launch in launches}
@@ -300,3 +284,42 @@ def _binary(launch: Launched, target: Target) -> KernelBinary:
         warps=metadata.num_warps if target.registers else None,
         occupancy=occupancy,
     )
+
+
+# --- occupancy --------------------------------------------------------------------------------------------------------
+
+REGISTERS = 65536
+REGISTER_UNIT = 256  # NVIDIA: registers are handed out to a warp in multiples of this
+WARP_UNIT = 4  # NVIDIA: a processor's registers lie in four parts, and so many warps are placed at once
+LANE_REGISTERS = 512  # AMD, CDNA2 and later: of a lane of a SIMD for all its waves, vector and accumulation together
+LANE_UNIT, SIMDS = 8, 4
+
+
+def find_occupancy(
+    target: Target, *, registers: int, shared: int, warps: int, columns: int = 0, available: int = REGISTERS
+) -> float:
+    """Resident warps of the most that a processor holds, 0 to 1. 0 if not even one program fits.
+
+    registers: of a thread, on AMD with accumulation registers. shared (bytes), warps, columns (tensor memory): of a
+    program. available: registers of an NVIDIA processor. NVIDIA: the rules of the CUDA Occupancy Calculator. AMD: the
+    CDNA3 ISA guide, and the limits of LLVM's AMDGPU backend, where waves are spread over four SIMDs.
+    """
+    if target.backend == "hip":
+        lanes = LANE_REGISTERS // _round_up(registers, LANE_UNIT) if registers else target.warps
+        fits = min(lanes * SIMDS, target.warps)
+        # A program of one wave needs no barrier, and barriers are what runs out.
+        programs = target.warps if warps == 1 else target.blocks
+    else:
+        of_warp = _round_up(registers * target.warp_size, REGISTER_UNIT)
+        fits = available // of_warp // WARP_UNIT * WARP_UNIT if of_warp else target.warps
+        programs = target.blocks
+    limits = [programs, target.warps // warps, fits // warps]
+    if taken := _round_up(shared + target.shared_reserved, target.shared_unit):
+        limits.append(target.shared_processor // taken)
+    if columns:
+        limits.append(target.tensor_columns // columns)
+    return min(limits) * warps / target.warps
+
+
+def _round_up(value: int, unit: int) -> int:
+    return -(-value // unit) * unit
