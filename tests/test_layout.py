@@ -21,6 +21,7 @@ HOMES = {
     "click": ("cli",),
     "rich": ("cli",),
     "typer": ("cli",),
+    "cuda": ("extensions.offline.backends.cutedsl",),
     "duckdb": ("extensions.history.database",),
     "psycopg": ("extensions.history.database",),
     "jinja2": ("report.markdown",),
