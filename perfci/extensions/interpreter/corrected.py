@@ -22,7 +22,6 @@ from triton.runtime.autotuner import Autotuner
 from triton.runtime.interpreter import InterpreterBuilder, ReduceOps, TensorHandle
 
 from perfci.device.seam import NotInterpretedError
-from perfci.device.targets import find_triton_versions, release
 from perfci.extensions.interpreter import arithmetic
 from perfci.extensions.interpreter.speed import hasten
 
@@ -60,8 +59,7 @@ def correct() -> None:
     if not torch.cuda.is_available():
         torch.cuda.get_device_properties = functools.partial(_answer_properties, torch.cuda.get_device_properties)
     hasten()
-    if [release(version) for version in find_triton_versions()] == [(3, 9)]:
-        InterpreterBuilder.create_splat = _spread
+    InterpreterBuilder.create_splat = _spread
     for name, function in _libdevice_functions().items():
         for module in (portable, nvidia):
             setattr(module, name, function)
@@ -160,7 +158,7 @@ def _is_block(value: Any) -> bool:
 
 
 def _spread(builder: Any, shape: Any, value: Any) -> Any:
-    """A scalar over a block, where a condition stays one: 3.9 makes integers of it and refuses these as a mask."""
+    """A scalar over a block, where a condition stays one: the interpreter makes numbers of it, which ~ refuses."""
     block = _splat(builder, shape, value)
     if value.data.dtype == bool:
         block.data = block.data.astype(bool)

@@ -96,9 +96,9 @@ def _broadcast_unlike(semantics: Any, left: Any, right: Any) -> tuple[Any, Any]:
 
 
 def _patch_lang_once(function: Any) -> Any:
-    """Have a kernel see the interpreter's language. A function that it calls finds it so."""
-    seen = [module for module in function.__globals__.values() if module is tl or module is tl.core]
-    if seen and not any(tl.core.is_builtin(module.load) for module in seen):
+    """Have a kernel see the interpreter's language. A function that it calls finds it so, and need not name it."""
+    seen = [module for module in function.__globals__.values() if module is tl or module is tl.core] or [tl]
+    if not any(tl.core.is_builtin(module.load) for module in seen):
         return interpreter._LangPatchScope()
     return _patch_lang(function)
 

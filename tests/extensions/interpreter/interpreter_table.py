@@ -138,6 +138,8 @@ ROWS = (
     Row("libdevice.rint(x)", "float32", (0.5, 1.5, -2.5), (0, 2, -2)),
     Row("add_numbers(x, count)", "int64", (1,), (3 * (INT32 - 1) + 1, 3 * (INT32 - 1)), count=3),
     Row("add_wrapped(x, count)", "int64", (1,), (1 - INT32 + INT32 // 2, INT32 // 2 - INT32), count=3),
+    Row("tl.where(~tl.broadcast_to(tl.sum(x, axis=0) > 5, (32,)), x, y)", "float32", (2, 4), (7, 8), y=(7, 8)),
+    Row("plain.double(x)", "float32", (1, 2), (2, 4)),
     Row("add_limit(x, x.dtype, 2)", "float32", (1, 2), (65, 66)),
     Row("tl.where((x > 1 and y > 1) or not (x > 0 and True), 1, 0)", "float32", (2, 2, 1, 0), (1, 0, 0, 1), y=(2, 1)),
     Row("libdevice.round(x)", "float32", (0.5, 1.5, -2.5, 0.49999997), (1, 2, -3, 0)),
@@ -155,6 +157,7 @@ ROWS = (
 
 
 HEAD = """
+import plain
 import triton
 import triton.language as tl
 from triton.language.extra import libdevice
@@ -181,6 +184,16 @@ def add_limit(x, dtype, times):
         x += read.primitive_bitwidth * times.value
     return x
 """
+
+PLAIN = """
+import triton
+
+
+@triton.jit
+def double(x):
+    return x * 2
+"""
+"""A module of a function that names nothing of triton.language."""
 
 KERNEL = """
 
@@ -209,6 +222,8 @@ def answers(rows: tuple[Row, ...], device: str) -> list[Any]:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "kernels_of_the_table.py"
         file.write_text(HEAD + "".join(KERNEL.format(number=at, code=row.code) for at, row in enumerate(rows)))
+        (file.parent / "plain.py").write_text(PLAIN)
+        sys.path.insert(0, folder)
         spec = importlib.util.spec_from_file_location(file.stem, file)
         assert spec is not None and spec.loader is not None
         module = importlib.util.module_from_spec(spec)
