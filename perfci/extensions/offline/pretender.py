@@ -397,7 +397,7 @@ def _answer_for(target: Target) -> None:
     torch.cuda.synchronize = _note("torch.cuda_synchronize()")
     torch.cuda.set_stream = _note("torch.cuda_setStream()")
     torch.cuda.stream = lambda chosen: nullcontext() if chosen is None else chosen
-    torch.cuda.device = torch.cuda.device_of = _Current
+    torch.cuda.device = torch.cuda.device_of = torch.cuda._DeviceGuard = _Current
     torch.cuda.Stream = torch.cuda.ExternalStream = VirtualStream
     torch.cuda.Event = VirtualEvent
     torch.cuda._lazy_init = _refuse_to_start

@@ -54,7 +54,8 @@ _entry = Entry(_kernel)
 
 def double(x: torch.Tensor):
     out = torch.empty_like(x)
-    _entry.launch(Buffer(x), Buffer(out), x.numel(), (triton.cdiv(x.numel(), 128),), BLOCK=128)
+    with torch.cuda._DeviceGuard(x.device.index):
+        _entry.launch(Buffer(x), Buffer(out), x.numel(), (triton.cdiv(x.numel(), 128),), BLOCK=128)
     return out
 """
 """A library that keeps what a launch gave and launches it again, with tensors of its own, as FlagGems does."""

@@ -186,6 +186,7 @@ ANSWERS: dict[str, Any] = {
     "device_count": lambda: 1,
     "device": contextlib.nullcontext,
     "device_of": contextlib.nullcontext,
+    "_DeviceGuard": contextlib.nullcontext,
     "current_device": lambda: 0,
     "set_device": lambda _: None,
     "current_stream": lambda *_: _STREAM,
