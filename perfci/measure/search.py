@@ -4,8 +4,7 @@ import ast
 import inspect
 import math
 import random
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,14 +13,13 @@ from perfci.core.model import AccuracyCase
 from perfci.device.seam import Accelerator
 from perfci.measure.bench import Describe
 from perfci.measure.verify import Check, checks, list_probes, verify
-from perfci.ops.fingerprint.finder import FOREIGN
+from perfci.ops.fingerprint.reach import list_reached
 from perfci.ops.spec import SEARCHED, Accuracy, Params, case_id
 
 SHARE = 8  # one more check for so many of the suite's own
 MOST_ELEMENTS = 1 << 17  # of a size that is tried: Triton's interpreter is slow
 BLOCKS = (8, 4096)  # least and most that a literal says of a block
 _LARGEST = 1e4  # literals beyond are limits of dtypes
-_DEEPEST = 4  # files that import one another
 
 _NEEDED = {
     "confident": {"large", "cancellation"},
@@ -117,44 +115,7 @@ def read_constants(kernel: Callable[..., Any]) -> tuple[float, ...]:
         file = getattr(kernel, "source_file", None) or inspect.getsourcefile(inspect.unwrap(kernel)) or ""
     except TypeError:
         return ()
-    return tuple(sorted({float(number) for number in _list_numbers(Path(file), None, _DEEPEST)}))
-
-
-def _list_numbers(file: Path, wanted: set[str] | None, depth: int) -> Iterator[float]:
-    """Yields the positive numbers of what a file defines by these names, and of what that uses. None: of all of it."""
-    try:
-        body = ast.parse(file.read_bytes()).body
-    except (OSError, SyntaxError, ValueError):
-        return
-    used, nodes = set(wanted or ()), list[ast.stmt]() if wanted else body
-    while wanted and (more := [node for node in body if node not in nodes and used & _list_names(node)]):
-        nodes += more
-        used |= {part.id for node in more for part in ast.walk(node) if isinstance(part, ast.Name)}
-    for part in (part for node in nodes for part in ast.walk(node)):
-        number = part.value if isinstance(part, ast.Constant) else None
-        if isinstance(number, int | float) and number > 0:
-            yield number
-    for part in (part for node in body for part in ast.walk(node)):
-        names = part.names if depth and isinstance(part, ast.ImportFrom) else []
-        taken = {alias.name for alias in names if not wanted or (alias.asname or alias.name) in used}
-        if taken and isinstance(part, ast.ImportFrom) and (module := _find_module(file, part)):
-            yield from _list_numbers(module, taken, depth - 1)
-
-
-def _list_names(node: ast.stmt) -> set[str]:
-    """The names that a statement defines."""
-    if isinstance(node, ast.FunctionDef | ast.ClassDef):
-        return {node.name}
-    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
-    return {target.id for target in targets if isinstance(target, ast.Name)}
-
-
-def _find_module(file: Path, node: ast.ImportFrom) -> Path | None:
-    """The file that is imported from: beside the importing one, above it, or where Python looks. None for torch's."""
-    name = (node.module or "").split(".")
-    if name[0] in FOREIGN:
-        return None
-    above = [*file.parents][node.level - 1 : node.level] if node.level else [*file.parents, *map(Path, sys.path)]
-    places = [root.joinpath(inner, *name) for root in above for inner in ("", "src")]
-    files = [file for place in places for file in (place.with_suffix(".py"), place / "__init__.py")]
-    return next(filter(Path.is_file, files), None)
+    nodes = [node for _, reached in list_reached(Path(file)) for node in reached]
+    parts = (part for node in nodes for part in ast.walk(node) if isinstance(part, ast.Constant))
+    numbers = [part.value for part in parts if isinstance(part.value, int | float) and part.value > 0]
+    return tuple(sorted({float(number) for number in numbers}))

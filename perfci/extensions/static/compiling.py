@@ -20,6 +20,7 @@ from perfci.device.targets import target_named
 from perfci.extensions.static.tasks import Compile
 from perfci.ops.backends import BACKENDS, explain_missing
 from perfci.ops.discover import OpFolder, find_moved, select
+from perfci.ops.fingerprint.reach import list_reached
 from perfci.ops.fingerprint.tree import Fingerprint, Tree
 from perfci.ops.spec import matches
 from perfci.runs.base import BaseTree
@@ -66,6 +67,9 @@ def compile_ops(bench: Bench, request: Request, tree: BaseTree | None) -> tuple[
     # With another toolchain, what it makes of the same files is the question.
     same = {op for op in ours if op in theirs and ours[op].same_as(theirs[op]) and not python}
     head, tools = tuple(op for op in head if not request.changed or op.op not in same), describe_toolchain(chosen)
+    if request.changed and not python:
+        head = tuple(op for op in head if op.op not in theirs or _is_touched(op, ours[op.op], theirs[op.op], bench))
+        base = [op for op in base if now.get(op.op, op.op) in {one.op for one in head}]
     wanted = [
         _Wanted(op, ours[op.op], target, bench.settings, False, tools)
         for target in targets for op in head if is_compiled(op, (target,))
@@ -127,6 +131,16 @@ def _explain_missing(op: OpFolder, compiled: StaticOp) -> Reason | None:
             facts = {"op": op.op, "backend": BACKENDS[op.backend].title, "module": program, "package": package}
             return Reason("backend_lacks_package", facts)
     return explain_missing(op.op, op.files[0], None, compiled.failure)
+
+
+def _is_touched(op: OpFolder, ours: Fingerprint, theirs: Fingerprint, bench: Bench) -> bool:
+    """Whether a changed file is reached by the op: the `__init__` of a package may import all kernels of a library."""
+    root, changed = bench.settings.root, {*ours.changed_files(theirs)}
+    reached = {path for file in op.files for path, _ in list_reached(file)}
+    others = {name for name in changed if not name.endswith(".py")}
+    return bool(
+        others or changed & {path.relative_to(root).as_posix() for path in reached if path.is_relative_to(root)}
+    )
 
 
 def is_compiled(op: OpFolder, targets: Sequence[str]) -> bool:

@@ -11,7 +11,7 @@ from perfci.cli.main import run
 from perfci.extensions.offline.backends import find_compiler
 from perfci.extensions.static.compiling import is_compiled, list_moving
 from tests import static_ops
-from tests.git_repositories import begin_topic
+from tests.git_repositories import begin_topic, commit_all
 
 FUSION = "TRITON_DEFAULT_FP_FUSION"
 FUSED = static_ops.edited(static_ops.SCALE, ("x * 2.0", "x * 2.0 + 1.0"))
@@ -126,3 +126,20 @@ def test_kernels_of_nvidias_languages_are_not_compiled_for_chips_of_others():
     assert is_compiled(triton, ("ascend910b2",))
     assert not is_compiled(cuda, ("ascend910b2", "gfx942"))
     assert is_compiled(cuda, ("ascend910b2", "sm_90")) == (find_compiler("cuda") is not None)
+
+
+@pytest.mark.torch
+@pytest.mark.slow
+def test_of_a_library_whose_package_imports_all_kernels_only_ops_that_reach_the_change_are_taken(project):
+    for name, text in {"__init__": "from . import one, other\n", "one": "LIMIT = 4\n", "other": "LIMIT = 8\n"}.items():
+        (project / "lib").mkdir(exist_ok=True)
+        (project / "lib" / f"{name}.py").write_text(text)
+    kernel = project / "kernels" / "scale" / "scale_triton.py"
+    kernel.write_text(kernel.read_text().replace("import torch\n", "import torch\nfrom lib.one import LIMIT\n", 1))
+    commit_all(project)
+
+    (project / "lib" / "other.py").write_text("LIMIT = 16\n")
+    assert compiled(project, "--changed", "--against", "HEAD") == (set(), set())
+    (project / "lib" / "one.py").write_text("LIMIT = 32\n")
+    ours, others = compiled(project, "--changed", "--against", "HEAD")
+    assert len(ours) == len(others) == 1

@@ -1,0 +1,78 @@
+"""What a file reaches of those that it imports: definitions by their names, not all that a package imports."""
+
+import ast
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from perfci.ops.fingerprint.finder import FOREIGN
+
+_Way = tuple[Path, frozenset[str] | None]
+
+
+def list_reached(file: Path) -> Iterator[tuple[Path, Sequence[ast.stmt]]]:
+    """Yields a file and those that it imports from, with their statements that define what is reached.
+
+    A file comes once for each set of names that is imported from it.
+    """
+    seen, waiting = set[_Way](), list[_Way]([(file, None)])
+    while waiting:
+        way = waiting.pop()
+        if way not in seen:
+            seen.add(way)
+            nodes, more = _follow(*way)
+            waiting += more
+            yield way[0], nodes
+
+
+def _follow(file: Path, wanted: frozenset[str] | None) -> tuple[Sequence[ast.stmt], list[_Way]]:
+    """The statements of a file that define these names, with all that they use, and where they import from."""
+    try:
+        body = ast.parse(file.read_bytes()).body
+    except (OSError, SyntaxError, ValueError):
+        return (), []
+    used, nodes = set(wanted or ()), list[ast.stmt]() if wanted else body
+    while wanted and (more := [node for node in body if node not in nodes and used & _list_names(node)]):
+        nodes += more
+        used |= {part.id for node in more for part in ast.walk(node) if isinstance(part, ast.Name)}
+    parts = (part for node in body for part in ast.walk(node))
+    return nodes, [way for part in parts for way in _list_imports(file, part, None if wanted is None else used)]
+
+
+def _list_names(node: ast.stmt) -> set[str]:
+    """The names that a statement defines. Below a condition or a `try` those of all branches."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return {node.name}
+    if isinstance(node, ast.If | ast.Try | ast.With):
+        return {name for part in ast.iter_child_nodes(node) if isinstance(part, ast.stmt) for name in _list_names(part)}
+    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+    parts = [part for target in targets if target for part in ast.walk(target)]
+    return {part.id for part in parts if isinstance(part, ast.Name)}
+
+
+def _list_imports(file: Path, node: ast.AST, used: set[str] | None) -> Iterator[_Way]:
+    """Yields the files that a statement imports from, with the names that are used of each. None: all of it."""
+    aliases = [one for one in getattr(node, "names", ()) if isinstance(one, ast.alias)]
+    taken = [
+        one for one in aliases if used is None or one.name == "*" or (one.asname or one.name).partition(".")[0] in used
+    ]
+    found = list[tuple[frozenset[str] | None, Path | None]]()
+    if isinstance(node, ast.Import):
+        found = [(None, _find_module(file, one.name.split("."), 0)) for one in taken]
+    elif isinstance(node, ast.ImportFrom):
+        names = node.module.split(".") if node.module else []
+        # A name may be a module of the package, or what its __init__ has by this name.
+        found = [(None, _find_module(file, [*names, one.name], node.level)) for one in taken]
+        plain = frozenset(one.name for one in taken)
+        found += [(None if "*" in plain else plain, _find_module(file, names, node.level))] if taken else []
+    yield from ((path, wanted) for wanted, path in found if path and path != file)
+
+
+def _find_module(file: Path, names: Sequence[str], level: int) -> Path | None:
+    """The file of a module: beside the importing one, above it, or where Python looks. None for torch's and others."""
+    if names and names[0] in FOREIGN:
+        return None
+    above = [*file.parents][level - 1 : level] if level else [*file.parents, *map(Path, sys.path)]
+    places = [root.joinpath(inner, *names) for root in above for inner in ("", "src")]
+    files = [path for place in places for path in (place.with_suffix(".py"), place / "__init__.py")]
+    return next(filter(Path.is_file, files), None)
