@@ -37,7 +37,8 @@ _MOST_CALLBACKS = 4096  # ids of one domain, which end where their names do
 
 _STATIC_SHARED, _LOCAL_BYTES, _REGISTERS, _DYNAMIC_SHARED = 1, 3, 4, 8  # CUfunction_attribute
 SET_BY_HOST = (_DYNAMIC_SHARED, 9, 14, 15)  # the others: share of shared memory, large clusters, their policy
-BY_DEFAULT = {9: -1, 14: 0, 15: 0}  # the values of those that a kernel's time depends on
+CACHE = -1  # no attribute: what cuFuncSetCacheConfig gets
+BY_DEFAULT = {CACHE: 0, 9: -1, 14: 0, 15: 0}  # the values of those that a kernel's time depends on
 _LEGACY_STREAM, _STREAM_OF_THREAD = 1, 2  # CU_STREAM_LEGACY: the default stream by a name. CU_STREAM_PER_THREAD
 _MEMORY_TYPE = 2  # CU_POINTER_ATTRIBUTE_MEMORY_TYPE
 
@@ -45,7 +46,7 @@ _LOADS = ("cuModuleLoad", "cuModuleLoadData", "cuModuleLoadDataEx", "cuModuleLoa
           "cuLibraryLoadFromFile")  # fmt: skip
 _GLOBALS = ("cuModuleGetGlobal", "cuLibraryGetGlobal", "cuLibraryGetManaged")
 _OBJECTS = ("cuTexObjectCreate", "cuSurfObjectCreate")  # whose handles another process does not have
-_CACHES = ("cuFuncSetCacheConfig", "cuKernelSetCacheConfig", "cuCtxSetCacheConfig")  # which no attribute tells of
+_CACHES = ("cuFuncSetCacheConfig", "cuKernelSetCacheConfig", "cuCtxSetCacheConfig")
 _LAUNCHES = ("cuLaunchKernel", "cuLaunchKernelEx", "cuLaunchCooperativeKernel")
 FILLS = {"cuMemsetD8": c_ubyte, "cuMemsetD16": c_ushort, "cuMemsetD32": c_uint}
 _UNSEEN = ("cuGraphLaunch", "cuLaunchHostFunc", "cuMemAlloc", "cuMemFree", "cuMemcpy", "cuMemset", "cuMemCreate",
@@ -84,6 +85,10 @@ class _LaunchEx(ctypes.Structure):  # cuLaunchKernelEx_params
 
 class _Load(ctypes.Structure):  # cuModuleLoadData_params, and the beginning of the others'
     _fields_ = [("handle", POINTER(c_void_p)), ("image", c_void_p)]
+
+
+class _CacheConfig(ctypes.Structure):  # cuFuncSetCacheConfig_params, and the beginning of cuKernelSetCacheConfig's
+    _fields_ = [("function", c_void_p), ("config", c_int)]
 
 
 class _Global(ctypes.Structure):  # cuModuleGetGlobal_v2_params
@@ -154,7 +159,7 @@ class Driver:
         self._loaded: list[bytes] = []  # every image that a module was made of, the last one last
         self._written: set[int] = set()  # modules and libraries whose variables the host has asked for
         self._objects: set[int] = set()  # handles of textures and surfaces
-        self._cached: set[int] = set()  # functions whose share of a cache the host has chosen. 0: every one's
+        self._caches: dict[int, int] = {}  # function -> how the host divides its cache. 0: every function
         self._since = 0  # images that had been loaded when the load under way began
         self._heard: Callable[[Work], None] | None = None
         self._error: Exception | None = None
@@ -254,8 +259,11 @@ class Driver:
             made = _at(called.parameters, _Load).handle
             self._objects |= {made.contents.value or 0} if made and called.site != _ENTER else set()
         elif name in _CACHES:
-            handle = 0 if name.startswith("cuCtx") else _at(called.parameters, c_void_p).value or 0
-            self._cached.add(self._find_function(handle)[0].value or 0 if handle else 0)
+            if name.startswith("cuCtx"):
+                self._caches[0] = _at(called.parameters, c_int).value
+            else:
+                given = _at(called.parameters, _CacheConfig)
+                self._caches[self._find_function(given.function)[0].value or 0] = given.config
         elif self._heard is None or called.site != _ENTER:
             return
         elif name in _LAUNCHES:
@@ -308,7 +316,7 @@ class Driver:
         kernel = DriverKernel(
             kernel_name,
             image,
-            {name: value for name in SET_BY_HOST if (value := self._attribute(function, name)) is not None},
+            self._list_attributes(function),
             n_regs=self._attribute(function, _REGISTERS),
             local_bytes=self._attribute(function, _LOCAL_BYTES) or 0,
             warps=-(-math.prod(block) // 32),
@@ -325,8 +333,6 @@ class Driver:
         self._cuda.cuFuncGetName(byref(name), function)
         symbol = name.value or b""
         plain = symbol.decode(errors="replace")
-        if self._cached & {0, function.value}:
-            return f"a launch of {plain}, whose cache the host divides"
         for owner in (module.value, library.value):
             if owner in self._written:
                 return f"a launch of {plain}, whose variables the host writes"
@@ -346,6 +352,12 @@ class Driver:
             self._cuda.cuKernelGetFunction(byref(function), c_void_p(handle))
             self._cuda.cuFuncGetModule(byref(module), function)
         return function, module, library
+
+    def _list_attributes(self, function: c_void_p) -> dict[int, int]:
+        """What the host asks of a function."""
+        asked = {name: self._attribute(function, name) for name in SET_BY_HOST}
+        asked[CACHE] = self._caches.get(function.value or 0, self._caches.get(0))
+        return {name: value for name, value in asked.items() if value is not None}
 
     def _attribute(self, function: c_void_p, attribute: int) -> int | None:
         value = c_int()

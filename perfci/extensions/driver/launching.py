@@ -9,7 +9,7 @@ from typing import Any
 
 from perfci.extensions.common.cubins import ATTRIBUTE_BYTES, Config, list_variables
 from perfci.extensions.common.elf import ELF, count_elf_bytes
-from perfci.extensions.driver.callbacks import FILLS, SET_BY_HOST, list_parameters
+from perfci.extensions.driver.callbacks import CACHE, FILLS, SET_BY_HOST, list_parameters
 
 
 class LoadedKernel:
@@ -34,6 +34,8 @@ class LoadedKernel:
         for attribute in SET_BY_HOST:
             if attribute in attributes:
                 self._check(cuda.cuFuncSetAttribute(self._function, attribute, attributes[attribute]))
+        if CACHE in attributes:
+            self._check(cuda.cuFuncSetCacheConfig(self._function, attributes[CACHE]))
 
     def prepare(
         self, grid: Sequence[int], block: Sequence[int], shared: int, attributes: bytes, values: Sequence[bytes]

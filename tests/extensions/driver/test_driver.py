@@ -215,6 +215,10 @@ class Cuda:
         self.done.append((attribute, value))
         return 0
 
+    def cuFuncSetCacheConfig(self, _function, config):  # noqa: N802
+        self.done.append(("cache", config))
+        return 0
+
     def cuLaunchKernelEx(self, config, _function, places, _extra):  # noqa: N802
         """The stand-in's only kernel: out = factor * x, of numbers that lie on the host."""
         config = cast(config, POINTER(callbacks.Config)).contents
@@ -327,9 +331,6 @@ def fill_by_thread():
         (lambda _cuda, scale: scale.update(inside=("cuStreamBatchMemOp_v2", c_int())), "cuStreamBatchMemOp"),
         (lambda _cuda, scale: scale.update(end="_ptsz"), "another stream"),
         (lambda _cuda, scale: scale.update(inside=fill_by_thread()), "another stream"),
-        (lambda cuda, _scale: cuda.cupti.tell("cuFuncSetCacheConfig", c_void_p(0x101)), "cache"),
-        (lambda cuda, _scale: cuda.cupti.tell("cuKernelSetCacheConfig", c_void_p(0x102)), "cache"),
-        (lambda cuda, _scale: cuda.cupti.tell("cuCtxSetCacheConfig", c_int(2)), "cache"),
     ],
     ids=[
         "other memory",
@@ -340,9 +341,6 @@ def fill_by_thread():
         "operations in a batch",
         "thread's stream",
         "fill on the thread's stream",
-        "cache",
-        "cache of a library's kernel",
-        "cache of all",
     ],
 )
 def test_what_another_process_cannot_repeat_is_refused(machine, trouble, words):
@@ -453,6 +451,28 @@ def test_launches_of_a_call_share_the_variables_of_their_module(machine, variabl
     recording = record(machine, lambda x: scale(scale(x, 2.0), 2.0), x=torch.ones(4))
     Program(recording, tmp_path, HOST)
     assert cuda.modules == modules
+
+
+@pytest.mark.parametrize(
+    ("asked", "attributes"),
+    [
+        (("cuFuncSetCacheConfig", callbacks._CacheConfig(0x101, 1)), "{-1: 1}"),
+        (("cuKernelSetCacheConfig", callbacks._CacheConfig(0x102, 2)), "{-1: 2}"),
+        (("cuCtxSetCacheConfig", c_int(2)), "{-1: 2}"),
+        (("cuFuncSetCacheConfig", callbacks._CacheConfig(0x201, 1)), None),  # of another function
+    ],
+    ids=["function", "kernel of a library", "all", "other"],
+)
+def test_how_the_host_divides_a_kernels_cache_is_repeated(machine, asked, attributes, tmp_path):
+    cuda, _ = machine
+    function = scaled(cuda, cuda.load(0x100, SCALE))
+    cuda.cupti.tell(*asked)
+
+    recording = record(machine, function, x=torch.ones(4), factor=2.0)
+    with watch_calls() as captured:
+        Program(recording, tmp_path, HOST)(x=torch.ones(4), factor=2.0)
+    assert captured.identity("").launches[0].arguments.get("attributes of the function") == attributes
+    assert [done for done in cuda.done if done[0] == "cache"] == ([("cache", int(attributes[5]))] if attributes else [])
 
 
 def test_a_kernel_that_launches_others_is_not_repeated(machine, tmp_path):
