@@ -4,6 +4,7 @@ pretender    torch and Triton of a board that is not there
 dlpack       tensors without memory, handed on to other packages
 library      a shared library whose functions are Python's
 driver       NVIDIA's driver of that board, which is what other compilers than Triton ask
+runtime      the CUDA runtime of that board, by its driver
 backends     what these compilers need besides, a module each
 compiling    calls on it: kernels are compiled and not launched
 process      a process that does so

@@ -21,21 +21,6 @@ PACKAGES = ("nvidia-cutlass-dsl",)
 PROGRAMS: dict[str, str] = {}
 
 RUNTIME = "libcute_dsl_runtime.so"
-_SAME = {  # its functions, and those of the driver that take and give the same
-    "_cudaLibraryLoadData": "cuLibraryLoadData",
-    "_cudaLibraryLoadFromFile": "cuLibraryLoadFromFile",
-    "_cudaLibraryGetKernel": "cuLibraryGetKernel",
-    "_cudaLibraryGetKernelCount": "cuLibraryGetKernelCount",
-    "_cudaLibraryUnload": "cuLibraryUnload",
-    "_cudaFuncSetAttribute": "cuFuncSetAttribute",
-    "_cudaDeviceGetAttribute": "cuDeviceGetAttribute",
-    "_cudaGetDevice": "cuCtxGetDevice",
-    "_cudaGetDeviceCount": "cuDeviceGetCount",
-    "_cudaSetDevice": "cuCtxSetCurrent",
-    "_cudaOccupancyMaxActiveBlocksPerMultiprocessor": "cuOccupancyMaxActiveBlocksPerMultiprocessor",
-    "_cudaStreamSynchronize": "cuStreamSynchronize",
-    "_cudaDeviceSynchronize": "cuCtxSynchronize",
-}
 
 
 class _RuntimeConfig(ctypes.Structure):  # cudaLaunchConfig_t
@@ -63,6 +48,7 @@ def prepare(target: Target, driver: VirtualDriver) -> None:
 def _replace(path: Path, driver: VirtualDriver) -> str:
     """Returns the path of a library like the one given, in which the driver answers."""
     from perfci.extensions.offline.library import Library, list_functions
+    from perfci.extensions.offline.runtime import find_function
 
     def launch(config: Any, function: int, parameters: Any) -> int:
         wanted = config[0]
@@ -98,10 +84,8 @@ def _replace(path: Path, driver: VirtualDriver) -> str:
     for name in list_functions(path.read_bytes()):
         if name in answers:
             functions[name] = driver.answer(name, *answers[name])
-        elif name in _SAME or name.removeprefix("_") in driver.functions:
-            functions[name] = driver.functions[_SAME.get(name) or name.removeprefix("_")]
         elif name.startswith("_cu"):
-            functions[name] = driver.answer(name, (), lambda name=name: driver.refuse(name.removeprefix("_")))
+            functions[name] = find_function(driver, name.removeprefix("_"))
         else:
             functions[name] = real[name]
     return Library(RUNTIME, functions, folder=Path(tempfile.mkdtemp())).path

@@ -1,0 +1,27 @@
+"""TileLang: its compiler asks for the device. Its launch asks a library of its own for the CUDA runtime: replaced."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from perfci.device.targets import Target
+    from perfci.extensions.offline.driver import VirtualDriver
+
+PACKAGES = ("tilelang", "nvidia-cuda-nvcc")
+PROGRAMS: dict[str, str] = {"nvcc": "nvidia-cuda-nvcc nvidia-cuda-crt nvidia-nvvm nvidia-cuda-cccl nvidia-cuda-runtime"}
+
+RUNTIME = "libstub_cudart.so"
+
+
+def prepare(target: Target, driver: VirtualDriver) -> None:  # noqa: ARG001
+    """Load a library in the place of the one by which it calls the CUDA runtime, before it is loaded."""
+    from perfci.extensions.offline.library import Library, list_functions
+    from perfci.extensions.offline.runtime import find_function
+
+    spec = importlib.util.find_spec("tilelang")
+    path = Path(str(spec.origin)).parent / "lib" / RUNTIME if spec else None
+    if path and path.is_file():
+        Library(RUNTIME, {name: find_function(driver, name) for name in list_functions(path.read_bytes())})
