@@ -13,6 +13,7 @@ HERE = Path(__file__).parent
 MADE = {
     "quantise": ("declared_kernels.py", "quantise_reference"),
     "multiply": ("declared_kernels.py", "multiply_reference"),
+    "double_in_float32": ("declared_kernels.py", "double_reference"),
     "add": ("strided_kernels.py", "torch.add"),
     "add_alike": ("strided_kernels.py", "torch.add"),
     "add_packed": ("strided_kernels.py", "torch.add"),
@@ -55,6 +56,11 @@ def test_a_product_of_integers_is_checked_with_integers(said, told):
     assert said["multiply"].suites.dtypes == ("int8",)
     assert said["multiply"].is_ready
     assert told["multiply"][1] == []
+
+
+def test_a_dtype_in_which_the_reference_answers_in_another_is_left_out(said, told):
+    assert said["double_in_float32"].suites.dtypes == ("float32",)
+    assert told["double_in_float32"][1] == []
 
 
 def test_layouts_are_those_that_a_function_with_strides_takes(said, told):

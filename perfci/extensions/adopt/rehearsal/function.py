@@ -188,8 +188,10 @@ def _complete_calls(called: _Called, launched: str, are_tests: bool) -> list[Cal
     small, dry = form.little or form.make_distinct(), form.agrees()
 
     def is_taken(dtype: str) -> bool:
-        agrees = not dry or replace(form, dtype=dtype).agrees()
-        return agrees and (dtype == form.dtype or not form.run(small, dtype).problem)
+        if dry and not replace(form, dtype=dtype).agrees():
+            return False
+        trial = form.run(small, dtype) if dtype != form.dtype else None
+        return trial is None or (not trial.problem and trial.is_alike)
 
     usual = [dtype for dtype in _choose_dtypes(launched) if not found.dry or is_taken(dtype)]
     dtypes = usual or [call.dtype for call in calls[:1]]

@@ -48,7 +48,8 @@ def _compare_launches(
                 first = _HUGE * MOST_PROGRAMS // large.grid[number] + 1
                 yield Reason("look_grid", {**facts, "size": first, "number": number, "most": MOST_PROGRAMS})
         grown = {name for name, value in large.constants.items() if value != small.constants.get(name)}
-        wide = [name for name in grown if type(large.constants[name]) is int and large.constants[name] > MOST_ELEMENTS]
+        blocks = {name for name in grown if re.search(rf"\btl\.arange\(0, *{name}\b", small.source)}
+        wide = [name for name in blocks if type(large.constants[name]) is int and large.constants[name] > MOST_ELEMENTS]
         if wide:
             yield Reason("look_block", {**facts, "constant": wide[0], "most": MOST_ELEMENTS})
         is_alike = small.grid == large.grid and not grown

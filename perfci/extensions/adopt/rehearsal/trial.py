@@ -36,6 +36,7 @@ class Trial:
     share: float = 1.0  # of the values that differ
     outputs: tuple[tuple[int, ...], ...] = ()  # shapes of the reference's outputs
     dtypes: tuple[str, ...] = ()  # of the reference's outputs
+    is_alike: bool = True  # the kernel's have the same dtypes
     launches: int = 0
 
     @property
@@ -83,6 +84,7 @@ def try_call(kernel: Callable[..., Any], reference: Callable[..., Any], given: M
     by_place = dict(outputs)
     pairs = zip(picks or (), expected, strict=False)
     share = max((_differ(by_place[place], value) for place, value in pairs), default=1.0)
+    alike = all(by_place[place].dtype == value.dtype for place, value in zip(picks or (), expected, strict=False))
     return Trial(
         written=tuple(written), rewritten=tuple(rewritten), unread=tuple(unread) if watched.launches else (),
         ignored=tuple(name for name, share in shares.items() if not share),
@@ -90,7 +92,7 @@ def try_call(kernel: Callable[..., Any], reference: Callable[..., Any], given: M
         picks=picks, returned=len(answer) if isinstance(answer, list | tuple) else None, share=share,
         expected=tuple(place for place, _ in _list(right)) if _lacks(right) else None,
         outputs=tuple(tuple(value.shape) for value in expected), launches=watched.launches,
-        dtypes=tuple(str(value.dtype).removeprefix("torch.") for value in expected),
+        dtypes=tuple(str(value.dtype).removeprefix("torch.") for value in expected), is_alike=alike,
     )  # fmt: skip
 
 
