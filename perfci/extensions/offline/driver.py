@@ -44,6 +44,7 @@ from perfci.extensions.common.elf import list_sections, read_elf
 from perfci.extensions.offline.library import Library
 from perfci.extensions.offline.pretender import locate
 
+NAME = "libcuda.so.1"
 VERSION = 13_000  # that the driver has: of CUDA 13.0
 
 _INVALID, _NOT_FOUND, _NOT_SUPPORTED, _FAILED = 1, 500, 801, 999  # CUresult
@@ -102,11 +103,16 @@ class VirtualDriver:
         self.functions = {name: self.answer(name, *answer) for name, answer in self._list_answers().items()}
         """By name, made by ctypes."""
         more = {name + end: self.functions[name] for name, ends in _VERSIONS.items() for end in ends}
-        self._library = Library("libcuda.so.1", self.functions | more, spare=_SPARE)
+        self._library = Library(NAME, self.functions | more, spare=_SPARE)
+        opened = ctypes.cast(ctypes.CDLL(NAME)["cuInit"], c_void_p).value
+        self.is_asked = opened == self._library.address("cuInit")
+        """Whether those who open the driver get this one, and no other that the process had loaded before."""
 
     @contextmanager
     def listen(self, covered: Callable[[], bool]) -> Iterator[None]:
         """Tell of the launches inside. covered: whether they are part of what is told otherwise."""
+        if not self.is_asked:
+            note_unknown("captured_offline", "NVIDIA's driver, which the process has loaded,")
         before, self._covered = self._covered, covered
         try:
             yield

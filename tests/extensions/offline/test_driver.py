@@ -1,0 +1,76 @@
+"""NVIDIA's driver of a board that is not there."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("triton")
+
+from perfci.extensions.offline import library
+
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.slow,
+    pytest.mark.skipif(not library.is_possible(), reason="there is no driver without a device for this processor"),
+]
+
+AFTER_ANOTHER = """
+import ctypes
+from perfci.device.capture import watch_calls
+from perfci.device.targets import target_named
+from perfci.extensions.offline import compiling
+from perfci.extensions.offline.driver import NAME, VirtualDriver
+from perfci.extensions.offline.library import Library
+
+before = ctypes.CFUNCTYPE(ctypes.c_int)(lambda: 100)
+other = Library(NAME, {"cuInit": before})
+target = target_named("sm_90")
+compiling.install(target)
+driver = VirtualDriver(target)
+with watch_calls(driver=driver) as capture:
+    pass
+print(driver.is_asked, capture.identity("").unknown.facts["what"])
+"""
+
+ANSWERS = """
+import ctypes
+from ctypes import byref, c_int, c_size_t, c_void_p
+import torch
+from perfci.device.targets import target_named
+from perfci.extensions.offline import compiling, dlpack
+from perfci.extensions.offline.driver import VirtualDriver
+
+target = target_named("sm_90")
+compiling.install(target)
+driver = VirtualDriver(target)
+cuda = ctypes.CDLL("libcuda.so.1")
+place, number = c_void_p(), c_int()
+assert cuda.cuGetProcAddress_v2(b"cuDeviceGetAttribute", byref(place), 12000, ctypes.c_uint64(0), byref(c_int(7))) == 0
+ask = ctypes.CFUNCTYPE(c_int, c_void_p, c_int, c_int)(place.value)
+assert ask(ctypes.addressof(number), 75, 0) == 0
+tensor = torch.empty(4, 6, dtype=torch.bfloat16, device="cuda")[1:, 2:]
+capsule = tensor.__dlpack__()
+ctypes.pythonapi.PyCapsule_GetPointer.restype = c_void_p
+ctypes.pythonapi.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+managed = dlpack._Managed.from_address(ctypes.pythonapi.PyCapsule_GetPointer(capsule, b"dltensor")).tensor
+facts = managed.data - tensor.data_ptr(), managed.device, managed.code, managed.bits
+print(number.value, *facts, *managed.shape[:2], *managed.strides[:2], cuda.cuMemAlloc_v2(byref(place), c_size_t(8)))
+"""
+
+
+def run(program: str) -> str:
+    root = Path(__file__).resolve().parents[3]
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=root)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_a_driver_that_is_loaded_already_is_asked_in_its_place_and_no_launch_is_missed_in_silence():
+    assert run(AFTER_ANOTHER) == "False NVIDIA's driver, which the process has loaded,"
+
+
+def test_it_answers_for_the_target_and_hands_on_tensors_by_their_addresses():
+    assert run(ANSWERS) == "9 0 2 4 16 3 4 6 1 801"
