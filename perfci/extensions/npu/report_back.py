@@ -3,6 +3,8 @@
 Behind `perfci check --report-back`, for a chip on which perfci has not run yet.
 """
 
+import contextlib
+import io
 import os
 import subprocess
 import sys
@@ -12,8 +14,10 @@ from pathlib import Path
 
 from perfci.core import environment
 from perfci.core.codec import encode
+from perfci.core.files import read_regular
 from perfci.core.settings import Settings
 from perfci.extensions.npu import host, smi
+from perfci.store.files import write_atomically
 
 NAME = "report-back.zip"  # in the reports folder
 LIMIT_S = 600.0  # of one command of perfci's
@@ -28,17 +32,18 @@ def write(where: Settings, device: str, op: str) -> Path:
 
     It has no kernels of the project, but names of its ops and cases, and this host's name in run.json.
     """
-    path = where.reports / NAME
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, text in _gather(where, device, op):
             archive.writestr(name, text)
-    return path
+    return write_atomically(where.reports / NAME, packed.getvalue())
 
 
 def _gather(where: Settings, device: str, op: str) -> Iterator[tuple[str, str]]:
     for file in (*(where.reports / name for name in KEPT), *sorted(where.reports.glob("logs/*.log"))):
         if file.is_file():
-            yield str(file.relative_to(where.reports)), file.read_text(encoding="utf-8", errors="replace")
+            with contextlib.suppress(OSError):  # of a link: nothing from elsewhere is sent away
+                yield str(file.relative_to(where.reports)), read_regular(file).decode(errors="replace")
     yield "doctor.txt", _run(where, "doctor")
     yield "selftest.json", _run(where, "doctor", "--selftest", op, "--device", device, "--format", "json")
     for words in ASKED:

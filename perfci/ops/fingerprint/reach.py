@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from perfci.core.files import read_regular
 from perfci.ops.fingerprint.finder import FOREIGN
 
 _Way = tuple[Path, frozenset[str] | None]
@@ -28,7 +29,7 @@ def list_reached(file: Path) -> Iterator[tuple[Path, Sequence[ast.stmt]]]:
 def _follow(file: Path, wanted: frozenset[str] | None) -> tuple[Sequence[ast.stmt], list[_Way]]:
     """The statements of a file that define these names, with all that they use, and where they import from."""
     try:
-        body = ast.parse(file.read_bytes()).body
+        body = ast.parse(read_regular(file.resolve())).body
     except (OSError, SyntaxError, ValueError):
         return (), []
     used, nodes = set(wanted or ()), list[ast.stmt]() if wanted else body
