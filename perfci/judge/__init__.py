@@ -95,9 +95,9 @@ class _OpJudge:
                 needs_package = self.plan.failure.kind == "backend_lacks_package"
                 yield self._row(None, Verdict.ERROR if needs_package else Verdict.INCONCLUSIVE, self.plan.failure)
             return
+        if self.plan.outdated and not self.plan.failure:  # what is checked is not what ships, and nothing else tells
+            yield self._row(None, Verdict.ERROR, self.plan.outdated)
         if plan.device == OFFLINE:
-            if self.plan.outdated:
-                yield self._row(None, Verdict.INCONCLUSIVE, self.plan.outdated)
             return
         if plan.skip_unchanged and self.plan.base and self.plan.base.same:
             # Its files are the base's, so that nothing of it was run but a control.
@@ -135,9 +135,7 @@ class _OpJudge:
         yield from self._removed_rows()
 
     def _find_unjudged(self) -> Reason | None:
-        """Returns why what passes is not what ships, or why the base's suites did not judge a change. Else None."""
-        if self.plan.outdated and not self.plan.failure:
-            return self.plan.outdated
+        """Returns why the base's suites did not judge a change. None if they did, or if there is none to do so."""
         note, base, planned_base = self.run.plan.base_note, self.run.plan.base, self.plan.base
         if note and note.kind == "merge_without_base":
             return note

@@ -10,7 +10,7 @@ from perfci.cli.main import run
 from perfci.core import settings
 from perfci.ops import discover
 from perfci.ops.fingerprint.tree import Tree
-from tests.git_repositories import git
+from tests.git_repositories import begin_topic, git
 
 KERNEL = re.search(
     r"```python\n# \S+\n(.*?)```",
@@ -87,7 +87,7 @@ def test_a_reference_of_the_project_is_imported_too(stranger, capsys):
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (f"import absent_of_mine\n{KERNEL}", "mylib.silu cannot be imported from the project's root: ModuleNotFound"),
+        (f"import absent_of_mine\n{KERNEL}", "silu.py needs absent_of_mine, which this Python has not installed"),
         (KERNEL.replace("_silu", "silu"), "silu.py: silu hides the Triton kernel of the same name"),
         ("def silu(x:\n", "silu.py, line 1: Python cannot read this"),
     ],
@@ -141,7 +141,7 @@ def test_the_first_line_says_that_it_is_a_copy_and_a_check_that_its_original_cha
     write(source, KERNEL.replace(RIGHT, WRONG))
     capsys.readouterr()
 
-    assert check_silu() == 3
+    assert check_silu() == 2
     said = "mylib/silu.py has changed since silu got its copy of it, and checks judge the copy, kernels/silu/_silu.py"
     assert said in capsys.readouterr().out
     assert said in (stranger / "reports" / "report.md").read_text().replace("\\", "")
@@ -174,17 +174,26 @@ def copied(project) -> Copied:
     return Copied(project)
 
 
-def test_a_check_of_a_stale_copy_warns_whichever_suite_runs(copied):
+def test_a_check_of_a_stale_copy_fails_whichever_suite_runs(copied):
     assert copied.project.check("scale").code == 0
     copied.original.write_text("FACTOR = 3\n")
 
     for suite in ("both", "accuracy", "performance"):
         answer = copied.project.check("scale", "--suite", suite)
-        told = [row for row in json.loads(answer.out)["verdicts"] if row["verdict"] == "INCONCLUSIVE"]
-        assert answer.code == 3
+        told = [row for row in json.loads(answer.out)["verdicts"] if row["verdict"] == "ERROR"]
+        assert answer.code == 2
         assert [row["reason"]["kind"] for row in told] == ["copy_behind"]
     assert copied.project.check("relu").code == 0
-    assert copied.project.check("scale", "--strict").code == 2
+
+
+def test_a_copy_of_a_file_that_a_change_breaks_is_not_unchanged(copied):
+    begin_topic(copied.project.root)
+    copied.original.write_text("FACTOR = 3\n")
+
+    answer = copied.project.check("scale", "--against", "HEAD")
+
+    assert answer.code == 2
+    assert {row["verdict"] for row in json.loads(answer.out)["verdicts"]} >= {"ERROR", "UNCHANGED"}
 
 
 def test_a_kernel_that_is_wrong_stays_wrong_beside_a_stale_copy(copied):

@@ -139,7 +139,7 @@ def _write_side(op: str, sketch: Sketch, side: SketchFunction, about: str, copie
     if side.device:
         made = f'{SHARED}.wrap({call}, "{side.device}"{", hidden" if side.hides else ""})'
     for copy in copied:
-        said = f"# {copy.name} is a copy of this file as it was then: perfci check warns when it has changed."
+        said = f"# {copy.name} is a copy of this file as it was then: perfci check fails once it has changed."
         lines += ["", said, f"{COPIED} = {json.dumps({copy.original: copy.digest}, ensure_ascii=False)}"]
     lines += ["", f"_call = {made}"] if made else []
     body = fit(f"{side.head}{'_call' if made else call}(", side.arguments, side.tail, "    ")
