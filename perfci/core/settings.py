@@ -24,6 +24,7 @@ MOST = 1 << 22  # bytes of it
 ONE, ALL = "one", "all"  # of the devices of a host
 DEVICES = rf"^({ONE}|{ALL}|[0-9]{{1,4}}(,[0-9]{{1,4}})*)\Z"
 CLUSTER = r"^ray(://[^\s/@]+:[0-9]{1,5})?\Z"
+Program = Annotated[str, Meta(pattern=r"^[^-\s\0][^\0]*\Z")]
 Seconds = Annotated[float, Meta(gt=0, le=7 * 24 * 3600.0)]  # no step of a worker may take more than a week
 
 
@@ -52,6 +53,8 @@ class Settings:
     """UUIDs of boards that get work although their runs look sick: they were repaired. Of a merge request, the same."""
     release_tags: Annotated[str, Meta(pattern="^[^-\0][^\0]*$")] = "*"  # tags of releases: * and ? as in a shell
     rounds: Annotated[int, Meta(ge=1, le=1000)] = 5  # how many rounds of one start `perfci try` judges
+    backends: Mapping[str, Mapping[Literal["python"], Program]] = field(default_factory=dict)
+    """`[tool.perfci.backends.NAME]`: `python`, the interpreter that runs this backend's ops"""
 
     @property
     def caches(self) -> Path:
@@ -61,7 +64,7 @@ class Settings:
 
 
 FOLDERS = ("kernels", "baselines", "thresholds", "reports")
-GRANTS = ("environment", "lock_folder", "cache_folder")
+GRANTS = ("environment", "lock_folder", "cache_folder", "backends")
 """Settings that give a project's code something, or lead out of the project."""
 
 KEYS = tuple(field.name for field in dataclasses.fields(Settings))[1:]
@@ -170,7 +173,7 @@ def _make_settings(root: Path, table: Mapping[str, Any]) -> Settings:
         settings = msgspec.convert(given, Settings, dec_hook=resolve)
     except msgspec.ValidationError as error:
         problem, _, place = str(error).partition(" - at ")
-        key = re.sub(r"\W.*", "", place.strip("`$."))
+        key = "".join(re.findall(r"\$\.(\w+)", place))
         raise UsageError("setting_type", path=path, key=key, problem=f"{problem} ({table.get(key)!r})") from error
     for name in FOLDERS[1:]:  # which perfci writes into
         folder = Path(os.path.normpath(getattr(settings, name)))

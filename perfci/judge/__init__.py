@@ -92,7 +92,7 @@ class _OpJudge:
         plan, outcome = self.run.plan, self.found
         if self.plan.unchecked:
             if self.plan.base and not self.plan.base.lent and self.plan.failure:  # the base's ran here
-                needs_package = self.plan.failure.kind == "backend_lacks_package"
+                needs_package = "lacks" in self.plan.failure.kind
                 yield self._row(None, Verdict.ERROR if needs_package else Verdict.INCONCLUSIVE, self.plan.failure)
             return
         if self.plan.outdated and not self.plan.failure:  # what is checked is not what ships, and nothing else tells

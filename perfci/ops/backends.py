@@ -19,6 +19,15 @@ MARK = "@"  # in a key, before the backend
 
 
 @dataclass(frozen=True)
+class Interpreter:
+    """Another Python than the one that runs this."""
+
+    path: str
+    versions: Mapping[str, str]  # of what is installed in it, by distribution, and its own as that of `python`
+    modules: frozenset[str]  # those of `Backend.packages` that it has, and the packages around them
+
+
+@dataclass(frozen=True)
 class Backend:
     """What perfci has to know of a technology."""
 
@@ -92,10 +101,13 @@ def backend_of(kernel: Path) -> str:
     return kernel.stem.rpartition("_")[2]
 
 
-def explain_missing(key: str, kernel: Path, kind: str | None, failure: Reason | None) -> Reason | None:
+def explain_missing(
+    key: str, kernel: Path, kind: str | None, failure: Reason | None, other: Interpreter | None = None
+) -> Reason | None:
     """Returns why a backend cannot run here: on this kind of device, or without a package. None if it may.
 
-    kind: None for any. failure: of importing its file. What it says of a missing package is looked up in this Python.
+    kind: None for any. failure: of importing its file, in this Python or in another. What it says of a missing package
+    is looked up there.
     """
     backend = BACKENDS[backend_of(kernel)]
     facts: dict[str, Fact] = {"op": key, "backend": backend.title}
@@ -104,9 +116,13 @@ def explain_missing(key: str, kernel: Path, kind: str | None, failure: Reason | 
     module = str(failure.facts.get("missing_module", "-")) if failure else "-"
     needed = next((name for name in backend.packages if f"{name}.".startswith(f"{module}.")), None)
     with suppress(ImportError, ValueError):  # of a package around it that is missing
-        needed = None if needed and importlib.util.find_spec(module) else needed
+        there = module in other.modules if other else needed and importlib.util.find_spec(module)
+        needed = None if there else needed
     if needed is None:
         return None
+    if other:
+        facts |= {"python": other.path}
+        return Reason("backend_python_lacks", {**facts, "module": module, "package": backend.packages[needed]})
     return Reason("backend_lacks_package", {**facts, "module": module, "package": backend.packages[needed]})
 
 

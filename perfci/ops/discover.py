@@ -18,7 +18,7 @@ from pathlib import Path
 from perfci.core.errors import ContractError, UsageError
 from perfci.core.files import read_regular
 from perfci.core.model import Fact, Reason
-from perfci.core.settings import Settings
+from perfci.core.settings import FILE, Settings
 from perfci.ops.backends import BACKENDS, DEFAULT, MARK, list_keys, name_of
 from perfci.ops.fingerprint.finder import COPIED, PARTS, list_inside, op_folders
 
@@ -55,10 +55,14 @@ class OpFolder:
 def ops(settings: Settings) -> tuple[OpFolder, ...]:
     """Returns every backend of each op under the kernels folder, by key. See `fingerprint.finder.op_folders`.
 
-    Raises UsageError without a kernels folder, ContractError if two ops share a name, OSError for an unreadable folder.
+    Raises UsageError without a kernels folder, or for settings of an unknown backend, ContractError if two ops share a
+    name, OSError for an unreadable folder.
     """
     if not settings.kernels.is_dir():
         raise UsageError("no_kernels_folder", folder=str(settings.kernels))
+    if unknown := next((name for name in settings.backends if name not in BACKENDS), None):
+        path, known = str(settings.root / FILE), ", ".join(BACKENDS)
+        raise UsageError("setting_not_known", path=path, key=f"backends.{unknown}", known=known)
     listing = functools.partial(list_inside, (str(settings.root), str(settings.kernels)))
     folders = map(Path, op_folders(str(settings.kernels), listing))
     listed = [

@@ -3,26 +3,20 @@
 import contextlib
 import dataclasses
 import os
-import shutil
-import subprocess
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from perfci import store
-from perfci.core.codec import decode
 from perfci.core.environment import PACKAGES, find_newest, in_ci
 from perfci.core.errors import GitError, PerfciError, UsageError
 from perfci.core.model import Base, DuelWhat, because
 from perfci.core.settings import Settings
-from perfci.core.wording import say
 from perfci.git.base import resolve
 from perfci.git.checkout import materialise
 from perfci.ops.discover import OpFolder, ops
-from perfci.runs.bench import Bench, WorkerPlace, make_environment, stamp
+from perfci.runs.bench import Bench, locate, stamp
 from perfci.runs.plan import NOT_AGAINST, Against, Request
 from perfci.runs.rules import choose_rules, compare_rules, list_known_ops, move_settings
-from perfci.worker.process import confined
 
 FOLDER = "base"  # the folder of the base's files in the run's folder
 
@@ -30,23 +24,6 @@ MERGE_REQUEST = ("CI_MERGE_REQUEST_TARGET_BRANCH_NAME", "CI_MERGE_REQUEST_EVENT_
 
 UNREMARKABLE = frozenset({"git_missing", "no_repository", "no_commit_yet", "no_base"})
 """Why there is no base, if no reader needs to hear of it."""
-
-NEEDED = ("msgspec", "numpy", "scipy", "yaml")  # to run the base's kernels, and torch for real devices. perfci is lent
-
-PROBE_LIMIT_S = 60.0
-
-_PROBE = """
-import contextlib, importlib.util, json, sys
-from importlib import metadata
-assert sys.version_info >= (3, 11), "perfci runs in Python 3.11 or newer"
-missing = [name for name in sys.argv[1].split(",") if importlib.util.find_spec(name) is None]
-assert not missing, "it lacks " + ", ".join(missing)
-found = {"python": ".".join(map(str, sys.version_info[:3]))}
-for name in sys.argv[2].split(","):
-    with contextlib.suppress(metadata.PackageNotFoundError):
-        found[name] = metadata.version(name)
-print(json.dumps(found))
-"""
 
 
 @dataclass(frozen=True)
@@ -80,9 +57,11 @@ def find(bench: Bench, request: Request) -> FoundBase:
     try:
         base = resolve(settings.root, request.against, os.environ, recorded)
         if python := request.base_python:
-            # A path must not depend on where a worker runs. A link to an interpreter is an interpreter of its own.
-            python = str(Path(python).absolute()) if os.sep in python else shutil.which(python) or python
-            base = dataclasses.replace(base, python=python, packages=_probe(bench, python, request.device))
+            python = locate(python, Path.cwd())
+            if isinstance(there := bench.probe(python, request.device), str):
+                raise UsageError("base_python_broken", python=python, why=there)
+            versions = {name: there.versions[name] for name in ("python", *PACKAGES) if name in there.versions}
+            base = dataclasses.replace(base, python=python, packages=versions)
         tree = write_base(bench, base)
         tree = dataclasses.replace(tree, base=compare_rules(tree.base, tree.settings, settings))
         return take_base(tree, request, settings)
@@ -122,25 +101,3 @@ def baseline_commit(settings: Settings) -> str | None:
             baselines = store.read_baselines(settings.baselines, folder.name).values()
             runs += [run for baseline in baselines for run in baseline.runs if run.environment.commit]
     return find_newest(runs).environment.commit if runs else None
-
-
-def _probe(bench: Bench, python: str, device: str) -> Mapping[str, str]:
-    """Returns the versions in another interpreter. Raises UsageError if it cannot run the base."""
-    needed = NEEDED if device == "fake" else (*NEEDED, "torch")
-    around = make_environment(bench, WorkerPlace("probe", "offline", python=python))
-    command = confined([python, "-c", _PROBE, ",".join(needed), ",".join(PACKAGES)], *around.places)
-    try:
-        done = subprocess.run(
-            command, capture_output=True, check=False, timeout=PROBE_LIMIT_S, env=dict(around.environment)
-        )
-        lines = done.stderr.decode(errors="replace").strip().splitlines()
-        if not done.returncode:
-            return decode(done.stdout.strip().splitlines()[-1], dict[str, str])
-        why = lines[-1].rstrip(".") if lines else say("it ended with status {status}", status=done.returncode)
-    except OSError as error:
-        why = error.strerror or str(error)
-    except subprocess.TimeoutExpired:
-        why = f"no answer within {PROBE_LIMIT_S:g} s"
-    except (IndexError, ValueError):
-        why = say("it is no Python")
-    raise UsageError("base_python_broken", python=python, why=why)

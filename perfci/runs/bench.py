@@ -3,6 +3,9 @@
 import functools
 import hashlib
 import os
+import re
+import shutil
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -12,17 +15,21 @@ from pathlib import Path
 
 from perfci import store
 from perfci.core import PACKAGE, environment
+from perfci.core.codec import decode
 from perfci.core.errors import GitError
 from perfci.core.model import Reason
 from perfci.core.settings import FILE, Settings, take_grants
 from perfci.core.temporary import remove_abandoned, temporary_folder
 from perfci.core.variables import OWN, worker_environment
+from perfci.core.wording import say
 from perfci.git import list_places
 from perfci.git.base import resolve
 from perfci.git.command import read_file
+from perfci.ops.backends import BACKENDS, Interpreter
 from perfci.ops.discover import OpFolder
 from perfci.ops.fingerprint.tree import Tree
 from perfci.worker import forks, warm
+from perfci.worker.process import confined
 from perfci.worker.protocol import Message, Noted
 from perfci.worker.tasks import Opening, OpFiles, Place, WorkerEnvironment
 
@@ -43,6 +50,25 @@ BOARD = "PERFCI_BOARD"
 """Variable by which this process is given the devices of its workers, as VISIBLE names them: the first for first looks
 """
 
+NEEDED = ("msgspec", "numpy", "scipy", "yaml")  # to run kernels, and torch for real devices. perfci is lent
+
+PROBE_LIMIT_S = 60.0
+
+_PROBE = """
+import contextlib, importlib.util, json, sys
+from importlib import metadata
+def has(name):
+    with contextlib.suppress(ImportError, ValueError):
+        return importlib.util.find_spec(name) is not None
+    return False
+assert sys.version_info >= (3, 11), "perfci runs in Python 3.11 or newer"
+missing = [name for name in sys.argv[1].split(",") if not has(name)]
+assert not missing, "it lacks " + ", ".join(missing)
+found = {one.metadata["Name"]: one.version for one in metadata.distributions()}
+found["python"] = ".".join(map(str, sys.version_info[:3]))
+print(json.dumps([found, [name for name in sys.argv[2].split(",") if has(name)]]))
+"""
+
 
 @dataclass(frozen=True)
 class Bench:
@@ -60,6 +86,8 @@ class Bench:
     trees: dict[Path, Tree] = field(default_factory=dict)  # files of a project, by its root
     needed: dict[tuple[Path, tuple[str, ...]], Settings] = field(default_factory=dict)
     """root of a project, and ops of it -> settings that lead to a copy of what they need"""
+    interpreters: dict[str, Interpreter | str] = field(default_factory=dict)
+    """path of another Python -> what it has, or why it cannot be used"""
     boards: list[str] = field(default_factory=list)
     """the host's devices that are not put aside, as VISIBLE names them. Empty if all are alike in that"""
 
@@ -67,6 +95,21 @@ class Bench:
     def hidden(self) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
         """What a worker may not read that gets a copy of what its ops need, and what of it all the same."""
         return list_places(self.home or self.settings.root)
+
+    def find_python(self, backend: str) -> str | None:
+        """Returns where the interpreter is that the settings name for a backend's ops. None for this one."""
+        python = self.settings.backends.get(backend, {}).get("python")
+        return locate(python, self.home or self.settings.root) if python else None
+
+    def find_interpreter(self, backend: str, device: str) -> Interpreter | str | None:
+        """Returns the interpreter that the settings name for a backend, or why it cannot be used. None: they do not."""
+        return self.probe(python, device) if (python := self.find_python(backend)) else None
+
+    def probe(self, python: str, device: str) -> Interpreter | str:
+        """Returns an interpreter with what is installed in it, once a run. If it cannot run an op's code: why."""
+        if python not in self.interpreters:
+            self.interpreters[python] = _probe(self, python, device)
+        return self.interpreters[python]
 
     @contextmanager
     def timing(self, step: str) -> Iterator[None]:
@@ -143,11 +186,12 @@ class WorkerPlace:
     devices: int = 1  # of the host: the processes of a run take turns on them
     until_s: float | None = None  # when it is ended whatever it does, seconds since the epoch
     beside: Path | None = None  # root of the base, which is imported in the same process
+    backend: str = ""  # whose ops it runs: the settings may name an interpreter for that
 
 
 def make_environment(bench: Bench, place: WorkerPlace) -> WorkerEnvironment:
     """A worker's environment, folder, log and time limit."""
-    settings = bench.settings
+    settings, python = bench.settings, place.python or bench.find_python(place.backend)
     # Describing on the CPU is for the interpreter too, so that all workers start alike.
     interpret = place.device == "cpu" or (place.device == "auto" and not _may_have_accelerator())
     private = bench.folder / PRIVATE / place.name
@@ -160,8 +204,8 @@ def make_environment(bench: Bench, place: WorkerPlace) -> WorkerEnvironment:
         given = bench.boards or (devices if place.devices > 1 else [])
         given = os.environ[BOARD].split(",") if os.environ.get(BOARD) else given
         variables |= {name: given[place.process % len(given)]} if given else {}
-    variables |= _python_path(variables, place, bench)
-    if place.python:
+    variables |= _python_path(variables, bench, is_ours=python is None)
+    if python:
         variables.pop("PYTHONHOME", None)
     if place.device == "offline":  # no device is touched, even if there is one
         variables |= {"CUDA_VISIBLE_DEVICES": "", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
@@ -177,7 +221,7 @@ def make_environment(bench: Bench, place: WorkerPlace) -> WorkerEnvironment:
     return WorkerEnvironment(
         environment=variables, folder=root, log=logs / f"{place.name}.log",
         limit_s=settings.time_limit_s, until_s=place.until_s,
-        python=place.python or sys.executable, shown_from=settings.root,
+        python=python or sys.executable, shown_from=settings.root,
         writable=(private, *(folder for folder in map(Path, ("/dev/shm", *more)) if folder.is_dir())),
         hidden=(bench.folder, *(bench.hidden[0] if narrow else ())),
         shown=(root, PACKAGE, *([place.beside] if place.beside else []), *(bench.hidden[1] if narrow else ())),
@@ -227,13 +271,13 @@ def _may_have_accelerator() -> bool:
     return warm.has_nodes() or bool(environment.installed_versions(["torch-npu"]))
 
 
-def _python_path(variables: Mapping[str, str], place: WorkerPlace, bench: Bench) -> dict[str, str]:
+def _python_path(variables: Mapping[str, str], bench: Bench, *, is_ours: bool) -> dict[str, str]:
     """The path of a worker's modules: this perfci, then what was added. Folders of the project are its folder's.
 
     Another interpreter sees nothing else that was added for this one.
     """
     kept = [move_path(Path(entry), bench.home or bench.settings.root, Path()) for entry in warm.list_path(variables)]
-    if place.python:
+    if not is_ours:
         kept = [entry for entry in kept if not entry.is_absolute()]
     return {"PYTHONPATH": os.pathsep.join(map(str, (warm.own_package(), *kept)))}
 
@@ -254,3 +298,35 @@ def plan_opening(settings: Settings, device: str, seed: int, timer: str = "auto"
         device, seed, timer, process,
         lock_folder=settings.lock_folder, lock_wait_s=settings.lock_wait_s, fake=settings.fake,
     )  # fmt: skip
+
+
+def locate(python: str, root: Path) -> str:
+    """Returns where an interpreter is. A path begins at the root, a name is looked for in PATH.
+
+    A path must not depend on where a worker runs. A link to an interpreter is an interpreter of its own.
+    """
+    return os.path.abspath(root / python) if os.sep in python else shutil.which(python) or python  # noqa: PTH100
+
+
+def _probe(bench: Bench, python: str, device: str) -> Interpreter | str:
+    needed = NEEDED if device == "fake" else (*NEEDED, "torch")
+    packages = {name for backend in BACKENDS.values() for name in backend.packages}
+    modules = sorted({*packages, *(name.partition(".")[0] for name in packages)})
+    around = make_environment(bench, WorkerPlace("probe", "offline", python=python))
+    command = confined([python, "-c", _PROBE, ",".join(needed), ",".join(modules)], *around.places)
+    try:
+        done = subprocess.run(
+            command, capture_output=True, check=False, timeout=PROBE_LIMIT_S, env=dict(around.environment)
+        )
+        lines = done.stderr.decode(errors="replace").strip().splitlines()
+        if done.returncode:
+            return lines[-1].rstrip(".") if lines else say("it ended with status {status}", status=done.returncode)
+        versions, there = decode(done.stdout.strip().splitlines()[-1], tuple[dict[str, str], frozenset[str]])
+        named = {re.sub(r"[-_.]+", "-", name).lower(): version for name, version in versions.items()}
+        return Interpreter(python, named, there)
+    except OSError as error:
+        return error.strerror or str(error)
+    except subprocess.TimeoutExpired:
+        return f"no answer within {PROBE_LIMIT_S:g} s"
+    except (IndexError, ValueError):
+        return say("it is no Python")

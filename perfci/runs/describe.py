@@ -49,6 +49,7 @@ class OpSource:
     folders: Sequence[OpFolder]
     python: str | None = None
     part: int = 0  # of a source that several workers import
+    backend: str = ""  # of all of them, if the settings name an interpreter for it
 
 
 def describe_ops(bench: Bench, request: Request) -> Described:
@@ -59,7 +60,7 @@ def describe_ops(bench: Bench, request: Request) -> Described:
 def describe_sources(bench: Bench, request: Request, *sources: OpSource) -> list[Described]:
     """Import the ops of each source, all sources at once. If several fail as a whole, the first one's error counts."""
     results: dict[OpSource, Described | PerfciError] = {}
-    parts = {source: _split(source) for source in sources}
+    parts = {source: _split(bench, source) for source in sources}
     warm_up(bench, request.device)
 
     def describe(source: OpSource) -> Iterator[Sequence[Running]]:
@@ -79,10 +80,19 @@ def describe_sources(bench: Bench, request: Request, *sources: OpSource) -> list
     return described
 
 
-def _split(source: OpSource) -> list[OpSource]:
-    """Returns parts of a source with many ops, each for a worker of its own: to import an op takes a core 0.2 s."""
-    count = max(1, min(count_cores(), MOST_PARTS, len(source.folders) // FEWEST_OPS))
-    return [dataclasses.replace(source, folders=source.folders[at::count], part=at) for at in range(count)]
+def _split(bench: Bench, source: OpSource) -> list[OpSource]:
+    """Returns parts of a source, each for a worker of its own: to import an op takes a core 0.2 s.
+
+    Those of backends with another interpreter come last.
+    """
+    by_backend: dict[str, list[OpFolder]] = {"": []}
+    for op in source.folders:
+        apart = not source.python and bench.find_python(op.backend)
+        by_backend.setdefault(op.backend if apart else "", []).append(op)
+    ours = by_backend.pop("")
+    count = max(1, min(count_cores(), MOST_PARTS, len(ours) // FEWEST_OPS))
+    parts = [dataclasses.replace(source, folders=ours[at::count], part=at) for at in range(count)]
+    return [*parts, *(dataclasses.replace(source, folders=its, backend=name) for name, its in by_backend.items())]
 
 
 def _take(result: Described | PerfciError) -> Described:
@@ -93,6 +103,9 @@ def _take(result: Described | PerfciError) -> Described:
 
 def _describe(bench: Bench, request: Request, source: OpSource) -> Generator[Sequence[Running], None, Described]:
     broken = {op.op: reason for op in source.folders if (reason := find_violation(op))}
+    if isinstance(other := bench.find_interpreter(source.backend, request.device), str):
+        broken = {op.op: explain_interpreter(bench, op, other) for op in source.folders}
+        source, other = dataclasses.replace(source, backend=""), None
     imported = yield from _import(bench, request, source, [op for op in source.folders if op.op not in broken])
     failed = [PlannedOp(op, failure=reason) for op, reason in broken.items()]
     names = {op.op for op in ops(source.settings)} if any(op.renamed_from for op in imported.ops) else set[str]()
@@ -100,7 +113,7 @@ def _describe(bench: Bench, request: Request, source: OpSource) -> Generator[Seq
     kernels = {op.op: op.files[0] for op in source.folders}
     kind = None if request.elsewhere else imported.device.kind
     for op in imported.ops:
-        if lacking := explain_missing(op.op, kernels[op.op], kind, op.failure):
+        if lacking := explain_missing(op.op, kernels[op.op], kind, op.failure, other):
             described[op.op] = PlannedOp(op.op, failure=lacking)
         if op.renamed_from in names:
             # An op that claims the name of another that is still there breaks the contract: neither owns the history.
@@ -110,6 +123,12 @@ def _describe(bench: Bench, request: Request, source: OpSource) -> Generator[Seq
     moved = {op.op: find_moved(op, source.settings.root) for op in source.folders}
     every = (dataclasses.replace(op, outdated=moved[op.op]) for op in (*described.values(), *failed))
     return dataclasses.replace(imported, ops=tuple(sorted(every, key=lambda op: op.op)))
+
+
+def explain_interpreter(bench: Bench, op: OpFolder, why: str) -> Reason:
+    """Why an op cannot run here: the settings name an interpreter for its backend that cannot be used."""
+    facts: dict[str, Fact] = {"op": op.op, "backend": op.backend, "python": bench.find_python(op.backend), "why": why}
+    return Reason("backend_python_broken", facts)
 
 
 def find_violation(op: OpFolder) -> Reason | None:
@@ -126,7 +145,7 @@ def _import(
     planned: list[PlannedOp] = []
     waiting = list(sound)
     log = "describe" if settings.root == bench.settings.root else "describe-base"
-    log += f"-{source.part + 1}" if source.part else ""
+    log += f"-{source.backend or source.part + 1}" if source.backend or source.part else ""
     while waiting or ready is None:
         heard: list[Message] = []
         task = Describe(
@@ -136,7 +155,8 @@ def _import(
             pattern=request.pattern,
             elsewhere=request.elsewhere,
         )
-        around = make_environment(bench, WorkerPlace(log, request.device, task.place.root, source.python))
+        where = WorkerPlace(log, request.device, task.place.root, source.python, backend=source.backend)
+        around = make_environment(bench, where)
         failure = yield from working(task, around, call_both(heard.append, bench.listener))
         ready = next((m for m in heard if isinstance(m, Ready)), ready)
         if ready is None:

@@ -9,7 +9,7 @@ from perfci.core import deadline
 from perfci.core.files import read_regular
 from perfci.core.model import UNTIMED, PlannedOp, Reason, Suite
 from perfci.core.settings import Settings
-from perfci.ops.backends import backend_of, find_kernel, is_kernel, name_of
+from perfci.ops.backends import Interpreter, backend_of, find_kernel, is_kernel, name_of
 from perfci.ops.discover import ops
 from perfci.ops.identity import DuelPlan
 from perfci.runs.base import BaseTree
@@ -47,8 +47,10 @@ class Tasks:
         """`rules`: settings of the project with the rules that judge."""
         self._bench, self._settings, self._request = bench, bench.settings, request
         self._record, self._tree, self._plant = record, tree, plant
-        self._files = {file.op: file for file in list_files(ops(bench.settings))}
-        self._base_files = {file.op: file for file in (list_files(tree.ops) if tree else ())}
+        folders, before = ops(bench.settings), tree.ops if tree else ()
+        self._files = {file.op: file for file in list_files(folders)}
+        self._base_files = {file.op: file for file in list_files(before)}
+        self._backends, self._base_backends = ({op.op: op.backend for op in some} for some in (folders, before))
         self._limits = of_run(record.run, rules).limits
 
     def measure(self, op: str, process: int = 0, cases: tuple[str, ...] | None = None) -> Measure:
@@ -142,18 +144,24 @@ class Tasks:
             same = tree.base.commit == here.commit and tree.base.packages.get("torch") == here.packages.get("torch")
             if not same or device != "cuda":
                 return False
+        other = self._bench.find_interpreter(self._backends[task.op], device)
+        torch = other.versions.get("torch") if isinstance(other, Interpreter) else here.packages.get("torch")
+        if device == "cuda" and torch != here.packages.get("torch"):
+            return False
         return bool(task.base and task.base.judges and tree and device in SPLIT)
 
     def judge(self, task: Measure) -> tuple[Measure, WorkerEnvironment]:
         """The task of the process that has the base's suites, and nothing of the op under test but answers."""
         assert task.base is not None
-        planned, judge, around = task.base.plan.cases, self.on_base(task), self.around(task, of_base=True)
+        planned, judge = task.base.plan.cases, self.on_base(task)
+        around, there = (self.around(task, of_base=True, judges=judges) for judges in (True, False))
         reported = self._record.list_reported(task.op) if task.process else {}
         return dataclasses.replace(
             judge,
             cases=tuple(case for case in task.cases or () if case in planned and case not in reported),
             host=_host(task, self.around(dataclasses.replace(task, base=None)), task.opening.arm),
-            base_host=_host(judge, around, BASE),
+            base_host=_host(judge, there, BASE),
+            calls_there=there.python != around.python,
         ), around
 
     def find_rest(self, planned: PlannedOp, task: Measure, refused: dict[str, Reason]) -> Measure | None:
@@ -205,7 +213,8 @@ class Tasks:
             remaining=True,
             peers=False,
         )
-        place = WorkerPlace(f"{op}-suites", self._record.run.plan.device, root, until_s=task.until_s, beside=base.root)
+        device, backend = self._record.run.plan.device, self._base_backends[base.op]
+        place = WorkerPlace(f"{op}-suites", device, root, None, 0, 1, task.until_s, base.root, backend)
         return compare, make_environment(self._bench, place)
 
     # --- a process for each revision ----------------------------------------------------------------------------------
@@ -231,8 +240,8 @@ class Tasks:
         sides = PairSide(head, self.around(task)), PairSide(other, self.around(task, of_base=True))
         return *sides, dataclasses.replace(base.plan, cases=cases)
 
-    def around(self, task: Measure, *, of_base: bool = False) -> WorkerEnvironment:
-        """The surroundings of an op's worker, or of the base's beside it."""
+    def around(self, task: Measure, *, of_base: bool = False, judges: bool = False) -> WorkerEnvironment:
+        """The surroundings of an op's worker, or of the base's beside it. judges: of the judge's, in this Python."""
         limit, plan, until_s = self._request.deadline, self._record.run.plan, None
         tree = self._tree if of_base else None
         if limit is not None and task.until_s is not None:
@@ -247,6 +256,7 @@ class Tasks:
             plan.devices,
             until_s,
             None if of_base or not task.base else task.base.root,
+            "" if judges else self._base_backends[task.base.op] if tree and task.base else self._backends[task.op],
         )
         return make_environment(self._bench, place)
 

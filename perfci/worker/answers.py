@@ -77,11 +77,6 @@ def of_op(said: Said, message: Any) -> Subject:
     return message.op if any(files.op == message.op for files in said.task.place.ops) else None
 
 
-def of_target(said: Said, message: Any) -> Subject:
-    """An op of the task, for its target."""
-    return of_op(said, message) if message.target == said.task.target else None
-
-
 def of_stage(said: Said, message: Doing) -> Subject:
     """A stage of an op of the task."""
     is_sayable = message.stage not in NEVER_SAID and not message.stage.endswith(OF_BASE)

@@ -89,19 +89,23 @@ def choose_cases(
     return [params for case, params in by_id if (matches(case, pattern) if names is None else case in names)]
 
 
-def load_op(op: str, folder: Path, shared: Path, *, peers: bool = False) -> LoadedOp:
+def load_op(op: str, folder: Path, shared: Path, *, peers: bool = False, elsewhere: bool = False) -> LoadedOp:
     """Import both suites, and the backend of a key, which they are to judge.
 
-    peers: and the op's other backends, which become peers of its first one.
+    peers: and the op's other backends, which become peers of its first one. elsewhere: the backend's file is not run,
+    and its function cannot be called.
     Raises ContractError that names file and line for whatever the files do wrong.
     """
     name, kernel = name_of(op), find_kernel(op, folder)
     paths = {suite: folder / f"{name}_{suite}.py" for suite in ("accuracy", "performance")}
-    with import_from(folder, shared), _Stopwatch(kernel) as stopwatch:
-        accuracy = _give_kernel(_import_suite(paths["accuracy"], "accuracy", Accuracy), op, kernel)
-        performance = _give_kernel(_import_suite(paths["performance"], "performance", Performance), op, kernel)
+    with import_from(folder, shared), _Stopwatch(kernel, runs=not elsewhere) as stopwatch:
+        accuracy = _give_kernel(import_suite(paths["accuracy"], "accuracy", Accuracy), op, kernel)
+        performance = _give_kernel(import_suite(paths["performance"], "performance", Performance), op, kernel)
     if os.environ.get("TRITON_INTERPRET") != "1" and accuracy.accelerator_cases:
         accuracy = dataclasses.replace(accuracy, cases=(*accuracy.cases, *accuracy.accelerator_cases))
+    function = _find_function(name, kernel)
+    if elsewhere and function:
+        vars(function)["__signature__"] = inspect.signature(accuracy.reference)  # as it was found where the file runs
     with checking(file := paths["accuracy"].name):
         check_suite(accuracy, file)
         check_quantised(accuracy, file)
@@ -115,7 +119,6 @@ def load_op(op: str, folder: Path, shared: Path, *, peers: bool = False) -> Load
         with import_from(folder, shared):
             others = {f"{name}{MARK}{other}": _import_peer(name, other) for other in find_backends(name, folder)[1:]}
         performance = dataclasses.replace(performance, peers={**others, **performance.peers})
-    function = _find_function(name, kernel)
     suites = {"accuracy": accuracy, "performance": performance}
     wrappers = {
         name: _describe_wrapper(suite.kernel, kernel) for name, suite in suites.items() if suite.kernel is not function
@@ -124,10 +127,10 @@ def load_op(op: str, folder: Path, shared: Path, *, peers: bool = False) -> Load
 
 
 class _Stopwatch:
-    """Takes the time that a file's import takes."""
+    """Takes the time that a file's import takes. runs: False to put another function in place of what it holds."""
 
-    def __init__(self, file: Path) -> None:
-        self._file, self.seconds = file, 0.0
+    def __init__(self, file: Path, *, runs: bool = True) -> None:
+        self._file, self._runs, self.seconds = file, runs, 0.0
 
     def __enter__(self) -> Self:
         if "torch" in sys.modules:  # what users import anyway is none of the op's work
@@ -149,6 +152,8 @@ class _Stopwatch:
 
         def exec_module(module: ModuleType) -> None:
             began = perf_counter()
+            if not self._runs:
+                return setattr(module, self._file.parent.name, _lacking(f"{self._file.name} is not run here"))
             try:
                 with _interpreted(self._file):
                     execute(module)
@@ -202,10 +207,12 @@ def _import_peer(op: str, backend: str) -> Callable[..., Any]:
     try:
         function: Callable[..., Any] = getattr(importlib.import_module(f"{op}_{backend}"), op)
     except (Exception, SystemExit) as error:
-        why = f"{type(error).__name__}: {error}"
+        return _lacking(f"{type(error).__name__}: {error}")
     else:
         return function
 
+
+def _lacking(why: str) -> Callable[..., Any]:
     def lacking(**_: Any) -> Any:
         raise NotImplementedError(why)
 
@@ -249,12 +256,6 @@ def suite_roots(path: Path) -> list[str]:
     if not folder.is_relative_to(where.kernels) or not (is_suite or folder.name.startswith("_")):
         return []
     return [*import_roots(folder, where.kernels), *project_roots(where.root)]
-
-
-def import_named(path: Path, name: str, kind: type[Any], shared: Path) -> Any:
-    """Returns what a file binds to a name, imported as when it is run by its path. ContractError if it is no `kind`."""
-    with import_from(path.parent, shared):
-        return _import_suite(path, name, kind)
 
 
 def describe_exception(error: BaseException, folder: Path) -> dict[str, Fact]:
@@ -331,7 +332,8 @@ def import_from(folder: Path, shared: Path) -> Iterator[None]:
         sys.path[:] = before
 
 
-def _import_suite(path: Path, name: str, kind: type[Any]) -> Any:
+def import_suite(path: Path, name: str, kind: type[Any]) -> Any:
+    """Returns what a file binds to a name, imported as when it is run by its path. ContractError if it is no `kind`."""
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None and spec.loader is not None  # noqa: PT018 - a path that ends in .py has both
     module = importlib.util.module_from_spec(spec)

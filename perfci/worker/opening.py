@@ -70,7 +70,8 @@ def take_lent(descriptor: int) -> int | None:
 
 def load_files(task: Task, files: OpFiles) -> LoadedOp:
     """Import an op of a task. Raises ContractError, also for a base that imports a file of head."""
-    loaded = load_op(files.name, files.folder, task.shared_folder, peers=getattr(task, "peers", False))
+    peers, elsewhere = (getattr(task, name, False) for name in ("peers", "calls_there"))
+    loaded = load_op(files.name, files.folder, task.shared_folder, peers=peers, elsewhere=elsewhere)
     if task.place.head_root and (stray := stray_import(task.place.head_root)):
         raise ContractError("base_reaches_head", file=stray[1])
     return loaded

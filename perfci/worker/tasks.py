@@ -272,6 +272,7 @@ class Measure(DeviceTask):
     host: Host | None = None
     """the process of the op under test, where this one is the judge's and these ops are the base's"""
     base_host: Host | None = None  # the same of the base's kernel, for its host time alone
+    calls_there: bool = False  # all calls of the base's kernel are made there: another Python runs it
     remaining: bool = False  # check only what the op's suite has beyond the base's
     by_own: bool = False  # the op's suites judge it: what the base's find of it is known
     baton: int = -1  # descriptor of the socket by which two processes that take blocks in turns hand over the device

@@ -88,6 +88,18 @@ class BaseHost:
         self.process = self.process or self._connect()
         return self.process
 
+    def kernel(self, suite: Suite, **inputs: Any) -> Any:
+        """Call the kernel of one of its suites there."""
+        process = self.start()
+        process.await_ready()
+        return process.kernel(suite)(**inputs)
+
+    def lend(self, op: LoadedOp) -> LoadedOp:
+        """Returns an op with kernels that are called there."""
+        accuracy, performance = (functools.partial(self.kernel, suite) for suite in (Suite.ACCURACY, Suite.PERFORMANCE))
+        suites = replace(op.accuracy, kernel=accuracy), replace(op.performance, kernel=performance)
+        return replace(op, accuracy=suites[0], performance=suites[1])
+
 
 def perform(task: Measure, channel: MessageChannel) -> None:
     """Verify an op and time it, alone or beside the base revision."""
@@ -103,8 +115,7 @@ def perform(task: Measure, channel: MessageChannel) -> None:
         return loaded, load_base(task, device, before)
 
     try:
-        with open_op(task, channel, load) as (device, (suites, before)), ExitStack() as stack:
-            loaded, base = suites, before
+        with open_op(task, channel, load) as (device, (imported, before)), ExitStack() as stack:
             remote: RemoteOp | None = None
 
             def connect_host(host: Host) -> RemoteOp:
@@ -113,13 +124,13 @@ def perform(task: Measure, channel: MessageChannel) -> None:
                 return stack.enter_context(connect(host, device, channel.stay_alive, task.socket))
 
             base_host = BaseHost(functools.partial(connect_host, task.base_host)) if task.base_host else None
+            loaded, base = (base_host.lend(imported) if task.calls_there and base_host else imported), before
             if task.host:
                 remote = connect_host(task.host)
                 import_s = remote.hear().compile_s or 0.0  # it is ready
-                kernel, loaded = (
-                    own_base(task, device, suites, remote, base_host),
-                    replace(remote.judge(suites), import_s=import_s),
-                )
+                suites = loaded
+                kernel = own_base(task, device, suites, remote, base_host)
+                loaded = replace(remote.judge(suites), import_s=import_s)
                 base = LoadedBase(suites, judges=True, kernel=kernel)
             elif (backend := BACKENDS[loaded.performance.backend]).is_unheard:
                 device.unheard = Reason("captured_package", {"package": backend.title})
@@ -548,11 +559,9 @@ def own_base(
 
     def elsewhere(inputs: Inputs) -> Callable[..., Any] | None:
         # Of two revisions one may be of Triton: that both are known by head's is a guess, which wrong answers show.
-        if base_host is None or not remote.does_more(inputs):
+        if base_host is None or not (task.calls_there or remote.does_more(inputs)):
             return None
-        process = base_host.start()
-        process.await_ready()
-        return process.kernel(Suite.PERFORMANCE)
+        return functools.partial(base_host.kernel, Suite.PERFORMANCE)
 
     return BaseKernel(
         kernel=repeat_own(suite.kernel, device, remote.folder, elsewhere),

@@ -1,6 +1,8 @@
 """Ops that are written in several technologies: the op's suites judge each, under a key of its own."""
 
 import json
+import site
+import venv
 
 import pytest
 
@@ -317,3 +319,116 @@ def test_a_plan_for_other_machines_has_the_cases_of_what_this_one_cannot_run(pro
 
     assert op.unchecked is not elsewhere
     assert bool(op.performance) is elsewhere
+
+
+@pytest.fixture(scope="module")
+def other_python(tmp_path_factory):
+    """An environment with a package that this one lacks."""
+    home = tmp_path_factory.mktemp("env")
+    venv.create(home, symlinks=True)
+    (packages,) = home.glob("lib/python*/site-packages")
+    (packages / "ours.pth").write_text("\n".join(site.getsitepackages()))
+    (packages / "tilelang").mkdir()
+    (packages / "tilelang/__init__.py").write_text("LEAST = 0\n")
+    (packages / "tilelang-9.9.dist-info").mkdir()
+    (packages / "tilelang-9.9.dist-info/METADATA").write_text("Name: tilelang\nVersion: 9.9\n")
+    return home / "bin" / "python"
+
+
+def give_python(project, python, backend="tilelang"):
+    file = project.root / "pyproject.toml"
+    file.write_text(f'{file.read_text()}\n[tool.perfci.backends.{backend}]\npython = "{python}"\n')
+
+
+@pytest.fixture
+def apart(project, other_python):
+    """On a branch of a project with a backend that only another environment can run."""
+    text = project.op_file("relu", "triton").read_text()
+    text = text.replace("np.maximum(x, 0, out=out)", "np.maximum(x, tilelang.LEAST, out=out)")
+    project.op_file("relu", "tilelang").write_text(f"import tilelang\n{text}")
+    give_python(project, other_python)
+    begin_topic(project.root)
+    return project
+
+
+def test_a_backend_with_an_environment_of_its_own_is_judged_there_beside_its_base(apart):
+    apart.edit("relu", "tilelang", "US_PER_MEGABYTE = 320.0", "US_PER_MEGABYTE = 340.0")
+    commit_all(apart.root)
+
+    answer = apart.check("relu")
+
+    assert answer.verdicts("relu@tilelang") == {"PASS", "REGRESSED"}
+    assert answer.verdicts("relu") == {"UNCHANGED"}
+    assert answer.code == 2
+
+
+def test_a_backend_with_an_environment_of_its_own_is_wrong_there(apart):
+    apart.edit("relu", "tilelang", "tilelang.LEAST, out", "tilelang.LEAST + 0.01, out")
+    commit_all(apart.root)
+
+    answer = apart.check("relu@tilelang")
+
+    assert (answer.code, accuracy(answer, "relu@tilelang")) == (2, "WRONG")
+
+
+@pytest.mark.parametrize(
+    ("python", "kind", "said"),
+    [
+        ("envs/tilelang/bin/python", "No such file", "envs/tilelang/bin/python"),
+        ("/bin/true", "no Python", "/bin/true"),
+    ],
+)
+def test_an_environment_that_is_not_there_leaves_its_backend_unchecked(project, python, kind, said):
+    add(project, "tilelang", "import numpy as np\n", "import numpy as np\nimport tilelang\n")
+    give_python(project, python)
+    begin_topic(project.root)
+
+    answer = project.check("relu")
+    listed = project.perfci("list", "relu")
+
+    assert answer.code == 0 and not answer.verdicts("relu@tilelang")
+    for text in (answer.out, listed.out):
+        assert kind in text and said in text
+
+
+def test_an_environment_without_the_package_says_what_to_install_there_and_a_lie_excuses_nothing(apart, other_python):
+    add(apart, "cutile", "import numpy as np\n", "import numpy as np\nimport cuda.tile\n")
+    give_python(apart, other_python, "cutile")
+    apart.edit("relu", "tilelang", "import tilelang\n", "raise ModuleNotFoundError('no', name='tilelang')\n")
+    commit_all(apart.root)
+
+    answer = apart.check("relu")
+
+    assert f"{other_python} -m pip install 'cuda-tile[tileiras]'" in answer.out
+    assert answer.verdicts("relu@tilelang") == {"ERROR"}
+
+
+def test_doctor_says_what_an_environment_has_and_what_it_lacks(apart, other_python):
+    give_python(apart, other_python, "cutile")
+    give_python(apart, "nowhere/python", "helion")
+
+    answer = apart.perfci("doctor", "--format", "json")
+
+    told = {found["reason"]["kind"]: found["reason"]["sentence"] for found in json.loads(answer.out)}
+    assert "tilelang 9.9" in told["doctor_backend_python"]
+    assert f"{other_python} -m pip install 'cuda-tile[tileiras]'" in told["doctor_backend_python_lacks"]
+    assert f"{apart.root}/nowhere/python" in told["doctor_backend_python_broken"]
+
+
+def test_settings_of_a_backend_that_perfci_does_not_have_are_an_error(project):
+    give_python(project, "python3", "tileland")
+
+    answer = project.perfci("list")
+
+    assert answer.code == 1 and "backends.tileland" in answer.err
+
+
+def test_in_a_pipeline_the_interpreter_is_the_one_that_the_base_names(apart, other_python, monkeypatch):
+    file = apart.root / "pyproject.toml"
+    file.write_text(file.read_text().replace(str(other_python), "/bin/true"))
+    commit_all(apart.root)
+    monkeypatch.setenv("CI", "true")
+
+    answer = apart.check("relu@tilelang", "--against", "main")
+
+    assert answer.verdicts("relu@tilelang") == {"UNCHANGED"}

@@ -16,7 +16,7 @@ from perfci.core.model import (
 from perfci.core.settings import load, take_grants
 from perfci.core.wording import sentence
 from perfci.runs import base as stage
-from perfci.runs.bench import open_bench
+from perfci.runs.bench import NEEDED, open_bench
 from perfci.runs.beside import describe_against, plan_ops
 from perfci.runs.plan import Request
 from tests.git_repositories import clone, commit_all, git
@@ -164,7 +164,7 @@ def interpreter(tmp_path):
 
 def answering(**answer):
     facts = {"python": "3.12.1", "triton": "3.2.0"} | answer
-    return f"echo '{json.dumps(facts)}'"
+    return f"echo '{json.dumps([facts, []])}'"
 
 
 def test_versions_of_another_interpreter_are_recorded(bench, interpreter):
@@ -206,7 +206,7 @@ def test_nothing_else_is_needed_to_run_the_base_on_the_fake_device():
     code = f"""
 import importlib.util, os, sys
 ours = os.path.dirname(importlib.util.find_spec("perfci").origin)
-allowed = {{*sys.stdlib_module_names, "perfci", *{sorted(stage.NEEDED)!r}}}
+allowed = {{*sys.stdlib_module_names, "perfci", *{sorted(NEEDED)!r}}}
 class Blocked:
     def find_spec(self, name, path=None, target=None):
         asker = sys._getframe(1)

@@ -68,7 +68,10 @@ class PlannedBase:
     """whether the change adds this backend: `op` is another one, whose suites judge this one. Nothing is duelled"""
 
 
-UNCHECKED = frozenset({"backend_needs_device", "backend_lacks_package", "backend_not_static"})
+UNCHECKED = frozenset({
+    "backend_needs_device", "backend_lacks_package", "backend_python_lacks", "backend_python_broken",
+    "backend_not_static",
+})  # fmt: skip
 """Kinds of reasons for which a backend of an op cannot run here."""
 
 

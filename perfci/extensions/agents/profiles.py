@@ -46,7 +46,7 @@ def profile_op(settings: Settings, request: Request, listener: Listener, command
         heard = [Looked()]
         opening = plan_opening(moved, device.kind, run.plan.seed, request.timer)
         task = ProfileOp(place=place_ops(moved, list_files([chosen])), opening=opening, cases=tuple(seen))
-        around = make_environment(bench, WorkerPlace(f"profile-{op.op}", device.kind))
+        around = make_environment(bench, WorkerPlace(f"profile-{op.op}", device.kind, backend=chosen.backend))
         # A process of the profiler's makes the calls, in which CUDA names its threads.
         around = dataclasses.replace(around, writable=(*around.writable, Path("/proc")))
         note = run_worker(

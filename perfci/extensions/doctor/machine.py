@@ -20,8 +20,10 @@ from perfci.core.model import Device, DeviceState, Fact, Reason, board_key
 from perfci.core.settings import Settings
 from perfci.device.targets import KNOWN, release
 from perfci.extensions.doctor.task import Examine, Examined
+from perfci.ops.backends import BACKENDS, Interpreter
 from perfci.ops.discover import select
 from perfci.runs.bench import (
+    Bench,
     Listener,
     WorkerPlace,
     call_both,
@@ -91,6 +93,8 @@ class Facts:
     sick: tuple[str, ...] = ()  # boards that accepted runs show to be sick
     thresholds: tuple[Reason, ...] = ()  # entries that have ended, files that cannot be read
     ops: Reason | None = None  # why the project has no op to check
+    interpreters: Mapping[str, Interpreter | Reason] = field(default_factory=dict)
+    """backend -> the Python that the settings name for it, or why that cannot be used"""
 
 
 NOTHING_RUNS = frozenset({"doctor_no_toolchain", "doctor_no_torch", "doctor_no_triton"})
@@ -114,6 +118,11 @@ def gather(settings: Settings, kind: str, listener: Listener) -> Facts:
         warm_up(bench, kind)
         around = make_environment(bench, WorkerPlace("doctor", kind))
         failure = run_worker(task, around, call_both(heard.append, listener))
+        interpreters = {
+            backend: _find_interpreter(bench, backend, kind)
+            for backend in BACKENDS
+            if backend in bench.settings.backends
+        }
     seen = next((message for message in heard if isinstance(message, Examined)), None)
     device = next((message.device for message in heard if isinstance(message, Ready)), None)
     try:
@@ -143,6 +152,7 @@ def gather(settings: Settings, kind: str, listener: Listener) -> Facts:
         lock_displaced=locks.find_displaced(settings.lock_folder),
         reports=str(settings.reports), reports_writable=is_writable(settings.reports),
         quarantine=settings.quarantine, sick=find_sick(settings), thresholds=_list_ended(settings, device), ops=ops,
+        interpreters=interpreters,
     )  # fmt: skip
 
 
@@ -175,6 +185,18 @@ def _find_existing(folder: Path) -> Path:
     return next((parent for parent in (folder, *folder.parents) if parent.exists()), folder)
 
 
+def _find_interpreter(bench: Bench, backend: str, kind: str) -> Interpreter | Reason:
+    """The Python that the settings name for a backend. A reason that it cannot be used."""
+    facts: dict[str, Fact] = {"backend": backend, "python": bench.find_python(backend)}
+    other = bench.find_interpreter(backend, kind)
+    if not isinstance(other, Interpreter):
+        return Reason("doctor_backend_python_broken", {**facts, "why": other})
+    packages = BACKENDS[backend].packages
+    if not other.modules.intersection(packages):
+        return Reason("doctor_backend_python_lacks", {**facts, "package": next(iter(packages.values()))})
+    return other
+
+
 def _find(level: Level, kind: str, **facts: Fact) -> DoctorFinding:
     return DoctorFinding(level, Reason(kind, facts))
 
@@ -200,6 +222,13 @@ def _judge_packages(facts: Facts) -> Iterator[DoctorFinding]:
         yield _find(OK, "doctor_triton", name="Triton" if upstream else "triton-ascend", version=upstream or ascend)
     else:
         yield _find(PROBLEM, "doctor_no_triton")
+    for backend, other in facts.interpreters.items():
+        if isinstance(other, Reason):
+            yield DoctorFinding(PROBLEM, other)
+        else:
+            names = ("python", "torch", *(name.partition("[")[0] for name in BACKENDS[backend].packages.values()))
+            told = ", ".join(f"{name} {other.versions[name]}" for name in names if name in other.versions)
+            yield _find(OK, "doctor_backend_python", backend=backend, python=other.path, versions=told)
     # perfci was never run with other versions. It may well work, but no one has looked.
     versions = {"Python": facts.python, "torch": torch, "Triton": upstream}
     for name, (first, last) in DECLARED.items():

@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from perfci.core import PACKAGE, VERSION, environment
 from perfci.core.codec import decode, encode
@@ -18,15 +19,21 @@ from perfci.core.model import PlannedBase, PlannedOp, Reason, Static, StaticOp
 from perfci.core.settings import Settings
 from perfci.device.targets import target_named
 from perfci.extensions.static.tasks import Compile
-from perfci.ops.backends import BACKENDS, explain_missing
+from perfci.ops.backends import BACKENDS, Interpreter, explain_missing
 from perfci.ops.discover import OpFolder, find_moved, select
 from perfci.ops.fingerprint.reach import list_reached
 from perfci.ops.fingerprint.tree import Fingerprint, Tree
 from perfci.ops.spec import matches
 from perfci.runs.base import BaseTree
-from perfci.runs.bench import Bench, WorkerPlace, list_files, make_environment, warm_up
+from perfci.runs.bench import (
+    Bench,
+    WorkerPlace,
+    list_files,
+    make_environment,
+    warm_up,
+)
 from perfci.runs.beside import find_former_names
-from perfci.runs.describe import find_violation
+from perfci.runs.describe import explain_interpreter, find_violation
 from perfci.runs.needed import place_needed
 from perfci.runs.plan import Request
 from perfci.store.files import write_atomically
@@ -48,7 +55,8 @@ class _Wanted:
     settings: Settings
     of_base: bool
     toolchain: str
-    python: str | None = None  # another interpreter that compiles it
+    python: str | None = None  # another interpreter than that of its backend, which compiles it
+    other: Interpreter | None = None  # that of its backend, if it has one
 
 
 def compile_ops(bench: Bench, request: Request, tree: BaseTree | None) -> tuple[Static, tuple[PlannedOp, ...]]:
@@ -66,19 +74,26 @@ def compile_ops(bench: Bench, request: Request, tree: BaseTree | None) -> tuple[
     python = tree.base.python if tree else None
     # With another toolchain, what it makes of the same files is the question.
     same = {op for op in ours if op in theirs and ours[op].same_as(theirs[op]) and not python}
-    head, tools = tuple(op for op in head if not request.changed or op.op not in same), describe_toolchain(chosen)
+    broken, others = dict[str, Reason](), dict[str, Interpreter]()
+    for op in chosen:
+        found = bench.find_interpreter(op.backend, "offline")
+        others |= {op.backend: found} if isinstance(found, Interpreter) else {}
+        broken |= {op.op: explain_interpreter(bench, op, found)} if isinstance(found, str) else {}
+    head = tuple(op for op in head if op.op not in broken and (not request.changed or op.op not in same))
+    tools = describe_toolchain(chosen, others=others)
     if request.changed and not python:
         head = tuple(op for op in head if op.op not in theirs or _is_touched(op, ours[op.op], theirs[op.op], bench))
         base = [op for op in base if now.get(op.op, op.op) in {one.op for one in head}]
     wanted = [
-        _Wanted(op, ours[op.op], target, bench.settings, False, tools)
+        _Wanted(op, ours[op.op], target, bench.settings, False, tools, None, others.get(op.backend))
         for target in targets for op in head if is_compiled(op, (target,))
     ]  # fmt: skip
     before = describe_toolchain(chosen, tree.base.packages) if tree and python else tools
     if tree:
-        changed = [op for op in base if op.op not in same]
+        changed = [op for op in base if op.op not in same and now.get(op.op, op.op) not in broken]
+        there = {} if python else others
         wanted += [
-            _Wanted(op, theirs[op.op], target, tree.settings, True, before, python)
+            _Wanted(op, theirs[op.op], target, tree.settings, True, before, python, there.get(op.backend))
             for target in targets for op in changed if is_compiled(op, (target,))
         ]  # fmt: skip
     compiled_ops, files = dict[_Wanted, StaticOp](), {one: _find_file(bench, one) for one in wanted}
@@ -91,8 +106,8 @@ def compile_ops(bench: Bench, request: Request, tree: BaseTree | None) -> tuple[
             with contextlib.suppress(OSError, StoredFileError):  # a cache that cannot be written only costs time
                 path.parent.mkdir(parents=True, exist_ok=True)
                 write_atomically(path, encode(compiled))
-    missing = {one: _explain_missing(one.op, compiled_ops[one]) for one in wanted}
-    ours_compiled, others = (
+    missing = {one: _explain_missing(one, compiled_ops[one]) for one in wanted}
+    ours_compiled, theirs_compiled = (
         tuple(
             dataclasses.replace(
                 op,
@@ -104,7 +119,7 @@ def compile_ops(bench: Bench, request: Request, tree: BaseTree | None) -> tuple[
         for of_base in (False, True)
     )
     lacking = {one.op.op: why for one, why in missing.items() if not one.of_base}
-    have = {op.op for op in others} | same
+    have = {op.op for op in theirs_compiled} | same
     cases = {op.op: tuple(case.case for case in op.cases) for op in ours_compiled}
     planned = []
     for op in head:
@@ -115,22 +130,25 @@ def compile_ops(bench: Bench, request: Request, tree: BaseTree | None) -> tuple[
             base_op = base_op if op.op in have - same else None  # where it compiles, the change asks for a package
         moved = find_moved(op, bench.settings.root)
         planned.append(PlannedOp(op.op, performance=cases.get(op.op, ()), base=base_op, failure=why, outdated=moved))
-    for op in (op for op in chosen if op not in head and not is_compiled(op, targets)):
+    planned += [PlannedOp(op, failure=why) for op, why in broken.items()]
+    for op in (op for op in chosen if op.op not in broken and not is_compiled(op, targets)):
         why = Reason("backend_not_static", {"op": op.op, "backend": BACKENDS[op.backend].title})
         planned.append(PlannedOp(op.op, failure=why))
-    return Static(tuple(targets), tools, ours_compiled, others, before if python else ""), tuple(planned)
+    return Static(tuple(targets), tools, ours_compiled, theirs_compiled, before if python else ""), tuple(planned)
 
 
-def _explain_missing(op: OpFolder, compiled: StaticOp) -> Reason | None:
+def _explain_missing(one: _Wanted, compiled: StaticOp) -> Reason | None:
     """Returns why an op's backend cannot compile here: it lacks a package. None if it may."""
     from perfci.extensions.offline.backends import find_compiler
 
-    compiler, whys = find_compiler(op.backend), [case.identity.unknown for case in compiled.cases]
+    op, compiler, whys = one.op, find_compiler(one.op.backend), [case.identity.unknown for case in compiled.cases]
     for program, package in compiler.PROGRAMS.items() if compiler and whys else ():
         if all(why and why.kind == "captured_raised" and program in str(why.facts.get("message")) for why in whys):
             facts = {"op": op.op, "backend": BACKENDS[op.backend].title, "module": program, "package": package}
+            if one.other:
+                return Reason("backend_python_lacks", {**facts, "python": one.other.path})
             return Reason("backend_lacks_package", facts)
-    return explain_missing(op.op, op.files[0], None, compiled.failure)
+    return explain_missing(op.op, op.files[0], None, compiled.failure, one.other)
 
 
 def _is_touched(op: OpFolder, ours: Fingerprint, theirs: Fingerprint, bench: Bench) -> bool:
@@ -158,13 +176,25 @@ def _fingerprint(folders: Sequence[OpFolder], settings: Settings) -> Mapping[str
     return {op.op: tree.fingerprint(op.op) for op in folders}
 
 
-def describe_toolchain(ops: Sequence[OpFolder], packages: Mapping[str, str] | None = None) -> str:
-    """The toolchain that compiles ops: names and versions, of these packages or of those that are installed."""
+def describe_toolchain(
+    ops: Sequence[OpFolder],
+    packages: Mapping[str, str] | None = None,
+    others: Mapping[str, Interpreter] = MappingProxyType({}),
+) -> str:
+    """The toolchain that compiles ops: names and versions, of these packages or of those that are installed.
+
+    others: interpreters in which those of some backends are.
+    """
     from perfci.extensions.offline.backends import find_compiler
 
-    compilers = [find_compiler(backend) for backend in dict.fromkeys(op.backend for op in ops)]
-    names = (*environment.COMPILERS, *(name for compiler in compilers if compiler for name in compiler.PACKAGES))
+    compilers = {backend: find_compiler(backend) for backend in dict.fromkeys(op.backend for op in ops)}
+    names = (*environment.COMPILERS, *(name for found in compilers.values() if found for name in found.PACKAGES))
     toolchain = environment.installed_versions(names)
+    for backend, other in others.items():
+        compiler = compilers.get(backend)
+        toolchain |= (
+            {name: other.versions[name] for name in compiler.PACKAGES if name in other.versions} if compiler else {}
+        )
     if packages is not None:
         toolchain = {name: packages[name] for name in names if name in packages}
     return ", ".join(f"{name} {version}" for name, version in toolchain.items()) or "nothing installed"
@@ -194,7 +224,8 @@ def _compile_op(bench: Bench, one: _Wanted, answers: dict[_Wanted, StaticOp]) ->
 
     place = place_needed(bench, one.settings, list_files([one.op]))
     name = f"static-{one.op.op}-{one.target}{'-base' if one.of_base else ''}"
-    around = make_environment(bench, WorkerPlace(name, "offline", place.root, one.python))
+    backend = one.op.backend if one.other else ""
+    around = make_environment(bench, WorkerPlace(name, "offline", place.root, one.python, backend=backend))
     failure = yield from working(Compile(place=place, target=one.target), around, hear)
     if failure or one not in answers:
         answers[one] = StaticOp(one.op.op, one.target, failure=failure or Reason("worker_silent"))
@@ -229,7 +260,7 @@ def _find_file(bench: Bench, one: _Wanted) -> Path | None:
         VERSION,
         code_digest,
         str(FORMAT),
-        one.python or list_installed(),
+        one.python or (f"{one.other.path} {sorted(one.other.versions.items())}" if one.other else list_installed()),
         *variables,
     )
     key = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]

@@ -1,12 +1,17 @@
 """Tasks of this extension's workers."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from perfci.core.model import StaticOp
 from perfci.extensions.static.gaps import Covered, Exercised
-from perfci.worker.answers import Answers, Rule, of_target
+from perfci.worker.answers import Answers, Rule, Said, Subject, of_op
 from perfci.worker.tasks import Task
+
+
+def of_target(said: Said, message: Any) -> Subject:
+    """An op of the task, for its target."""
+    return of_op(said, message) if message.target == said.task.target else None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ from perfci.extensions.lab.chains.spec import Chain, Stage
 from perfci.ops.spec import case_id
 from perfci.worker.answers import Answers, Rule
 from perfci.worker.contract import check_calls, check_cases, checking, parameters
-from perfci.worker.load import choose_cases, describe_exception, import_named
+from perfci.worker.load import choose_cases, describe_exception, import_from, import_suite
 from perfci.worker.opening import open_op
 from perfci.worker.protocol import Doing, Message, MessageChannel, OpDone
 from perfci.worker.tasks import DeviceTask
@@ -52,7 +52,8 @@ class CheckChain(DeviceTask):
 def load_chain(name: str, folder: Path, shared: Path) -> Chain:
     """Import a chain. Raises ContractError that names the file for whatever it does wrong."""
     path = folder / f"{name}{ENDING}"
-    chain: Chain = import_named(path, "chain", Chain, shared)
+    with import_from(path.parent, shared):
+        chain: Chain = import_suite(path, "chain", Chain)
     with checking(path.name):
         tolerance = chain.tolerance
         if tolerance is not None and not (isinstance(tolerance, Mapping) and all(map(_is_share, tolerance.values()))):

@@ -10,6 +10,7 @@ from perfci.core.settings import Settings
 from perfci.extensions.lab.soak.findings import DECAY_LIMIT, LARGE, TESTS, SoakFinding, SoakMeasured, Status, name_test
 from perfci.extensions.lab.soak.task import CALLS, SoakOp
 from perfci.extensions.lab.soak.verdicts import conclude
+from perfci.ops.backends import backend_of, find_kernel
 from perfci.ops.discover import select
 from perfci.runs.bench import (
     Bench,
@@ -84,7 +85,8 @@ def _soak_op(bench: Bench, op: PlannedOp, task: SoakOp, limit: float) -> list[So
                 findings.append(conclude(message, task.calls or CALLS, limit))
         bench.listener(message)
 
-    around = make_environment(bench, WorkerPlace(f"soak-{op.op}", task.opening.device))
+    backend = backend_of(find_kernel(op.op, task.folder))
+    around = make_environment(bench, WorkerPlace(f"soak-{op.op}", task.opening.device, backend=backend))
     failure: Reason | None = op.failure
     while failure is None:
         before, at = len(findings), None

@@ -112,7 +112,8 @@ class _Tuner:
         """Has workers search until one comes to the end. Raises what keeps them all from it."""
         request, op = self._request, self._op
         until_s = time.time() + request.budget_s
-        around = make_environment(self._bench, WorkerPlace(f"tune-{op.op}", self._kind, self._settings.root))
+        place = WorkerPlace(f"tune-{op.op}", self._kind, self._settings.root, backend=op.backend)
+        around = make_environment(self._bench, place)
         alone = False
         while True:
             self._trying = None
