@@ -66,8 +66,9 @@ def _describe_single(value: Any, inner: Callable[[Any], str]) -> str:
         return f"{value.__qualname__}:{digest(function_text(value))}"
     if isinstance(value, type | ModuleType):
         return value.__name__
-    if hasattr(value, "tobytes") and hasattr(value, "dtype"):
-        return f"{value.dtype}{value.shape}:{digest(value.tobytes())}"
+    content = value.tobytes() if hasattr(value, "tobytes") and hasattr(value, "dtype") else None
+    if isinstance(content, bytes):  # not of what answers to every name, as a stand-in for a package that is missing
+        return f"{value.dtype}{value.shape}:{digest(content)}"
     # Not its text, which has all elements of a tensor in it.
     if dataclasses.is_dataclass(value):
         parts = {field.name: getattr(value, field.name, None) for field in dataclasses.fields(value)}

@@ -189,3 +189,19 @@ def test_the_text_of_a_record_is_of_its_fields_and_not_what_it_prints():
             raise AssertionError
 
     assert stable(Tile(3)).endswith("Tile{'rows': 3}")
+
+
+def test_what_answers_to_every_name_is_no_array():
+    """A library may have a stand-in for a package that is missing among its globals."""
+
+    class Missing:
+        def __getattr__(self, name):
+            return self
+
+        def __call__(self):
+            return self
+
+        def __repr__(self):
+            return "missing"
+
+    assert stable(Missing()) == "missing"
