@@ -42,7 +42,7 @@ class NpuTarget(Target):
 
     def count(self, asm: Mapping[str, Any]) -> InstructionCounts | None:
         """On-chip memory, barriers and double buffers of a kernel that is lowered to HIVM."""
-        return InstructionCounts({}, hivm.read_plan(asm[BINARY].decode())) if hivm.find_folder() else None
+        return InstructionCounts({}, hivm.read_plan(asm[hivm.STAGE])) if hivm.find_folder() else None
 
     def explain_missing(self) -> Reason | None:
         """What of the compiler was not asked."""
