@@ -8,6 +8,7 @@ under way, as what cannot be known here.
 from __future__ import annotations
 
 import bisect
+import ctypes
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -348,6 +349,13 @@ class VirtualStream:
 
     def __init__(self, *_: Any, **__: Any) -> None:
         self.cuda_stream = id(self)
+
+    @property
+    def _as_parameter_(self) -> ctypes.c_void_p:
+        return ctypes.c_void_p(self.cuda_stream)
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self.cuda_stream
 
     def record_event(self, event: Any = None) -> Any:
         note("Stream.record_event()")

@@ -5,13 +5,16 @@ from pathlib import Path
 import pytest
 import yaml
 
-from perfci.cli.main import run
-from perfci.core.codec import convert
-from perfci.core.model import StaticOp
-from perfci.core.wording import sentence
-from tests import static_ops
-from tests.git_repositories import begin_topic
-from tests.static_ops import edited
+torch = pytest.importorskip("torch")
+
+from perfci.cli.main import run  # noqa: E402
+from perfci.core.codec import convert  # noqa: E402
+from perfci.core.environment import installed_versions  # noqa: E402
+from perfci.core.model import StaticOp  # noqa: E402
+from perfci.core.wording import sentence  # noqa: E402
+from tests import static_ops  # noqa: E402
+from tests.git_repositories import begin_topic  # noqa: E402
+from tests.static_ops import edited  # noqa: E402
 
 TEXTS = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))
 KERNEL = TEXTS["kernel"]
@@ -25,6 +28,8 @@ SPILLED = edited(
     (".reg .b32 %r<5>;\n", ".reg .b32 %r<5>;\n.reg .f32 %g<48>;\n"),
     ("add.f32 %f1, %f0, %f0;\n", f"{LOADS}\n  {SUMS}\n  add.f32 %f1, %f0, %f0;\n"),
 )  # fmt: skip
+
+NVRTC = installed_versions(["nvidia-cuda-nvrtc"]) and hasattr(torch.cuda, "_compile_kernel")
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
@@ -47,6 +52,7 @@ def compiled(tmp_path_factory) -> dict[str, StaticOp]:
         "commented": edited(KERNEL, ("ret;", "ret; // the end")),
         "larger_stack": LARGER_STACK,
         "spilled": SPILLED,
+        "by_torch": TEXTS["by_torch"],
         "wider": edited(KERNEL, ("// 128), 1, 1, 128", "// 128), 1, 1, 160")),
         "shorter": edited(KERNEL, ("x.numel())]", "x.numel() - 1)]")),
         "impossible": edited(KERNEL, ("1, 1, 128, 1, 1, 0,", "1, 1, 2048, 1, 1, 0,")),
@@ -76,6 +82,15 @@ def test_a_launch_is_told_of_as_the_driver_was_asked_for_it(compiled):
     assert launch.arguments["2"] == "4096"
     assert 0 < binary.registers < 32 and binary.instructions > 8
     assert (binary.local_bytes, binary.occupancy) == (0, 1)
+
+
+@pytest.mark.skipif(not NVRTC, reason="there is no NVRTC, or no torch that compiles by it")
+def test_what_torch_compiles_by_nvrtc_is_told_of(compiled):
+    (case,) = compiled["by_torch"].cases
+    (launch,) = case.identity.launches
+
+    assert (launch.kernel, launch.grid, launch.arguments["2"]) == ("twice", (16, 1, 1), "4096")
+    assert case.identity.unknown is None
 
 
 def test_registers_that_do_not_fit_are_told_from_variables_in_local_memory(compiled):
