@@ -53,9 +53,10 @@ def draft_from_function(
 
 
 def draft_from_library(
-    folder: Path, settings: Settings, tests: Sequence[Path] = (), *, copy: bool = False
+    folder: Path, settings: Settings, tests: Sequence[Path] = (), *, copy: bool = False, backward: bool = False
 ) -> Iterator[tuple[str, Draft | Reason]]:
     """Yields an op for each file of a folder that has a function of its name: its files, or why there are none."""
+    ending = "_backward" * backward
     wanted = dict[str, SketchFiles]()
     for path in sorted(folder.glob("*.py"), key=lambda path: [(len(part), part) for part in path.stem.split("_")]):
         op = name_op(path.name)
@@ -63,8 +64,9 @@ def draft_from_library(
             if op and not _SIDES.search(path.stem) and path.stem != "__init__":
                 # The newest version of several, and a function that works in place has another name.
                 newer = _VERSION.search(path.stem) and op in wanted and _VERSION.search(wanted[op].kernel)
-                name = op if newer or op not in wanted else f"{op}_"
-                wanted[name] = find_files(str(path), None, settings, tests, None if copy else name)
+                name = f"{op}{ending}" if newer or f"{op}{ending}" not in wanted else f"{op}_{ending}"
+                files = find_files(str(path), None, settings, tests, None if copy else name)
+                wanted[name] = dataclasses.replace(files, backward=backward)
         except UsageError as error:
             yield op, error.reason
     yield from _draft(wanted, settings)
@@ -132,7 +134,10 @@ def _choose_function(path: Path, name: str) -> str:
     # As bitwise_or_tensor of bitwise_or.py, and layer_norm of layernorm.py.
     plain = name.replace("_", "").lower()
     near = [other for other in alone if other.replace("_", "").lower() == plain or other.startswith(f"{name}_")]
-    fallback = near[:1] or (alone if len(alone) == 1 else [])
+    # As LigerRMSNormFunction of rms_norm.py, which has a backward pass too.
+    passes = [node for node in body if isinstance(node, ast.ClassDef) and plain in node.name.lower()]
+    passes = [node for node in passes if any("autograd.Function" in ast.unparse(base) for base in node.bases)]
+    fallback = [node.name for node in passes][-1:] or near[:1] or (alone if len(alone) == 1 else [])
     function = next((name for name in [*names, *fallback] if name in functions), None)
     if function is None:
         raise UsageError("from_unknown", file=path.name, function=name, known=", ".join(functions) or "-")

@@ -19,6 +19,8 @@ def test_square(shape):
         x.square_()
 """
 
+HERE = Path(__file__).parent
+
 pytestmark = pytest.mark.torch
 
 
@@ -90,5 +92,24 @@ def test_a_library_of_which_nothing_can_be_written_fails_with_each_cause_once(tm
 
     assert run(["new", "--from-library", str(tmp_path / "lib"), "--project", str(tmp_path)]) == 1
     said = " ".join(capsys.readouterr().out.split())
-    assert said.startswith("Ops written: 0 of 2. torch has no operator of the name of first_of_all.py:firstofall:")
+    assert said.startswith(
+        "Ops written: 0 of 2. Ready: 0. torch has no operator of the name of first_of_all.py:firstofall:"
+    )
     assert said.endswith("The same holds for 1: second_of_all")
+
+
+def test_a_file_of_one_autograd_function_needs_no_name_and_has_a_backward_pass(tmp_path, capsys):
+    (tmp_path / "kernels").mkdir()
+    (tmp_path / "pyproject.toml").write_text("[tool.perfci]\n")
+    (tmp_path / "lib").mkdir()
+    text = (HERE / "tried_kernels.py").read_text().replace("class Doubled(", "class MyReLU6Function(")
+    (tmp_path / "lib" / "relu6.py").write_text(text.replace("double_by_name = Doubled.apply\n", ""))
+
+    command = ["new", "--from-library", str(tmp_path / "lib"), "--project", str(tmp_path)]
+    assert run([*command, "--copy"]) == 3
+    assert run([*command, "--copy", "--backward"]) == 3
+
+    assert "Ops written: 1 of 1. Ready: 0." in capsys.readouterr().out
+    assert "source.apply(x)" in (tmp_path / "kernels" / "relu6" / "relu6_triton.py").read_text()
+    backward = (tmp_path / "kernels" / "relu6_backward" / "relu6_backward_triton.py").read_text()
+    assert "_sketched.gradients(source.apply)" in backward

@@ -20,7 +20,7 @@ from perfci.ops import discover
 from perfci.scaffold.new import fill_templates
 
 
-@options.takes("ops", {"source": "ops reference tests copy backward", "library": "tests copy", "fake": "ops"})
+@options.takes("ops", {"source": "ops reference tests copy backward", "library": "tests copy backward", "fake": "ops"})
 def new_op(
     ops: Annotated[
         list[str], argument("OP", "Name of the op, perhaps in folders: flash, attention/flash.", "FUNCTION's name")
@@ -61,7 +61,7 @@ def new_op(
     where = language.load(project)
     folders = {op.op: op.folder for op in discover.ops(where)} if where.kernels.is_dir() else {}
     if library is not None:
-        return _add_library(library, where, folders, tests, copy=copy, json=output == "json")
+        return _add_library(library, where, folders, tests, copy=copy, backward=backward, json=output == "json")
     if source is not None:
         ops = ops or [name_op(source) + "_backward" * backward]
     place = place_op(options.take_one(ops), where.kernels, folders)
@@ -103,20 +103,22 @@ def new_op(
 
 
 def _add_library(
-    folder: Path, where: Settings, folders: Mapping[str, Path], tests: Sequence[Path], *, copy: bool, json: bool
-) -> int:
+    folder: Path, where: Settings, folders: Mapping[str, Path], tests: Sequence[Path], *,
+    copy: bool, backward: bool, json: bool,
+) -> int:  # fmt: skip
     """Write an op for each file of a library, and show what is left to do in one table."""
     if not folder.is_dir():
         raise UsageError("init_folder_missing", folder=str(folder))
     made, told = dict(folders), list[Mapping[str, Any]]()
     causes = dict[str, tuple[str, list[str]]]()  # kind of a reason -> its sentence for the first op, and all ops
     ready = list[str]()
-    for op, problem in draft_from_library(folder, where, tests, copy=copy):
+    for op, problem in draft_from_library(folder, where, tests, copy=copy, backward=backward):
         try:
             if isinstance(problem, Reason):
                 raise UsageError(problem.kind, **problem.facts)
             place = place_op(op, where.kernels, made)
-            told.append({"op": op, "files": [str(path) for path in write_draft(place, problem)], "look": problem.look})
+            files = [str(path) for path in write_draft(place, problem)]
+            told.append({"op": op, "ready": problem.is_ready, "files": files, "look": problem.look})
             made[op] = place.folder
             reasons = problem.look
             ready += [] if reasons else [op]
@@ -126,11 +128,12 @@ def _add_library(
         for reason in reasons:
             causes.setdefault(reason.kind, (sentence(reason), []))[1].append(op)
     count = len(made) - len(folders)
-    code = Exit.OK if count else Exit.PERFCI_FAILED
+    sure = sum(bool(one.get("ready")) for one in told)
+    code = Exit.PERFCI_FAILED if not count else Exit.OK if sure == count else Exit.WARNINGS
     if json:
         print_json(told)
         return code
-    print_lines(say("Ops written: {made} of {files}.", made=count, files=len(told)), "")
+    print_lines(say("Ops written: {made} of {files}. Ready: {ready}.", made=count, files=len(told), ready=sure), "")
     if ready:
         print_parts([Paragraph(say("Nothing is left to do for {ops}.", ops=", ".join(ready)), 2)])
     for text, ops in sorted(causes.values(), key=lambda cause: -len(cause[1])):
@@ -139,7 +142,7 @@ def _add_library(
             print_parts(
                 [Paragraph(say("The same holds for {count}: {ops}", count=len(ops) - 1, ops=", ".join(ops[1:])), 6)]
             )
-    if code is Exit.OK:
+    if count:
         print_lines("", say("Next: `{command}`", command=commands.write("check")))
     return code
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,6 +17,7 @@ from perfci.extensions.adopt.rehearsal.dry_torch import Argument, DryTorch, Sket
 from perfci.extensions.adopt.rehearsal.sketched import wrap
 from perfci.extensions.adopt.rehearsal.trial import Trial, try_call
 
+MOST_SECONDS = 5.0  # of calls for real. What is asked afterwards is taken to be right
 MOST_TRIALS = 3000  # ways to take sides apart that are tried at most. Each takes less than a millisecond
 
 SIZES = ((3, 5, 7, 11, 13, 17, 19, 23, 29, 31), (192, 320, 448, 704, 832, 1088, 1216, 1472, 1856, 1984))
@@ -120,8 +122,16 @@ class Form:
             return Trial(f"{type(error).__name__}: {error}")
         sides = zip((self.kernel, self.reference), self.devices, strict=True)
         kernel, reference = (wrap(function, device) if device else function for function, device in sides)
+        began = time.process_time()
         with self.rehearsal.real():
-            return try_call(kernel, reference, inputs)
+            trial = try_call(kernel, reference, inputs)
+        seconds = time.process_time() - began
+        self.rehearsal.spent_s += seconds
+        return replace(trial, seconds=seconds)
+
+    def takes(self, params: Mapping[str, Any]) -> bool:
+        """Whether neither raises for a case, called for real. True for all once such calls took long enough."""
+        return self.rehearsal.spent_s > MOST_SECONDS or not self.run(params).problem
 
     def try_case(self, params: Mapping[str, Any]) -> Outcome | None:
         """Returns what kernel and reference give for a case. None if one of them refuses it."""

@@ -24,6 +24,7 @@ FEW_PROGRAMS = 16  # of the case that gets all values
 USUAL_BLOCK = 128
 _SUMS = re.compile(r"tl\.(?:sum|cumsum|reduce|associative_scan)\b|\+=")
 _LITTLE = 3  # size of the axes that are not varied
+_SLOW_S = 0.2  # of a call whose kernel gets few cases, as a check in the interpreter makes many calls of each
 _POWERS = (16, 32, 64, 128)  # sizes for axes that take no others
 
 
@@ -57,10 +58,8 @@ def make_suites(
         points.insert(0, form.make_distinct((2, 3, 4, 5, 6, 7)))
     points += [dict(form.little)] if form.little else []
     taken = [(max(tried.programs, FEW_PROGRAMS), point) for point in points if (tried := form.try_case(point))]
-    taken = [(cost, point) for cost, point in sorted(taken, key=lambda pair: pair[0]) if not form.run(point).problem][
-        :1
-    ]
-    probe = min(taken, key=lambda pair: pair[0])[1] if taken else {}
+    by_cost = [point for _, point in sorted(taken, key=lambda pair: pair[0])]
+    probe = next((point for point in by_cost if form.takes(point)), {})
     grids += _find_timed(form, timed, [*_list_points(grids), *([probe] if probe else [])])
     fixed = {name: (form.inputs[name],) for name in varying}
     kinds = {name: {type(call.given[name]).__name__: 1 for call in calls} for name in varying}
@@ -161,9 +160,11 @@ def _find_edges(form: Form, source: str) -> tuple[list[dict[str, tuple[str, ...]
     spare = [constant for constant in constants if 8 <= constant <= 1024 and constant not in blocks.values()]
     flat = _is_flat(form, blocks)
     grids, refused = list[dict[str, tuple[str, ...]]](), None
+    is_slow = form.run(dict(form.little) or form.make_distinct()).seconds > _SLOW_S
     for number, axis in enumerate(form.axes):
         block = 1 if flat and number else blocks[axis] or (spare or [usual])[0]
         around = [1, 2, 13] if block < 4 else [1, block - 1, block, block + 1, 2 * block + 1]
+        around = [1, block + 1] if is_slow else around
         # The first axis alone gets size 0, and the size of all other grids only once.
         values: list[Any] = [0, *around] if number == 0 else [constant for constant in around if constant != _LITTLE]
         values = [value for value in values if value * _LITTLE ** (len(form.axes) - 1) <= MOST_ELEMENTS]
@@ -174,7 +175,7 @@ def _find_edges(form: Form, source: str) -> tuple[list[dict[str, tuple[str, ...]
         values += [value for value in _POWERS if value > 2 * block and form.little]
         tried = {value: form.try_case(rest | {axis: value}) for value in values}
         taken = [value for value, done in tried.items() if done and done.programs <= MOST_PROGRAMS]
-        taken = [value for value in taken if not form.run(rest | {axis: value}).problem]
+        taken = [value for value in taken if form.takes(rest | {axis: value})]
         values = [value for value, done in tried.items() if not done or value in taken]
         missing = [value for value in values if value not in {*taken, 0, (0,)}]
         refused = refused or (f"{axis}={missing[0]}" if missing else None)

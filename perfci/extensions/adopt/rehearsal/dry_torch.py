@@ -105,6 +105,7 @@ class DryTorch:
     tuners: dict[Any, Any] = field(default_factory=dict)  # kernel -> what searches its configuration
     functions: dict[str, Any] = field(default_factory=dict)  # what is called in the place of functions of these names
     launches: list[SketchLaunch] = field(default_factory=list)
+    spent_s: float = 0.0  # on calls for real, of this process
     truth: bool = False  # the answer to every condition on values
     _real: list[tuple[Any, str, Any]] = field(default_factory=list)  # what is replaced, as it was
     _driver: dict[str, Any] = field(default_factory=dict)  # Triton's, as it was

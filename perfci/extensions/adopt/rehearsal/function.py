@@ -66,6 +66,7 @@ def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
     step(path.name)
     operator = None if files.reference else operators.find_operator(files.function)
     path_of = files.reference or (operator.path if operator else operators.find_reference(files.function))
+    path_of = path_of or operators.find_reference(op.removesuffix("_backward"))
     if path_of is None:
         raise UsageError("from_without_reference", found=f"{path.name}:{files.function}")
     samples = [

@@ -38,6 +38,7 @@ class Trial:
     dtypes: tuple[str, ...] = ()  # of the reference's outputs
     is_alike: bool = True  # the kernel's have the same dtypes
     launches: int = 0
+    seconds: float = 0.0  # of this process
 
     @property
     def agrees(self) -> bool:
