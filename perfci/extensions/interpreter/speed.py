@@ -100,6 +100,8 @@ def _patch_lang_once(function: Any) -> Any:
     seen = [module for module in function.__globals__.values() if module is tl or module is tl.core] or [tl]
     if not any(tl.core.is_builtin(module.load) for module in seen):
         return interpreter._LangPatchScope()
+    # A helper of a file that does not import the language compiles, and is refused here alone.
+    function.__globals__.setdefault("_triton_language", tl)
     return _patch_lang(function)
 
 

@@ -1,6 +1,8 @@
 # ruff: noqa: N803
 """Functions whose inputs only a call for real tells, for tests of `perfci new --from`, run in other processes."""
 
+import types
+
 import torch
 import triton
 import triton.language as tl
@@ -95,6 +97,27 @@ def _logarithm(x_ptr, out_ptr, size, BLOCK: tl.constexpr):
 def logarithm(x: torch.Tensor):
     out = torch.empty_like(x)
     _logarithm[(triton.cdiv(x.numel(), 128),)](x, out, x.numel(), BLOCK=128)
+    return out
+
+
+def _plus(left, right):
+    return left + right
+
+
+# As of a file that does not import triton.language.
+plus = triton.jit(types.FunctionType(_plus.__code__, {"__name__": "elsewhere", "__builtins__": __builtins__}))
+
+
+@triton.jit
+def _twice(x_ptr, out_ptr, size, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + at, mask=at < size)
+    tl.store(out_ptr + at, plus(x, x), mask=at < size)
+
+
+def twice(x: torch.Tensor):
+    out = torch.empty_like(x)
+    _twice[(triton.cdiv(x.numel(), 128),)](x, out, x.numel(), BLOCK=128)
     return out
 
 

@@ -188,6 +188,14 @@ def solve_sides(text: str, shape: Sequence[int]) -> dict[str, int]:
     return {axis: size // int(factor or 1) for (factor, _, axis), size in zip(sides, shape, strict=False)}
 
 
+def size_call(form: Form, call: Call) -> dict[str, int]:
+    """Returns the sizes of a call's axes."""
+    sizes = dict[str, int]()
+    for name, text in form.shapes.items():
+        sizes |= solve_sides(text, call.tensors[name].shape)
+    return {axis: sizes[axis] for axis in form.axes}
+
+
 def list_sides(text: str) -> list[str]:
     """Returns the sides of a shape that is text."""
     return [side.strip() for side in text.strip("()").split(",") if side.strip()]

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from perfci.core.model import Reason
-from perfci.extensions.adopt.rehearsal.axes import SIZES, Call, Form, list_sides, solve_sides, write_tuple
+from perfci.extensions.adopt.rehearsal.axes import SIZES, Call, Form, list_sides, size_call, write_tuple
 from perfci.extensions.adopt.sketch import Case, Suites
 from perfci.ops.spec import LAYOUTS, VALUES
 from perfci.scaffold.new import fit
@@ -129,11 +129,10 @@ def _list_cases(form: Form, varying: Sequence[str], calls: Sequence[Call]) -> tu
     """The cases of calls, each once: their sizes by the names of the axes, and the values that vary."""
     cases = list[Case]()
     for call in calls:
-        sizes = dict[str, str]()
-        for name, text in form.shapes.items():
-            sizes |= {axis: str(size) for axis, size in solve_sides(text, call.tensors[name].shape).items()}
         if form.axes == ("shape",):
             sizes = {"shape": write_tuple([str(size) for size in next(iter(call.tensors.values())).shape])}
+        else:
+            sizes = {axis: str(size) for axis, size in size_call(form, call).items()}
         values = {name: repr(call.given[name]) for name in varying}
         case = {axis: sizes[axis] for axis in form.axes} | values | {"dtype": f"torch.{call.dtype}"}
         cases += [] if case in cases else [case]

@@ -99,7 +99,8 @@ def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
     guessed = ", ".join(f"{name}: {value}" for name, value in {**form.inputs, **form.shapes}.items())
     arguments = tuple(called.found.texts)
     facts: dict[str, Any] = {"op": op, "inputs": guessed, "call": f"{path_of}({', '.join(arguments)})"}
-    unsure = explain(trial, dry=right, facts=facts)
+    # What torch itself calls an operator with is right, even if little of it is read.
+    unsure = explain(replace(trial, unread=()) if operator else trial, dry=right, facts=facts)
     if files.backward and not called.further:
         unsure = [Reason("look_no_gradient", {**facts, "function": files.function})]
     guess = [Reason("look_guessed", facts)] if not (unsure or operator or tests) else []

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from perfci.extensions.adopt.rehearsal.axes import SIZES, Call, Form, find_form, list_sides, make_call
+from perfci.extensions.adopt.rehearsal.axes import SIZES, Call, Form, find_form, list_sides, make_call, size_call
 from perfci.extensions.adopt.rehearsal.dry_torch import Argument
 from perfci.extensions.adopt.rehearsal.trial import Trial
 from perfci.extensions.adopt.rehearsal.uses import Use, is_scalar_name, list_values
@@ -141,8 +141,8 @@ def _list_positive(form: Form) -> Iterator[Form]:
 def _try_sizes(form: Form, texts: Sequence[str], calls: Sequence[Call]) -> Found:
     count, best = len(form.axes), None
     ways = SIZES[0][:count], SIZES[0][:count][::-1], _EVEN[:count], _POWERS[:count], _POWERS[:count][::-1]
-    for number, sizes in enumerate(ways):
-        params = form.make_distinct(sizes)
+    of_tests = [size_call(form, call) for call in calls[:1] if form.axes != ("shape",)]
+    for number, params in enumerate([*map(form.make_distinct, ways), *of_tests]):
         trial = form.run(params)
         for asking in (False, True) if trial.problem and not best else ():
             device = form.rehearsal.device
