@@ -66,6 +66,8 @@ release_tags = "v*"
 rounds = 8
 [tool.perfci.fake]
 seed = 3
+[tool.perfci.backends]
+tilelang = { python = "env/bin/python" }
 """
     settings = load(project(tmp_path, table))
 
@@ -84,7 +86,17 @@ seed = 3
     assert settings.release_tags == "v*"
     assert settings.rounds == 8
     assert settings.fake == {"seed": 3}
+    assert settings.backends == {"tilelang": {"python": "env/bin/python"}}
     assert all(f"{key} =" in table or f".{key}]" in table for key in KEYS)
+
+
+@pytest.mark.parametrize("given", ['"env/bin/python"', '{ pyton = "p" }', '{ python = "-c" }', "{ python = 3 }"])
+def test_what_is_no_interpreter_of_a_backend_is_refused_by_the_name_of_the_table(tmp_path, given):
+    with pytest.raises(UsageError) as caught:
+        load(project(tmp_path, f"[tool.perfci.backends]\ntilelang = {given}\n"))
+
+    reason = caught.value.reason
+    assert (reason.kind, reason.facts["key"]) == ("setting_type", "backends")
 
 
 def test_spellings_of_one_board_are_one_in_quarantine(tmp_path):
