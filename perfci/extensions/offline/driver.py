@@ -433,7 +433,8 @@ _REFUSED = (
     "cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync", "cuMemcpyDtoDAsync", "cuModuleGetGlobal", "cuLibraryGetGlobal",
     "cuStreamCreate", "cuStreamDestroy", "cuEventCreate", "cuEventDestroy", "cuEventRecord", "cuEventSynchronize",
     "cuEventElapsedTime", "cuStreamWaitEvent", "cuGraphLaunch", "cuMemGetInfo",
-    "cuOccupancyMaxPotentialBlockSize", "cuTensorMapEncodeIm2col",
+    "cuOccupancyMaxPotentialBlockSize", "cuTensorMapEncodeIm2col", "cuCtxGetLimit", "cuCtxSetLimit",
+    "cuCtxResetPersistingL2Cache", "cuStreamSetAttribute",
 )  # fmt: skip
 _SECOND = (
     "cuGetProcAddress", "cuDeviceTotalMem", "cuDevicePrimaryCtxRelease", "cuDevicePrimaryCtxSetFlags",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,11 +15,14 @@ if TYPE_CHECKING:
 PACKAGES = ("tilelang", "nvidia-cuda-nvcc")
 PROGRAMS: dict[str, str] = {"nvcc": "nvidia-cuda-nvcc nvidia-cuda-crt nvidia-nvvm nvidia-cuda-cccl nvidia-cuda-runtime"}
 
-RUNTIME = "libstub_cudart.so"
+RUNTIME, CALLER = "libstub_cudart.so", "libtvm_runtime.so"
 
 
 def prepare(target: Target, driver: VirtualDriver) -> None:  # noqa: ARG001
-    """Load a library in the place of the one by which it calls the CUDA runtime, before it is loaded."""
+    """Load a library in the place of the one by which it calls the CUDA runtime, before it is loaded.
+
+    A torch for CUDA has loaded the runtime for all by then: the caller is loaded so that its own libraries come first.
+    """
     from perfci.extensions.offline.library import Library, list_functions
     from perfci.extensions.offline.runtime import find_function
 
@@ -25,3 +30,4 @@ def prepare(target: Target, driver: VirtualDriver) -> None:  # noqa: ARG001
     path = Path(str(spec.origin)).parent / "lib" / RUNTIME if spec else None
     if path and path.is_file():
         Library(RUNTIME, {name: find_function(driver, name) for name in list_functions(path.read_bytes())})
+        ctypes.CDLL(str(path.with_name(CALLER)), mode=ctypes.RTLD_GLOBAL | os.RTLD_DEEPBIND)
