@@ -25,6 +25,8 @@ from perfci.ops.fingerprint.finder import COPIED, PARTS, list_inside, op_folders
 ALLOWED_IMPORT = "perfci.device.fake"
 """The only part of perfci that a kernel or a reference may import. Ops for the fake device have no other arrays."""
 
+NPU = "ascend"  # in `[tool.perfci.backends]`: the interpreter that compiles Triton's kernels for NPUs without one
+
 
 @dataclass(frozen=True)
 class OpFolder:
@@ -60,7 +62,7 @@ def ops(settings: Settings) -> tuple[OpFolder, ...]:
     """
     if not settings.kernels.is_dir():
         raise UsageError("no_kernels_folder", folder=str(settings.kernels))
-    if unknown := next((name for name in settings.backends if name not in BACKENDS), None):
+    if unknown := next((name for name in settings.backends if name not in {*BACKENDS, NPU}), None):
         path, known = str(settings.root / FILE), ", ".join(BACKENDS)
         raise UsageError("setting_not_known", path=path, key=f"backends.{unknown}", known=known)
     listing = functools.partial(list_inside, (str(settings.root), str(settings.kernels)))

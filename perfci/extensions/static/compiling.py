@@ -20,7 +20,7 @@ from perfci.core.settings import Settings
 from perfci.device.targets import target_named
 from perfci.extensions.static.tasks import Compile
 from perfci.ops.backends import BACKENDS, Interpreter, explain_missing
-from perfci.ops.discover import OpFolder, find_moved, select
+from perfci.ops.discover import NPU, OpFolder, find_moved, select
 from perfci.ops.fingerprint.reach import list_reached
 from perfci.ops.fingerprint.tree import Fingerprint, Tree
 from perfci.ops.spec import matches
@@ -79,13 +79,17 @@ def compile_ops(bench: Bench, request: Request, tree: BaseTree | None) -> tuple[
         found = bench.find_interpreter(op.backend, "offline")
         others |= {op.backend: found} if isinstance(found, Interpreter) else {}
         broken |= {op.op: explain_interpreter(bench, op, found)} if isinstance(found, str) else {}
+    if any(target_named(target).backend == "npu" for target in targets):
+        found = bench.find_interpreter(NPU, "offline")
+        others |= {NPU: found} if isinstance(found, Interpreter) else {}
+        broken |= {op.op: explain_interpreter(bench, op, found) for op in head} if isinstance(found, str) else {}
     head = tuple(op for op in head if op.op not in broken and (not request.changed or op.op not in same))
     tools = describe_toolchain(chosen, others=others)
     if request.changed and not python:
         head = tuple(op for op in head if op.op not in theirs or _is_touched(op, ours[op.op], theirs[op.op], bench))
         base = [op for op in base if now.get(op.op, op.op) in {one.op for one in head}]
     wanted = [
-        _Wanted(op, ours[op.op], target, bench.settings, False, tools, None, others.get(op.backend))
+        _Wanted(op, ours[op.op], target, bench.settings, False, tools, None, others.get(_name_place(op, target)))
         for target in targets for op in head if is_compiled(op, (target,))
     ]  # fmt: skip
     before = describe_toolchain(chosen, tree.base.packages) if tree and python else tools
@@ -93,7 +97,7 @@ def compile_ops(bench: Bench, request: Request, tree: BaseTree | None) -> tuple[
         changed = [op for op in base if op.op not in same and now.get(op.op, op.op) not in broken]
         there = {} if python else others
         wanted += [
-            _Wanted(op, theirs[op.op], target, tree.settings, True, before, python, there.get(op.backend))
+            _Wanted(op, theirs[op.op], target, tree.settings, True, before, python, there.get(_name_place(op, target)))
             for target in targets for op in changed if is_compiled(op, (target,))
         ]  # fmt: skip
     compiled_ops, files = dict[_Wanted, StaticOp](), {one: _find_file(bench, one) for one in wanted}
@@ -171,6 +175,11 @@ def is_compiled(op: OpFolder, targets: Sequence[str]) -> bool:
     return is_cuda and find_compiler(op.backend) is not None
 
 
+def _name_place(op: OpFolder, target: str) -> str:
+    """Under which name the settings have an interpreter that compiles an op for a target."""
+    return NPU if target_named(target).backend == "npu" else op.backend
+
+
 def _fingerprint(folders: Sequence[OpFolder], settings: Settings) -> Mapping[str, Fingerprint]:
     tree = Tree(settings.root, settings.kernels)
     return {op.op: tree.fingerprint(op.op) for op in folders}
@@ -192,9 +201,8 @@ def describe_toolchain(
     toolchain = environment.installed_versions(names)
     for backend, other in others.items():
         compiler = compilers.get(backend)
-        toolchain |= (
-            {name: other.versions[name] for name in compiler.PACKAGES if name in other.versions} if compiler else {}
-        )
+        packages_there = environment.COMPILERS[1:] if backend == NPU else compiler.PACKAGES if compiler else ()
+        toolchain |= {name: other.versions[name] for name in packages_there if name in other.versions}
     if packages is not None:
         toolchain = {name: packages[name] for name in names if name in packages}
     return ", ".join(f"{name} {version}" for name, version in toolchain.items()) or "nothing installed"
@@ -224,7 +232,7 @@ def _compile_op(bench: Bench, one: _Wanted, answers: dict[_Wanted, StaticOp]) ->
 
     place = place_needed(bench, one.settings, list_files([one.op]))
     name = f"static-{one.op.op}-{one.target}{'-base' if one.of_base else ''}"
-    backend = one.op.backend if one.other else ""
+    backend = _name_place(one.op, one.target) if one.other else ""
     around = make_environment(bench, WorkerPlace(name, "offline", place.root, one.python, backend=backend))
     failure = yield from working(Compile(place=place, target=one.target), around, hear)
     if failure or one not in answers:

@@ -143,3 +143,14 @@ def test_of_a_library_whose_package_imports_all_kernels_only_ops_that_reach_the_
     (project / "lib" / "one.py").write_text("LIMIT = 32\n")
     ours, others = compiled(project, "--changed", "--against", "HEAD")
     assert len(ours) == len(others) == 1
+
+
+@pytest.mark.parametrize(("named", "known"), [("ascend", True), ("ascent", False)])
+def test_the_settings_name_an_interpreter_for_npus_beside_those_of_backends(project, capsys, named, known):
+    with (project / "pyproject.toml").open("a") as file:
+        file.write(f'\n[tool.perfci.backends.{named}]\npython = "/nowhere/python"\n')
+    code = run(["static", "--target", "sm_90" if not known else "ascend910b2", "--project", str(project)])
+
+    told = capsys.readouterr()
+    assert (code == 1) == (not known)
+    assert ("/nowhere/python" if known else "backends.ascent") in told.out + told.err
