@@ -130,13 +130,16 @@ def _spell(value: Any) -> str:
     return str(getattr(value, "__name__", value))
 
 
+COUNTERS = frozenset({"_count"})  # what counts the turns of a loop in an interpreted function
+
+
 class _Trace:
     """Notes lines and loops of the op's functions, and cuts loops short."""
 
     def __init__(self, name: str, constants: str, done: Exercise) -> None:
         self._name, self._constants, self._done = name, constants, done
         self._stack = contextlib.ExitStack()
-        self._changed: list[dict[str, Any]] = []
+        self._changed: list[tuple[dict[str, Any], dict[str, Any]]] = []  # globals of functions, and what stood there
         self._left = MOST_LINES
 
     def __enter__(self) -> _Trace:
@@ -157,8 +160,9 @@ class _Trace:
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
-        for names in self._changed:
+        for names, before in self._changed:
             names.pop("range", None)
+            names.update(before)
 
     def run(self, function: Callable[..., Any], args: dict[str, Any]) -> None:
         before = sys.gettrace()
@@ -171,9 +175,10 @@ class _Trace:
     def _enter(self, frame: FrameType, _event: str, _value: Any) -> Any:
         if not _is_own(frame.f_code.co_filename):
             return None
-        if "range" not in frame.f_globals:
-            frame.f_globals["range"] = self._turns
-            self._changed.append(frame.f_globals)
+        names = frame.f_globals
+        if "range" not in names:
+            self._changed.append((names, {name: names[name] for name in COUNTERS & names.keys()}))
+            names.update(dict.fromkeys({"range", *COUNTERS}, self._turns))
         return self._note_line
 
     def _note_line(self, frame: FrameType, event: str, _value: Any) -> Any:
@@ -194,7 +199,7 @@ class _Trace:
             place = f"{frame.f_code.co_name}:{frame.f_lineno}"
             self._done.features.add(Feature(self._name, self._constants, what="turn", place=place))
         some = turns if len(turns) <= 3 else [turns[0], turns[1], turns[-1]]
-        return [turn if -(2**31) <= turn < 2**31 else interpreter._implicit_cvt(turn) for turn in some]
+        return [next(interpreter._count(turn, turn + 1)) for turn in some]
 
 
 def _count(start: Any, end: Any = None, step: Any = 1) -> range:
