@@ -4,7 +4,7 @@ from perfci.ops.fingerprint.reach import list_reached
 
 
 def test_a_library_is_followed_and_not_what_it_needs_of_others(tmp_path, monkeypatch):
-    """A library of kernels that names transformers would have all of pandas read otherwise, which took half a minute."""
+    """Else a library that names transformers had all of pandas read too, which took half a minute."""
     installed = tmp_path / "lib" / "site-packages"
     (installed / "gems").mkdir(parents=True)
     kernel = tmp_path / "op_triton.py"
