@@ -228,7 +228,7 @@ def _find_block(form: Form, axis: str) -> int | None:
 
     def list_grids(size: int) -> list[tuple[int, ...]] | None:
         params: dict[str, Any] = dict.fromkeys(form.axes, 1) | {axis: size if axis != "shape" else (size,)}
-        done = form.try_case(params)
+        done = form.try_case(params, alone=True)
         return [launch.grid for launch in done.launches] if done else None
 
     def is_past(size: int) -> bool:

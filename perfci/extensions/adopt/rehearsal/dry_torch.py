@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import math
 import sys
 import textwrap
 import types
@@ -105,6 +106,7 @@ class DryTorch:
     tuners: dict[Any, Any] = field(default_factory=dict)  # kernel -> what searches its configuration
     functions: dict[str, Any] = field(default_factory=dict)  # what is called in the place of functions of these names
     launches: list[SketchLaunch] = field(default_factory=list)
+    until: float = math.inf  # second of this process by which no more forms are tried without memory
     spent_s: float = 0.0  # on calls for real, of this process
     truth: bool = False  # the answer to every condition on values
     _real: list[tuple[Any, str, Any]] = field(default_factory=list)  # what is replaced, as it was

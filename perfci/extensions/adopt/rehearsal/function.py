@@ -15,6 +15,7 @@ import math
 import pkgutil
 import re
 import sys
+import time
 import types
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
@@ -156,7 +157,9 @@ def _find_call(
     hidden = takes != inspect.signature(side.function)
     kernel = make_call(side.function, handed, {}) if hidden else side.function
     start = Form(kernel, other.function, going, devices=devices)
+    going.until = time.process_time() + 2 * _SECONDS
     found = search.search(takes, read_uses(side.function, takes), handed, calls, start, _SECONDS)
+    going.until = math.inf
     return _Called(found, found.calls, shown, handed)
 
 
