@@ -246,7 +246,8 @@ def test_a_spent_budget_is_said_and_can_be_raised(kernel):
     assert [(round_.verdict, round_.place) for round_ in rounds(kernel)] == [("slower", 1), ("slower", 2)]
 
 
-def test_a_second_round_at_once_is_told_of_the_first(kernel):
+def test_a_second_round_waits_for_the_first_and_is_told_of_it(kernel):
+    (kernel.root / "pyproject.toml").write_text("[tool.perfci]\nlock_wait_s = 0.1\n")
     folder = kernel.root / "reports" / "rounds"
     handle = locks.open_lock(folder / ".lock")
     assert locks.take(handle)
