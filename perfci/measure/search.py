@@ -110,12 +110,15 @@ def _count_elements(params: Params) -> int:
 
 
 def read_constants(kernel: Callable[..., Any]) -> tuple[float, ...]:
-    """Returns the numbers in the file of a kernel, and in those that it imports from, as far as it reaches them."""
+    """Returns the numbers in the file of a kernel, and in those that it imports from, as far as it reaches them.
+
+    Only those below MOST_ELEMENTS: a literal may be too large for a float.
+    """
     try:
         file = getattr(kernel, "source_file", None) or inspect.getsourcefile(inspect.unwrap(kernel)) or ""
     except TypeError:
         return ()
     nodes = [node for _, reached in list_reached(Path(file)) for node in reached]
     parts = (part for node in nodes for part in ast.walk(node) if isinstance(part, ast.Constant))
-    numbers = [part.value for part in parts if isinstance(part.value, int | float) and part.value > 0]
+    numbers = [part.value for part in parts if isinstance(part.value, int | float) and 0 < part.value < MOST_ELEMENTS]
     return tuple(sorted({float(number) for number in numbers}))
