@@ -179,6 +179,8 @@ def _settings() -> dict[str, Any]:
                 entry["type"] = "string"
             if entry.get("default") == {}:  # which msgspec says from 0.23 on
                 del entry["default"]
+    # Which msgspec says from 0.23 on.
+    table["properties"]["backends"]["additionalProperties"]["propertyNames"] = {"enum": ["python"]}
     devices = table["properties"]["devices"]
     devices |= {"type": ["string", "array"], "items": {"type": "integer", "minimum": 0}}
     devices["pattern"] = devices["pattern"].replace(r"\Z", "$")  # which JavaScript does not know
