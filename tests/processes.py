@@ -10,7 +10,7 @@ def runs(pid: int | str) -> bool:
     """Whether a process runs. One that has ended may be listed for a while if its parent ended first."""
     try:
         return _read_stat(pid)[0] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return False
 
 
