@@ -50,7 +50,7 @@ def judge_accuracy(run: Run, op: PlannedOp, outcome: OpRun | None, thresholds: T
         if late:
             # All cases of a suite may be checked while what it refuses, and what it leaves in memory, are not.
             reason = Reason("accuracy_late", {**late.facts, **facts}) if missing else late
-        failed = _sort_failed(checks)
+        failed = sort_failed(checks)
         verdict = _verdict_of(failed) if failed else Verdict.INCONCLUSIVE
         return (_row(op, None, verdict, (*_describe_failures(op.op, checks), reason)), *cases)
     whole = _row(op, None, *_judge_whole(op.op, checks, outcome))
@@ -68,10 +68,10 @@ def _judge_cases(run: Run, op: PlannedOp, outcome: OpRun | None, limits: Thresho
     """The cases that failed their checks, then those less exact than is asked for, then stored tensors."""
     if outcome is None:
         return
-    wrong, device = dict.fromkeys(check.case for check in _sort_failed(outcome.accuracy)), run.environment.device.key
+    wrong, device = dict.fromkeys(check.case for check in sort_failed(outcome.accuracy)), run.environment.device.key
     for case in wrong:
         checks = [check for check in outcome.accuracy if check.case == case]
-        failed = _sort_failed(checks)
+        failed = sort_failed(checks)
         facts = {"failed": len(failed), "checks": len(checks), **_how(failed[0])}
         worst = (failed[0].failure,) if failed[0].failure else ()
         yield _row(op, case, _verdict_of(failed), (*worst, Reason("accuracy_case_failed", facts)))
@@ -102,7 +102,7 @@ def _row(op: PlannedOp, case: str | None, verdict: Verdict, reasons: Iterable[Re
 
 def _judge_whole(op: str, checks: Sequence[AccuracyCase], outcome: OpRun | None) -> tuple[Verdict, tuple[Reason, ...]]:
     """PASS with what was checked, or the first failure. Either way with what this machine could not check."""
-    failed, not_made = _sort_failed(checks), [check for check in checks if check.unchecked]
+    failed, not_made = sort_failed(checks), [check for check in checks if check.unchecked]
     vacuous = [check.unchecked for check in not_made if check.unchecked and check.unchecked.kind in _DOUBTS]
     unchecked = [check for check in not_made if check.unchecked not in vacuous]
     stored = outcome.stored if outcome else ()
@@ -145,7 +145,7 @@ def take_once(reasons: Iterable[Reason | None]) -> list[Reason]:
     return seen
 
 
-def _sort_failed(checks: Sequence[AccuracyCase]) -> list[AccuracyCase]:
+def sort_failed(checks: Sequence[AccuracyCase]) -> list[AccuracyCase]:
     """Failed checks, the worst first. Wrong answers before exceptions, since they outweigh them."""
     failed = [(check, check.failure) for check in checks if check.failure]
     return [check for check, _ in sorted(failed, key=lambda one: (one[0].raised, -times_allowed(one[1])))]
@@ -157,7 +157,7 @@ def _verdict_of(failed: Sequence[AccuracyCase]) -> Verdict:
 
 def _describe_failures(op: str, checks: Sequence[AccuracyCase]) -> tuple[Reason, ...]:
     """How many checks failed, naming the worst, then what it did."""
-    failed = _sort_failed(checks)
+    failed = sort_failed(checks)
     if not failed or failed[0].failure is None:
         return ()
     made = sum(check.unchecked is None for check in checks)

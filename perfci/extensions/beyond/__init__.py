@@ -1,0 +1,20 @@
+"""What no suite checks: the smallest case that a wrong kernel fails. See docs/beyond-the-suites.md.
+
+flow    ops looked at after a check, a worker for each
+task    what such a worker is asked
+work    its part
+least   a wrong case, shrunk
+lines   a case as lines of Python
+"""
+
+from perfci.core.extensions import Extension
+
+HERE = "perfci.extensions.beyond"
+
+EXTENSION = Extension(
+    provides={
+        "beyond": (f"{HERE}.flow:look_on",),
+        "stages": (f"{HERE}.stages:describe_stages",),
+        "task": (f"{HERE}.task:LookBeyond",),
+    },
+)

@@ -1,0 +1,10 @@
+"""Stages of this extension's workers, and their lines of progress."""
+
+from collections.abc import Mapping
+
+from perfci.core.wording import say
+
+
+def describe_stages() -> Mapping[str, str]:
+    """Stages of this extension's workers, and their lines of progress."""
+    return {"shrink": say("shrinking the wrong case")}
