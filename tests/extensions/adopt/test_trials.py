@@ -33,6 +33,7 @@ pytestmark = pytest.mark.torch
 @pytest.fixture(scope="module")
 def said() -> dict[str, Any]:
     pairs = {**{f"op_{name}": (name, reference) for name, reference in READY.items()}, "wrong": ("scaled", "triple")}
+    pairs["slow"] = "slow", "double_reference"
     pairs["other"] = "double_and_sizes", "triple"
     sides = {
         op: SketchFiles(str(SOURCE), name, None, reference, None if "torch." in reference else str(SOURCE))
@@ -112,6 +113,10 @@ def test_a_function_without_a_backward_pass_is_not_ready(said):
 def test_values_that_differ_in_every_form_are_not_ready(said, name):
     assert not said[name].is_ready
     assert {"look_differs", "look_untried"} & {reason.kind for reason in said[name].look}
+
+
+def test_launches_that_take_too_long_in_the_interpreter_are_ended(said):
+    assert "the launches take more than" in said["slow"].look[0].facts["error"]
 
 
 @pytest.mark.slow

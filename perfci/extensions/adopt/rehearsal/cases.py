@@ -39,10 +39,10 @@ def make_suites(
     values = [name for name, text in form.inputs.items() if name not in form.shapes and text not in form.axes]
     varying = [name for name in values if len({repr(call.given[name]) for call in calls}) > 1]
     tested = [call for call in calls if call.part == "accuracy"]
-    small = [call for call in tested if _count_elements(call) <= MOST_ELEMENTS]
+    small = [call for call in tested if call.elements <= MOST_ELEMENTS]
     timed = [call for call in calls if call not in small] or small
     if not small and not done:
-        small = [min(timed, key=_count_elements)]
+        small = [min(timed, key=lambda call: call.elements)]
     look = (
         [Reason("look_integers", {"op": op})]
         if any("randint(0, 1 << 4" in text for text in form.inputs.values())
@@ -119,10 +119,6 @@ def _write_layouts(form: Form, params: Mapping[str, Any], wrapper: str) -> list[
         return []
     says = "# Dense inputs alone; leave this line out once the op takes inputs with gaps too."
     return [says if not taken else "# It takes no others.", f"layouts=({listed}{'' if taken else ','}),"]
-
-
-def _count_elements(call: Call) -> int:
-    return max(math.prod(tensor.shape) for tensor in call.tensors.values())
 
 
 def _list_cases(form: Form, varying: Sequence[str], calls: Sequence[Call]) -> tuple[Case, ...]:

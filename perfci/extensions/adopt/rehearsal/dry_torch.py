@@ -7,6 +7,7 @@ import itertools
 import math
 import sys
 import textwrap
+import time
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -106,11 +107,17 @@ class DryTorch:
     tuners: dict[Any, Any] = field(default_factory=dict)  # kernel -> what searches its configuration
     functions: dict[str, Any] = field(default_factory=dict)  # what is called in the place of functions of these names
     launches: list[SketchLaunch] = field(default_factory=list)
-    until: float = math.inf  # second of this process by which no more forms are tried without memory
+    until: float = math.inf  # second of this process by which no more forms are tried
     spent_s: float = 0.0  # on calls for real, of this process
+    most_s: float = 3.0  # of the launches of such a call
     truth: bool = False  # the answer to every condition on values
     _real: list[tuple[Any, str, Any]] = field(default_factory=list)  # what is replaced, as it was
     _driver: dict[str, Any] = field(default_factory=dict)  # Triton's, as it was
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the time for the search of a form is over."""
+        return time.process_time() > self.until
 
     @contextmanager
     def going(self) -> Iterator[None]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from perfci.extensions.adopt.rehearsal.axes import SIZES, Call, Form, find_form, list_sides, make_call, size_call
+from perfci.extensions.adopt.rehearsal.cases import MOST_ELEMENTS
 from perfci.extensions.adopt.rehearsal.dry_torch import Argument
 from perfci.extensions.adopt.rehearsal.trial import Trial
 from perfci.extensions.adopt.rehearsal.uses import Use, is_scalar_name, list_values
@@ -98,7 +99,7 @@ def judge(form: Form, texts: Sequence[str], calls: Sequence[Call], *, dry: bool)
     for one in _list_bounds(form):
         found = _try_sizes(one, texts, calls)
         best = found if best is None or found.rank < best.rank else best
-        if best.trial.is_good:
+        if best.trial.is_good or form.rehearsal.is_late:
             break
     assert best is not None
     if not best.trial.is_good and not calls:
@@ -141,7 +142,8 @@ def _list_positive(form: Form) -> Iterator[Form]:
 def _try_sizes(form: Form, texts: Sequence[str], calls: Sequence[Call]) -> Found:
     count, best = len(form.axes), None
     ways = SIZES[0][:count], SIZES[0][:count][::-1], _EVEN[:count], _POWERS[:count], _POWERS[:count][::-1]
-    of_tests = [size_call(form, call) for call in calls[:1] if form.axes != ("shape",)]
+    small = [call for call in calls[:1] if call.elements <= MOST_ELEMENTS and form.axes != ("shape",)]
+    of_tests = [size_call(form, call) for call in small]
     for number, params in enumerate([*map(form.make_distinct, ways), *of_tests]):
         trial = form.run(params)
         for asking in (False, True) if trial.problem and not best else ():
@@ -153,7 +155,7 @@ def _try_sizes(form: Form, texts: Sequence[str], calls: Sequence[Call]) -> Found
         if number == 1 and best and best.trial.problem is None and best.trial.rank < trial.rank:
             best = None  # what holds by chance, as where the first axis is the shorter one
         best = found if best is None or found.trial.rank < best.trial.rank else best
-        if number and best.trial.is_good:
+        if (number and best.trial.is_good) or form.rehearsal.is_late:
             break
     assert best is not None
     if best.trial.is_good and best.form.little and not calls:  # such as packed halves

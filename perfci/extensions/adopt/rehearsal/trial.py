@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -56,12 +58,17 @@ class Trial:
         return self.problem is not None, not self.is_finite, len(self.unread), self.share, len(self.ignored)
 
 
-def try_call(kernel: Callable[..., Any], reference: Callable[..., Any], given: Mapping[str, Any]) -> Trial:
-    """Returns what both do with these inputs, which stay as they are."""
+def try_call(
+    kernel: Callable[..., Any], reference: Callable[..., Any], given: Mapping[str, Any], seconds: float
+) -> Trial:
+    """Returns what both do with these inputs, which stay as they are.
+
+    seconds: of this process. The kernel's launches are ended when they are over.
+    """
     for_kernel, for_reference = _copy(given), _copy(given)
     tensors = {name: value for name, value in for_kernel.items() if isinstance(value, torch.Tensor)}
     gather = any(not value.is_floating_point() and value.dtype != torch.bool for value in tensors.values())
-    watched = _Accesses(tensors)
+    watched = _Accesses(tensors, seconds)
     try:
         with watched.watch():
             answer = kernel(**for_kernel)
@@ -162,10 +169,15 @@ def _differ(output: torch.Tensor, expected: torch.Tensor) -> float:
 
 @dataclass
 class _Accesses:
-    """Which elements of tensors are read inside, by launches and torch. Refuses what no tensor of a launch has."""
+    """Which elements of tensors are read inside, by launches and torch. Refuses what no tensor of a launch has.
+
+    Ends launches that take too long.
+    """
 
     tensors: Mapping[str, torch.Tensor]
+    seconds: float  # of this process
     launches: int = 0
+    _until: float = math.inf
     _read: dict[str, Array] = field(default_factory=dict)  # name -> for each element whether it was read
     _spans: list[tuple[int, int]] = field(default_factory=list)  # addresses of the launch under way
 
@@ -174,6 +186,7 @@ class _Accesses:
         """Notes what happens inside."""
         from triton.runtime import interpreter
 
+        self._until = time.process_time() + self.seconds
         self._read = {name: np.zeros(value.numel(), bool) for name, value in self.tensors.items()}
         memory, run, copy = interpreter._interpreter, interpreter.GridExecutor.__call__, interpreter._implicit_cvt
 
@@ -203,17 +216,27 @@ class _Accesses:
         return float(read.mean()) if read.size else 1.0
 
     def note_launch(self, pointers: Array, mask: Any, *, reads: bool) -> None:
-        """Notes a load, or a store. Raises IndexError if it is of no tensor of the launch."""
+        """Notes a load, or a store.
+
+        Raises IndexError if it is of no tensor of the launch, TimeoutError if launches take too long.
+        """
+        if time.process_time() > self._until:
+            raise TimeoutError(f"the launches take more than {self.seconds:g} s in Triton's interpreter")
+        addresses = pointers.reshape(-1).astype(np.int64)
         chosen = np.broadcast_to(np.asarray(mask), pointers.shape).reshape(-1).astype(bool)
-        addresses = pointers.reshape(-1)[chosen].astype(np.int64)
-        inside = np.zeros(addresses.shape, bool)
-        for begin, end in self._spans:
-            inside |= (addresses >= begin) & (addresses < end)
-        if not inside.all():
-            raise IndexError("the kernel reaches beyond its tensors")
+        addresses = addresses if chosen.all() else addresses[chosen]
+        if not addresses.size:
+            return
+        least, most = int(addresses.min()), int(addresses.max())
+        if not any(begin <= least and most < end for begin, end in self._spans):
+            inside = [(addresses >= begin) & (addresses < end) for begin, end in self._spans]
+            if not np.any(inside, axis=0).all():
+                raise IndexError("the kernel reaches beyond its tensors")
         for name, tensor in self.tensors.items() if reads else ():
-            at = (addresses - tensor.data_ptr()) // tensor.element_size()
-            self._read[name][at[(at >= 0) & (at < tensor.numel())]] = True
+            begin, size = tensor.data_ptr(), tensor.element_size()
+            if least < begin + tensor.numel() * size and most >= begin:
+                at = (addresses - begin) // size
+                self._read[name][at[(at >= 0) & (at < tensor.numel())]] = True
 
     def note_torch(self, value: torch.Tensor) -> None:
         """Torch computes with a tensor: it reads all of it."""
