@@ -159,6 +159,9 @@ def _judge_op(
 
     # All cases that are fine are one row.
     verdict = Verdict.UNCHANGED if {verdict for verdict, _ in fine} == {Verdict.UNCHANGED} else Verdict.PASS
+    if any(case.identity.unknown for _, case in fine):
+        yield _row(op, None, verdict, (Reason("compiled_same_files", {"cases": len(fine), "target": op.target}),))
+        return
     binaries = {binary.artefact: binary for _, case in fine for binary in case.binaries}.values()
     facts: dict[str, Fact] = {
         "cases": len(fine),

@@ -154,6 +154,13 @@ def test_the_same_files_are_unchanged_without_the_base_being_compiled():
     assert (row.verdict, _kinds(row)) == (Verdict.UNCHANGED, ["compiled_unchanged"])
 
 
+def test_the_same_files_whose_launches_were_not_seen_are_not_said_to_launch_the_same():
+    (row,) = _rows([_case(unknown=BOOM), _case(_binary(), case=CASES[1])], same=True)
+
+    assert (row.verdict, _kinds(row)) == (Verdict.UNCHANGED, ["compiled_same_files"])
+    assert sentence(row.reasons[0]).startswith("2 cases have the files of the base. Not all of their launches")
+
+
 def test_a_kernel_that_changed_passes_with_figures_and_changes():
     row = _row(_case(_binary(code="new", registers=48)), _case(_binary()))
 
