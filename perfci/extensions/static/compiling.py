@@ -135,10 +135,18 @@ def compile_ops(bench: Bench, request: Request, tree: BaseTree | None) -> tuple[
         moved = find_moved(op, bench.settings.root)
         planned.append(PlannedOp(op.op, performance=cases.get(op.op, ()), base=base_op, failure=why, outdated=moved))
     planned += [PlannedOp(op, failure=why) for op, why in broken.items()]
-    for op in (op for op in chosen if op.op not in broken and not is_compiled(op, targets)):
+    uncompiled = [op for op in chosen if op.op not in broken and not is_compiled(op, targets)]
+    for op in _leave_changed(uncompiled, bench.settings, tree) if request.changed and tree else uncompiled:
         why = Reason("backend_not_static", {"op": op.op, "backend": BACKENDS[op.backend].title})
         planned.append(PlannedOp(op.op, failure=why))
     return Static(tuple(targets), tools, ours_compiled, theirs_compiled, before if python else ""), tuple(planned)
+
+
+def _leave_changed(folders: Sequence[OpFolder], settings: Settings, tree: BaseTree) -> list[OpFolder]:
+    """The ops with files that differ from the base's."""
+    theirs = _fingerprint([op for op in tree.ops if op.op in {one.op for one in folders}], tree.settings)
+    ours = _fingerprint(folders, settings)
+    return [op for op in folders if op.op not in theirs or not ours[op.op].same_as(theirs[op.op])]
 
 
 def _explain_missing(one: _Wanted, compiled: StaticOp) -> Reason | None:

@@ -145,6 +145,17 @@ def test_of_a_library_whose_package_imports_all_kernels_only_ops_that_reach_the_
     assert len(ours) == len(others) == 1
 
 
+def test_a_changed_op_that_cannot_be_compiled_is_named_and_one_that_stayed_is_not(project, capsys):
+    kernel = project / "kernels" / "scale" / "scale_cuda.py"
+    kernel.write_text("def scale(x):\n    return x\n")
+    commit_all(project)
+    command = ["static", "--target", "gfx942", "--project", str(project), "--changed", "--against", "HEAD"]
+
+    assert (run(command), "scale@cuda" in capsys.readouterr().out) == (0, False)
+    kernel.write_text("def scale(x):\n    return x + 0\n")
+    assert (run(command), "Unchecked: scale@cuda" in capsys.readouterr().out) == (0, True)
+
+
 @pytest.mark.parametrize(("named", "known"), [("ascend", True), ("ascent", False)])
 def test_the_settings_name_an_interpreter_for_npus_beside_those_of_backends(project, capsys, named, known):
     with (project / "pyproject.toml").open("a") as file:
