@@ -60,6 +60,7 @@ POINTS = {
     "compile": "a function of an experiment and its run on a CPU that returns the run with what kernels compile to",
     "compiled": "a class of functions that judge, report and show what kernels compile to: `Compiled` of static",
     "beyond": "a function of an experiment, its run and verdicts that returns both with what suites do not check",
+    "properties": "a function of a suite, a device and a case that returns lines of the suite: properties that hold",
     "precompile": "a `Precompiler` of perfci.runs.precompile: it compiles what ops launch before they are looked at",
     "preload": "anything of a module that workers on a GPU import before they are forked",
     "static": "the function that compiles kernels without a device, and judges them",

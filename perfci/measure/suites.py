@@ -192,7 +192,8 @@ def _name(suite: _Suite) -> str:
 
 
 _LESS: Mapping[str, Callable[[Any, Any], bool]] = {
-    "deterministic": lambda was, now: bool(was and not now),
+    **dict.fromkeys(("deterministic", "idempotent"), lambda was, now: bool(was and not now)),
+    **dict.fromkeys(("invariant", "permutes"), lambda was, now: not set(was or ()) <= set(now or ())),
     "uses_dot": lambda was, now: bool(now and not was),
     "cache": lambda was, now: (was, now) == ("cold", "warm"),
     "domain": lambda was, now: now[0] > was[0] or now[1] < was[1],

@@ -1,10 +1,11 @@
-"""What no suite checks: the smallest case that a wrong kernel fails. See docs/beyond-the-suites.md.
+"""What cases do not check: properties, and the smallest case that a wrong kernel fails. See docs/beyond-the-suites.md.
 
 flow    ops looked at after a check, a worker for each
 task    what such a worker is asked
 work    its part
 least   a wrong case, shrunk
 lines   a case as lines of Python
+properties   what a suite states beyond its cases
 """
 
 from perfci.core.extensions import Extension
@@ -14,6 +15,7 @@ HERE = "perfci.extensions.beyond"
 EXTENSION = Extension(
     provides={
         "beyond": (f"{HERE}.flow:look_on",),
+        "properties": (f"{HERE}.properties:propose",),
         "stages": (f"{HERE}.stages:describe_stages",),
         "task": (f"{HERE}.task:LookBeyond",),
     },

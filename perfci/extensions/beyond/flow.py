@@ -1,24 +1,29 @@
-"""Ops looked at after a check: of each op that is wrong, one wrong case is shrunk. A worker for each op."""
+"""Ops looked at after a check: a wrong case is shrunk, and what a suite states is checked. A worker for each op."""
 
 import dataclasses
+import re
 
-from perfci.core.model import AccuracyCase, Judgements, OpRun, Run
+from perfci.core.files import read_regular
+from perfci.core.model import AccuracyCase, Judgements, OpRun, Reason, Run, Suite
 from perfci.extensions.beyond.task import LookBeyond
 from perfci.judge.accuracy import sort_failed
-from perfci.ops.backends import backend_of, find_kernel
+from perfci.ops.backends import backend_of, find_kernel, name_of
 from perfci.ops.discover import select
 from perfci.runs.bench import WorkerPlace, list_files, make_environment, plan_opening
 from perfci.runs.experiment import Experiment
 from perfci.runs.needed import place_needed
 from perfci.worker.process import run_worker
-from perfci.worker.protocol import Message
+from perfci.worker.protocol import Doing, Message
+from perfci.worker.tasks import OpFiles
 
-SHRINK_S = 20.0
-"""Seconds in which a wrong case is shrunk. Softmax in the interpreter needs one or two."""
+STATES = re.compile(rb"(?m)^[^#\n]*\b(invariant|permutes|idempotent)\s*=")
+"""What a suite that states a property has in its file. Others cost no worker"""
 
 
 def look_on(experiment: Experiment, run: Run, judgements: Judgements) -> tuple[Run, Judgements]:
-    """Returns the run with the least wrong case of each op that is wrong, and its verdicts."""
+    """Returns the run with what was found of each op, and its verdicts."""
+    if Suite.ACCURACY not in run.plan.suites:
+        return run, judgements
     ops = tuple(_look_at(experiment, run, op) for op in run.ops)
     if ops == run.ops:
         return run, judgements
@@ -27,29 +32,43 @@ def look_on(experiment: Experiment, run: Run, judgements: Judgements) -> tuple[R
 
 
 def _look_at(experiment: Experiment, run: Run, op: OpRun) -> OpRun:
-    """Returns an op with its least wrong case, if it is wrong and its time is not up."""
-    wrong = next(iter(sort_failed(op.accuracy)), None)
-    if wrong is None or wrong.raised or op.failure or op.late:
+    """Returns an op with the checks that were made of it here. Of one that broke, or that nothing ran of, none."""
+    if not op.accuracy or op.failure or op.late:
+        return op
+    (files,) = list_files(select(experiment.settings, (op.op,)))
+    failed = sort_failed(op.accuracy)
+    if failed[0].raised if failed else not states_properties(files):
         return op
     with experiment.bench.timing("beyond"):
-        more = _run(experiment, run, op.op, wrong)
+        more = _run(experiment, run, files, failed[0] if failed else None)
     return dataclasses.replace(op, accuracy=(*op.accuracy, *more))
 
 
-def _run(experiment: Experiment, run: Run, op: str, wrong: AccuracyCase) -> list[AccuracyCase]:
-    """Have a worker shrink a case. What it says before it fails counts."""
-    bench, plan, checks = experiment.bench, run.plan, list[AccuracyCase]()
+def states_properties(files: OpFiles) -> bool:
+    """Whether an op's accuracy suite states what its cases do not check."""
+    return bool(STATES.search(read_regular(files.folder / f"{name_of(files.op)}_accuracy.py")))
+
+
+def _run(experiment: Experiment, run: Run, files: OpFiles, wrong: AccuracyCase | None) -> list[AccuracyCase]:
+    """Have a worker look at an op. If it fails, what it was doing is one more check that failed."""
+    bench, plan, checks, at = experiment.bench, run.plan, list[AccuracyCase](), Doing("start", files.op)
 
     def hear(message: Message) -> None:
-        if isinstance(message, AccuracyCase) and message.failure:
+        nonlocal at
+        if isinstance(message, AccuracyCase):
             checks.append(message)
+        at = message if isinstance(message, Doing) else at
         bench.listener(message)
 
-    place = place_needed(bench, bench.settings, list_files(select(bench.settings, (op,))))
-    opening = plan_opening(bench.settings, plan.device, plan.seed)
-    task = LookBeyond(place=place, opening=opening, wrong=wrong, budget_s=SHRINK_S)
-    backend = backend_of(find_kernel(op, task.folder))
-    run_worker(
-        task, make_environment(bench, WorkerPlace(f"beyond-{op}", plan.device, place.root, backend=backend)), hear
+    task = LookBeyond(
+        place=place_needed(bench, bench.settings, (files,)),
+        opening=plan_opening(bench.settings, plan.device, plan.seed),
+        wrong=wrong,
+        pattern=plan.filter,
     )
+    backend = backend_of(find_kernel(files.op, task.folder))
+    place = WorkerPlace(f"beyond-{files.op}", plan.device, task.place.root, backend=backend)
+    failure: Reason | None = run_worker(task, make_environment(bench, place), hear)
+    if failure and wrong is None:
+        checks.append(AccuracyCase(at.case or "-", "normal", "contiguous", 0, failure=failure, raised=True))
     return checks

@@ -8,14 +8,18 @@ from perfci.worker.answers import Answers, Rule
 from perfci.worker.protocol import OpDone
 from perfci.worker.tasks import DeviceTask
 
+SHRINK_S = 20.0
+"""Seconds in which a wrong case is shrunk. Softmax in the interpreter needs one or two."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class LookBeyond(DeviceTask):
-    """Shrink a wrong case of an op."""
+    """Shrink a wrong case of an op, or look for what its suite does not check."""
 
     performer = "perfci.extensions.beyond.work:perform"
     answers: ClassVar[Answers] = {**DeviceTask.answers, AccuracyCase: Rule(most=None), OpDone: Rule()}
     last = (OpDone,)
 
-    wrong: AccuracyCase  # as the check of the op had it
-    budget_s: float  # when to end with what was found by then
+    wrong: AccuracyCase | None = None  # what is shrunk. None: what the suite states is checked
+    pattern: str | None = None  # of cases
+    budget_s: float = SHRINK_S

@@ -24,7 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from perfci.core.errors import UsageError
+from perfci.core.extensions import provided
 from perfci.core.model import Reason
+from perfci.device import open_device
 from perfci.extensions.adopt.rehearsal import operators, search, sketched
 from perfci.extensions.adopt.rehearsal.answers import explain, list_mutated, write_answers
 from perfci.extensions.adopt.rehearsal.axes import Call, Form, find_form, make_call, write_tuple
@@ -36,6 +38,7 @@ from perfci.extensions.adopt.rehearsal.operators import Operator
 from perfci.extensions.adopt.rehearsal.tests import TestReader
 from perfci.extensions.adopt.rehearsal.uses import read_uses
 from perfci.extensions.adopt.sketch import Sketch, SketchFiles, SketchFunction
+from perfci.ops.spec import Accuracy
 from perfci.worker.load import describe_exception
 
 _ASKS = re.compile(r"is_(?:cuda|npu)\b|[\"'](?:cuda|npu)[:\"']|torch\.(?:cuda|npu)\b|\.(?:cuda|npu)\(")
@@ -56,6 +59,7 @@ _SIZES = {
     4: ([8, 16, 1024, 64], [16, 16, 4096, 64]),
 }
 _SECONDS = 3.0  # for the search of a form
+_HELD_SECONDS, _QUICK = 1.0, 0.05  # for the search of properties, and of a call that is made some 30 times for it
 
 
 def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
@@ -96,7 +100,8 @@ def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
     domain = operator.domain if operator else (0.0, None) if positive else (None, None)
     bounded = [f"domain={domain},"] if set(domain) != {None} else []
     written = [f"mutates={mutates},"] if mutates else []
-    suites = replace(suites, accuracy=(*suites.accuracy, *bounded, *written))
+    stated = _list_held(form, mutates) if right and not trial.problem and trial.seconds < _QUICK else []
+    suites = replace(suites, accuracy=(*suites.accuracy, *bounded, *written, *stated))
     guessed = ", ".join(f"{name}: {value}" for name, value in {**form.inputs, **form.shapes}.items())
     arguments = tuple(called.found.texts)
     facts: dict[str, Any] = {"op": op, "inputs": guessed, "call": f"{path_of}({', '.join(arguments)})"}
@@ -116,6 +121,36 @@ def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
     elif not operator:
         kernel, reference = write_answers(kernel, reference, trial)
     return Sketch(called.shown, kernel, reference, suites, seen, (*unsure, *guess, *look), is_ready=not unsure)
+
+
+def _list_held(form: Form, mutates: Sequence[str]) -> list[str]:
+    """Properties that hold in a small case, as a comment: that they hold here does not say that they are meant."""
+    sides = zip((form.kernel, form.reference), form.devices, strict=True)
+    until_s = time.process_time() + _HELD_SECONDS
+    kernel, reference = (
+        _limit(sketched.wrap(function, device) if device else function, until_s) for function, device in sides
+    )
+    params = {**(form.little or form.make_distinct()), "dtype": form.dtype}
+
+    def make_inputs(dtype: str, device: str, seed: int, **sizes: int) -> Mapping[str, Any]:  # noqa: ARG001
+        return form.make_inputs(sizes, dtype, seed)
+
+    suite = Accuracy(kernel, reference, make_inputs, (params,), mutates=mutates)
+    with form.rehearsal.real():
+        device = open_device("cpu", seed=0)
+        held = " ".join(line for propose in provided("properties") for line in propose(suite, device, params))
+    return [f"# The present kernel has these properties. State those that users rely on: {held}"] if held else []
+
+
+def _limit(function: Callable[..., Any], until_s: float) -> Callable[..., Any]:
+    """The function with parameters of any name, as some have none. It raises TimeoutError once time is up."""
+
+    def call(**given: Any) -> Any:
+        if time.process_time() > until_s:
+            raise TimeoutError
+        return function(**given)
+
+    return call
 
 
 @dataclass(frozen=True)
