@@ -71,6 +71,7 @@ class Captured:
         self.blind: Reason | None = None  # what could not be seen first, if anything
         self._storages = Storages()
         self._muted = 0
+        self.repeats = False  # launches that only a driver tells of: a recording has all that the call does
         self.tape: Tape | None = None
 
     @property
@@ -125,6 +126,7 @@ class Captured:
             self.launched.append(replace(launch, arguments={}, work=None))  # which would keep tensors alive
         self._operations.append(f"launch {launch.name}")
         self._launches.append(self._identity(launch))
+        self.repeats |= any(isinstance(value, RawParameter) for value in launch.arguments.values())
         if function := plain_function(launch.function):
             self._sources[function.__code__.co_filename] = None
 
@@ -228,7 +230,7 @@ def watch_calls(
         if driver:
             stack.enter_context(driver.listen(is_covered))
         yield capture
-        if driver:
+        if driver or capture.repeats:
             return
         # Packages, and compiled modules of the project's own, that may launch anything.
         loaded = sys.modules.keys() - _LOADED

@@ -620,6 +620,20 @@ def test_work_is_unknown_where_an_op_has_loaded_what_launches_kernels_that_none_
     assert captured.identity("").unknown is None
 
 
+def test_a_recording_that_is_repeated_is_known_although_the_judge_has_loaded_its_compiler(
+    machine, monkeypatch, tmp_path
+):
+    monkeypatch.setitem(sys.modules, "cuda.tile", ModuleType("cuda.tile"))
+    cuda, _ = machine
+    inputs = {"x": torch.ones(4), "factor": 2.0}
+    program = Program(record(machine, scaled(cuda, cuda.load(0x100, SCALE)), **inputs), tmp_path, HOST)
+
+    with watch_calls() as captured:
+        program(**inputs)
+
+    assert captured.identity("").unknown is None
+
+
 def test_calls_that_may_launch_what_none_tells_of_are_of_unknown_work():
     unheard = Reason("captured_package", {"package": "CUDA C++"})
 
