@@ -16,16 +16,16 @@ __version__ = VERSION
 
 __all__ = [
     "LAYOUTS", "VALUES", "Accuracy", "Performance", "Quantised", "Stored", "__version__", "backends", "case_id",
-    "get_kernel", "grid", "load", "main",
+    "get_kernel", "grid", "load", "main", "record", "workload",
 ]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
     """Declarations for suites, imported on demand: signals are heard behind this import."""
-    if name in {"backends", "get_kernel"}:
+    if name in {"backends", "get_kernel", "record", "workload"}:
         from perfci.core.errors import require
 
-        return require(name, "backends", f"perfci.{name}")
+        return require(name, "workloads" if name.startswith(("rec", "wor")) else "backends", f"perfci.{name}")
     if name in __all__:
         from perfci.ops import spec
 

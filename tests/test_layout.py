@@ -34,7 +34,12 @@ HOMES = {
     "pandas": ("extensions.history.tables",),
     "pyarrow": ("extensions.history.tables",),
     "pynvml": ("device.nvml",),
-    "scipy": ("statistics.exact", "extensions.lab.soak.trend", "extensions.history.ratchet.prediction"),
+    "scipy": (
+        "statistics.exact",
+        "extensions.lab.soak.trend",
+        "extensions.history.ratchet.prediction",
+        "extensions.workloads.cases",
+    ),
     "ray": ("extensions.ray.cluster",),
     "torch": (
         "device",
@@ -45,6 +50,7 @@ HOMES = {
         "extensions.driver.steps",
         "extensions.agents.counters",
         "extensions.lab.soak.endurance",
+        "extensions.workloads",
     ),
     "triton": (
         "device",

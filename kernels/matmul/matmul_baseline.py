@@ -38,3 +38,13 @@ def make_inputs(
     if activation:
         inputs["activation"] = activation
     return inputs
+
+
+def case_of(
+    a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None = None, activation: str | None = None
+) -> dict[str, object]:
+    """The case that a call is: what `make_inputs` takes for it."""
+    turned = "".join(name for name, side in (("a", a), ("b", b)) if side.stride(0) == 1 and side.stride(1) != 1)
+    more = {"bias": bias is not None, "activation": activation, "columns": turned}
+    sizes = {"m": a.shape[0], "n": b.shape[1], "k": a.shape[1], "dtype": a.dtype}
+    return sizes | {name: value for name, value in more.items() if value}

@@ -48,3 +48,16 @@ def make_inputs(
     angle = (seed % 1000 + torch.arange(tokens + 1, dtype=torch.float64, device=device))[:, None] * frequency
     cos, sin = (table_of.to(table or dtype) for table_of in (angle.cos(), angle.sin()))
     return {"q": normal(heads), "k": normal(key_heads), "cos": cos, "sin": sin, "interleaved": interleaved}
+
+
+def case_of(
+    q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, interleaved: bool = False, **_: object
+) -> dict[str, object]:
+    """The case that a call is: what `make_inputs` takes for it."""
+    batch, tokens, heads, width = q.shape
+    of_tables = {} if cos.dtype == q.dtype else {"table": cos.dtype}
+    rotated = 2 * cos.shape[-1]
+    return {
+        "batch": batch, "tokens": tokens, "heads": heads, "key_heads": k.shape[2], "width": width, "rotated": rotated,
+        "interleaved": interleaved, "dtype": q.dtype, **of_tables,
+    }  # fmt: skip

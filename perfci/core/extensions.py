@@ -31,6 +31,7 @@ NAMES = (
     "shards",
     "note",
     "static",
+    "workloads",
 )  # fmt: skip
 """In the order in which `perfci --help` and `perfci ci --help` list what they add."""
 
@@ -44,6 +45,10 @@ POINTS = {
     "load": "the function behind `perfci.load`",
     "backends": "the function behind `perfci.backends`",
     "get_kernel": "the function behind `perfci.get_kernel`",
+    "record": "the class behind `perfci.record`",
+    "workload": "the function behind `perfci.workload`",
+    "weigh": "a function of verdicts, the kernels folder and limits that says what they cost models",
+    "model_brief": "the function behind `perfci brief --model`",
     "format": "a `FileFormat` of perfci.report: a file of a run's verdicts that other programs read",
     "ci": "a function that adds commands to `perfci ci`",
     "pictures": "a class that draws the pictures of a report: `Painter` of the extension pictures",

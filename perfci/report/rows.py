@@ -26,11 +26,15 @@ before everything else."""
 BESIDE = {
     "expected_overdue", "expected_ended", "expected_exceeded", "expected_open",
     "worker_died", "worker_exited", "worker_hung", "worker_killed", "worker_late", "device_gone",
+    "model_case", "model_at_most",
 }  # fmt: skip
 """Reasons that are shown beside the one that decided: what an entry adds, and how a wrong op ended."""
 
 COMPARED = {"compared_with", "compared_with_python", "compared_again", "compared_release", "compared_untimed"}
 """Notes on what the verdicts are compared with. They are shown above the table."""
+
+MODEL = {f"model_{way}{much}" for way in ("slower", "faster") for much in ("", "_at_most")}
+"""Notes on what it costs a model. The head has them."""
 
 STATISTICS = {"how_judged", "how_duelled", "common_shift", "tested_by_screen", "tested_by_duel", "environment_named"}
 """Notes on how it was judged, for the report. `find_doubt` makes one line of them."""
@@ -120,7 +124,7 @@ def split_notes(judgements: Judgements, run: Run | None) -> tuple[list[str], ...
     first = [note for note in judgements.notes if note.kind in FIRST]
     rest = [note for note in judgements.notes if note.kind not in FIRST]
     above = [note for note in rest if note.kind in COMPARED or note == no_base]
-    below = [note for note in rest if note not in above]
+    below = [note for note in rest if note not in above and note.kind not in MODEL]
     return tuple([sentence(note) for note in notes] for notes in (first, above, below))
 
 

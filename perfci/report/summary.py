@@ -59,7 +59,11 @@ def make_head(run: Run | None, judgements: Judgements) -> Head:
         case = lead.reasons[0].facts.get("case") if lead.suite is Suite.ACCURACY and lead.reasons else None
         steps = make_steps(run, Judgements((replace(lead, case=lead.case or (str(case) if case else None)),)))
     return Head(
-        sentences=(*([strong(first)] if first else []), _describe_gate(judgements)),
+        sentences=(
+            *([strong(first)] if first else []),
+            *(plain(sentence(note)) for note in judgements.notes if note.kind in rows.MODEL),
+            _describe_gate(judgements),
+        ),
         table=table,
         gates=tuple(group[0].gate for group in ordered),
         reasons=tuple(_explain(group, where, first) for group, where in zip(ordered, wheres, strict=True)),

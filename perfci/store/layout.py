@@ -12,7 +12,7 @@ from perfci.core.codec import storable
 
 DIGITS = 6  # significant digits of stored numbers: 1 part in a million, far below any timer's noise
 
-ROWS = frozenset({"accuracy", "cases", "earned", "ops", "performance", "runs", "steps"})
+ROWS = frozenset({"accuracy", "calls", "cases", "earned", "ops", "others", "performance", "runs", "steps", "timeline"})
 """Lists that are written one element a line."""
 
 _ABSENT: tuple[Any, ...] = (None, (), {})

@@ -43,6 +43,7 @@ class Thresholds:
     commanded: Mapping[str, float] = field(default_factory=dict)  # key -> value of --threshold
     former: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """op -> case id -> its id in the files. Expected entries are those of the change, by the ids of now"""
+    model: Mapping[str, float] = field(default_factory=dict)  # workload -> growth of a step that is allowed, ratio
     step_us: float = 0.0  # between two ticks of the run's timer, if it is more than the floor: a floor itself
 
     @property

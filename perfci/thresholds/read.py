@@ -19,6 +19,7 @@ from perfci.thresholds.limits import WORK, OpThresholds, Thresholds, override
 from perfci.thresholds.place import Place, find_meant, list_yaml, make_unknown_error, read, shorten_text
 
 DEFAULT = "default"
+MODEL = "model"  # key of default.yaml: what changes of ops may cost the step of a workload
 TIMERS = ("activity", "event", "virtual")
 LARGEST = 1e9  # largest number that means anything: microseconds, bytes, times as fast
 
@@ -49,9 +50,11 @@ def load(folder: Path, ops: Collection[str] | None = None, root: Path | None = N
     """
     shown = (folder.relative_to(root) if root and folder.is_relative_to(root) else folder).as_posix()
     files = list_yaml(folder)
-    default = CaseThresholds()
+    default, model = CaseThresholds(), dict[str, float]()
     if path := files.pop(DEFAULT, None):
-        default = override(default, _read_fields(read(path), _DEFAULT_KEYS))
+        written = _read_fields(read(path), _DEFAULT_KEYS)
+        model = written.pop(MODEL, model)
+        default = override(default, written)
     by_op = {}
     for op, path in files.items():
         if ops is not None and op not in ops:
@@ -64,7 +67,7 @@ def load(folder: Path, ops: Collection[str] | None = None, root: Path | None = N
         relaxed = tuple(replace(entry, op=op, file=file) for entry in fields.pop("relaxed", ()))
         common = override(default, fields)
         by_op[op] = OpThresholds(common, cases, expected, relaxed=relaxed)
-    return Thresholds(default, by_op, shown)
+    return Thresholds(default, by_op, shown, model=model)
 
 
 def _read_fields(place: Place | None, keys: Mapping[str, Reader]) -> dict[str, Any]:
@@ -296,12 +299,15 @@ CASE_KEYS: Mapping[str, Reader] = {
     "bandwidth_share": make_percentage_reader(0, 140, above=True, like="80 %"),
     "compile_s": make_number_reader("20", above=True),
 }
-_DEFAULT_KEYS: Mapping[str, Reader] = {**CASE_KEYS, ALPHA: make_percentage_reader(0, 50, above=True, like="1 %")}
+_DEFAULT_KEYS: Mapping[str, Reader] = {
+    **CASE_KEYS, ALPHA: make_percentage_reader(0, 50, above=True, like="1 %"),
+    MODEL: lambda place: {entry.key: _slowdown(entry) for entry in place.items()},
+}  # fmt: skip
 _OP_KEYS: Mapping[str, Reader] = {
     **CASE_KEYS, "cases": _read_cases, "expected": read_expected, "relaxed": read_relaxed,
 }  # fmt: skip
 NUMBERS: Mapping[str, Reader] = {
-    **{key: reader for key, reader in _DEFAULT_KEYS.items() if key not in {"floor_us", "tail"}},
+    **{key: reader for key, reader in _DEFAULT_KEYS.items() if key not in {"floor_us", "tail", MODEL}},
     "tau": _slowdown,
 }
 """How the one number of a key is read, if it stands for every length of kernel: earned, relaxed, --threshold."""

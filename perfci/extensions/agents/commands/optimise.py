@@ -11,7 +11,7 @@ from perfci.cli.exits import Exit
 from perfci.cli.output import get_command, print_json, print_lines, relative
 from perfci.cli.parsing import flag, option
 from perfci.cli.progress import Progress
-from perfci.core.errors import UsageError
+from perfci.core.errors import UsageError, require
 from perfci.core.model import Reason
 from perfci.core.settings import Settings
 from perfci.core.wording import say, sentence
@@ -32,7 +32,7 @@ from perfci.runs.plan import Request
 _CODES = {"kept": Exit.OK, "equal": Exit.WARNINGS, "slower": Exit.WARNINGS, "mixed": Exit.WARNINGS}
 
 
-@options.takes("ops case device", {"rounds": "ops"})
+@options.takes("ops case device", {"rounds": "ops", "model": ""})
 def brief(
     ops: options.Op = [],  # noqa: B006
     case: options.Case = None,
@@ -40,6 +40,9 @@ def brief(
     rounds: Annotated[
         bool, flag("--rounds", "What `perfci try` tried, round by round, with a record of it: of all ops without OP.")
     ] = False,
+    model: Annotated[
+        str | None, option("--model", "Where the time of a recorded workload goes, op by op.", "none", "NAME")
+    ] = None,
     output: options.Output = "text",
     project: options.Project = options.HERE,
 ) -> int:
@@ -47,6 +50,10 @@ def brief(
     where = language.load(project)
     if rounds:
         return _show_rounds(where, ops, output)
+    if model is not None:
+        answer, lines = require("model_brief", "workloads", "--model")(where, model)
+        _print(answer, lines, output)
+        return Exit.OK
     with Progress() as progress:
         text = briefs.brief(where, options.take_one(ops), device, progress, case)
     _print(text, write_markdown(text), output)

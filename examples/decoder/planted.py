@@ -1,0 +1,211 @@
+"""Slow-downs planted into a decoder: what the recorded workload predicts for a step, and what a step then takes.
+
+    python examples/decoder/record.py llama-8b-decode llama-8b-prefill llama-1b-train
+    python examples/decoder/planted.py result.json
+
+What is planted is a worse configuration, or a kernel that is launched several times. The change of each recorded call
+is measured alone, launch by launch with a cold cache, as perfci does. Steps are measured with and without it in turns.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import gc
+import json
+import random
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+import attention_triton
+import decoder
+import matmul_triton
+
+from perfci.device import open_device
+from perfci.extensions.workloads.costs import predict
+from perfci.extensions.workloads.records import Call, Tensor, read_workload
+from perfci.statistics import exact
+
+BLOCKS, TURN_S = 10, 0.06  # pairs of turns of a step, and the least time that a turn takes
+ROUNDS, MOST = 12, 6  # launches of each arm, and calls of an op that are measured: those that take most time
+
+
+@dataclass(frozen=True)
+class Plant:
+    """A slow-down of an op."""
+
+    mode: str
+    op: str
+    what: str
+    slow: Callable[[], contextlib.AbstractContextManager[None]]
+
+
+@contextlib.contextmanager
+def replaced(module, name: str, value) -> Iterator[None]:
+    before = getattr(module, name)
+    setattr(module, name, value)
+    try:
+        yield
+    finally:
+        setattr(module, name, before)
+
+
+@contextlib.contextmanager
+def repeated(op: str, times: int) -> Iterator[None]:
+    """The op's kernel is launched so many times."""
+    function = getattr(decoder, op)
+
+    @functools.wraps(function)
+    def slow(*args, **kwargs):
+        for _ in range(times - 1):
+            function(*args, **kwargs)
+        return function(*args, **kwargs)
+
+    with contextlib.ExitStack() as stack:
+        for module in (decoder, attention_triton):
+            if getattr(module, op, None) is function:
+                stack.enter_context(replaced(module, op, slow))
+        yield
+
+
+@contextlib.contextmanager
+def configured(**worse) -> Iterator[None]:
+    """Products are computed in another configuration than the tuned one."""
+    choose = matmul_triton.choose_config
+
+    def chosen(*args):
+        config = choose(*args)
+        return config._replace(**{name: change(getattr(config, name)) for name, change in worse.items()})
+
+    with replaced(matmul_triton, "choose_config", chosen):
+        yield
+
+
+def fewer(stages: int) -> int:
+    return max(stages - 1, 1)
+
+
+PLANTS = (
+    Plant("llama-8b-decode", "matmul", "one stage fewer", lambda: configured(stages=fewer)),
+    Plant("llama-8b-decode", "attention", "twice", lambda: repeated("attention", 2)),
+    Plant("llama-8b-decode", "add_rms_norm", "4 times", lambda: repeated("add_rms_norm", 4)),
+    Plant("llama-8b-decode", "rotary", "4 times", lambda: repeated("rotary", 4)),
+    Plant("llama-8b-prefill", "matmul", "one stage fewer", lambda: configured(stages=fewer)),
+    Plant("llama-8b-prefill", "attention", "twice", lambda: repeated("attention", 2)),
+    Plant("llama-8b-prefill", "add_rms_norm", "3 times", lambda: repeated("add_rms_norm", 3)),
+    Plant("llama-1b-train", "cross_entropy", "4 times", lambda: repeated("cross_entropy", 4)),
+    Plant("llama-1b-train", "rms_norm_backward", "3 times", lambda: repeated("rms_norm_backward", 3)),
+    Plant("llama-1b-train", "matmul", "tiles in row order", lambda: configured(group_m=lambda _: 1)),
+)
+
+
+def make_inputs(call: Call) -> dict[str, object]:
+    """Arguments of a recorded call: random numbers, and zeros where whole numbers are places."""
+    made = {}
+    for name, given in call.arguments.items():
+        value = given
+        if isinstance(value, Tensor):
+            dtype, strides = getattr(torch, value.dtype), value.strides
+            if strides is None:
+                strides = torch.empty(value.shape, device="meta").stride()
+            length = 1 + sum((size - 1) * stride for size, stride in zip(value.shape, strides, strict=True))
+            flat = torch.randn(length, device="cuda").to(dtype) if dtype.is_floating_point else torch.zeros(
+                length, dtype=dtype, device="cuda")  # fmt: skip
+            value = flat.as_strided(value.shape, strides)
+        made[name] = value
+    return made
+
+
+def measure_alone(plant: Plant, calls: list[Call], device) -> dict[tuple[str, str], exact.Interval]:
+    """The change of each call's device time, launch by launch, both arms in random order."""
+    changes, rng = {}, random.Random(0)
+    for call in calls:
+        inputs = make_inputs(call)
+
+        def plain(inputs=inputs):
+            return getattr(decoder, plant.op, None)(**inputs)
+
+        def slow(inputs=inputs):
+            with plant.slow():
+                return getattr(decoder, plant.op)(**inputs)
+
+        for arm in (plain, slow, plain, slow):
+            arm()
+        order = [rng.sample((plain, slow), 2) for _ in range(ROUNDS)]
+        with device.session() as session:
+            for pair in order:
+                for arm in pair:
+                    session.launch(arm)
+        launches = iter(session.launches())
+        times = [{arm: next(launches).time_us for arm in pair} for pair in order]
+        shifts = [torch.log(torch.tensor(pair[slow] / pair[plain])).item() for pair in times]
+        changes[call.op, str(call.case)] = exact.to_ratio(exact.location(shifts))
+        del inputs, plain, slow
+    return changes
+
+
+def measure_steps(plant: Plant, plain, scene: decoder.Scene) -> exact.Interval:
+    """The change of a step's time, by turns in alternating order."""
+    if scene.served:
+        with plant.slow():
+            slow = scene.prepare()
+    else:
+
+        def slow():
+            with plant.slow():
+                scene.step()
+
+    slow()
+
+    def turn(step, count: int) -> float:
+        torch.cuda.synchronize()
+        began = perf_counter()
+        for _ in range(count):
+            step()
+        torch.cuda.synchronize()
+        return perf_counter() - began
+
+    count = max(1, int(TURN_S / turn(plain, 1)))
+    shifts = []
+    for block in range(BLOCKS):
+        arms = (plain, slow) if block % 2 else (slow, plain)
+        took = {arm: turn(arm, count) for arm in arms}
+        shifts.append(torch.log(torch.tensor(took[slow] / took[plain], dtype=torch.float64)).item())
+    return exact.to_ratio(exact.location(shifts))
+
+
+def main(path: str | None) -> None:
+    device = open_device("cuda", seed=0)
+    device.start_timer()
+    results, kernels = [], Path(__file__).parents[2] / "kernels"
+    for mode in dict.fromkeys(plant.mode for plant in PLANTS):
+        workload, scene = read_workload(kernels, mode), decoder.Scene(mode, "cuda")
+        plain = scene.prepare()
+        for plant in (plant for plant in PLANTS if plant.mode == mode):
+            calls = [call for call in workload.calls if call.op == plant.op and call.case][:MOST]
+            cost = predict(workload, measure_alone(plant, calls, device))
+            seen = measure_steps(plant, plain, scene)
+            off = cost.change.value / seen.value - 1 if seen.value else float("nan")
+            predicted, measured = (
+                f"{one.value:+7.2%} [{one.low:+.2%}, {one.high:+.2%}]" for one in (cost.change, seen)
+            )
+            print(f"{mode:17} {plant.op:18} {plant.what:18} share {cost.share:6.1%}", end="  ")
+            print(f"predicted {predicted}  measured {measured}  off {off:+.0%}", flush=True)
+            facts = {"mode": mode, "op": plant.op, "what": plant.what, "share": cost.share, "unknown": cost.unknown}
+            ends = {"predicted": dataclasses.astuple(cost.change), "measured": dataclasses.astuple(seen), "off": off}
+            results.append(facts | ends)
+        del scene, plain
+        gc.collect()
+        torch.cuda.empty_cache()
+    print(f"within 20 %: {sum(abs(one['off']) <= 0.2 for one in results)} of {len(results)}")
+    if path:
+        Path(path).write_text(json.dumps(results, indent=1))
+
+
+if __name__ == "__main__":
+    main(*(sys.argv[1:2] or [None]))

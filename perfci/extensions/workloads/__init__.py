@@ -1,0 +1,28 @@
+"""What models call of a project's ops, and what a change of an op costs a model. See docs/workloads.md.
+
+records                           a workload as it is stored
+hearing recording attribution     `perfci.record`: calls heard, activity records, and which belongs to which
+fits                              the case that a call is
+traces flashinfer                 other forms: traces of torch.profiler, flashinfer-trace
+cases                             `perfci.workload`: cases that stand for all calls
+costs                             verdicts in terms of models
+page picture                      `perfci brief --model`
+"""
+
+from perfci.core.extensions import CommandLine, Extension
+
+HERE = "perfci.extensions.workloads"
+
+EXTENSION = Extension(
+    commands={
+        "record": CommandLine(
+            f"{HERE}.commands.record", "Optimise", "Record what a model calls of the ops, and for how long.", "project"
+        ),
+    },
+    provides={
+        "record": (f"{HERE}.recording:Recorder",),
+        "workload": (f"{HERE}.cases:list_cases",),
+        "weigh": (f"{HERE}.costs:weigh_verdicts",),
+        "model_brief": (f"{HERE}.page:brief_model",),
+    },
+)

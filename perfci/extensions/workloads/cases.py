@@ -1,0 +1,91 @@
+"""`perfci.workload`: the cases of an op that a model calls, a few that stand for all."""
+
+import importlib
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from perfci.core.errors import UsageError
+from perfci.extensions.workloads.records import FOLDER, Call, read_params, read_workload
+
+MOST = 12  # cases that stand for all calls of an op
+_APART = 1e3  # distance of cases that differ in a dtype or flag: farther than any two sizes
+
+
+def list_cases(name: str, op: str | None = None, most: int = MOST) -> tuple[dict[str, Any], ...]:
+    """The cases of an op that a workload calls, those that take most time first, as `cases=` takes them.
+
+    >>> perfci.workload("llama-decode")  # doctest: +SKIP
+    ({'rows': 32, 'cols': 4096, 'dtype': torch.bfloat16},)
+
+    op: without it that of the file that calls this, OP_performance.py. If there are more than `most` cases, like sizes
+    are clustered, and each cluster has its medoid for a case. Raises UsageError if there is no such workload, or if no
+    call of the op in it has a known case.
+    """
+    file = Path(sys._getframe(1).f_code.co_filename).resolve()
+    op = op or file.stem.rpartition("_")[0]
+    kernels = next((folder for folder in file.parents if (folder / FOLDER).is_dir()), file.parent)
+    calls = [call for call in read_workload(kernels, name).calls if call.op.rpartition("/")[2] == op]
+    chosen = choose([call for call in calls if call.params is not None], most)
+    if not chosen:
+        raise UsageError("workload_lacks_op", name=name, op=op)
+    return tuple(make_case(call) for call in chosen)
+
+
+def make_case(call: Call) -> dict[str, Any]:
+    """Returns the case of a call, with torch's dtypes."""
+    params = read_params(call.params)
+    return {
+        name: getattr(importlib.import_module("torch"), value.removeprefix("torch."))
+        if isinstance(value, str) and value.startswith("torch.")
+        else value
+        for name, value in params.items()
+    }
+
+
+def weigh(call: Call) -> float:
+    """What a call counts: its time, or how often it comes if no one timed it."""
+    return float(call.count) if call.us is None else call.us
+
+
+def choose(calls: Sequence[Call], most: int = MOST) -> list[Call]:
+    """Returns calls that stand for all: of each case one, of each cluster its medoid, the weightiest cluster first.
+
+    Clusters are those of average linkage on the logarithms of sizes; what differs in a dtype or flag is never in one.
+    """
+    by_case = {call.case: call for call in calls}
+    weights = np.array([sum(weigh(call) for call in calls if call.case == case) for case in by_case])
+    each = list(by_case.values())
+    groups = list(range(len(each)))
+    points = place([read_params(call.params) for call in each])
+    if len(each) > most:
+        from scipy.cluster.hierarchy import fcluster, linkage
+
+        groups = list(fcluster(linkage(points, "average"), most, "maxclust"))
+    medoids = []
+    for group in dict.fromkeys(groups):
+        members = [at for at, of in enumerate(groups) if of == group]
+        apart = np.linalg.norm(points[members][:, None] - points[members][None], axis=-1)
+        medoids.append((weights[members].sum(), each[members[int(np.argmin(apart @ weights[members]))]]))
+    return [call for _, call in sorted(medoids, key=lambda pair: -pair[0])]
+
+
+def place(cases: Sequence[Mapping[str, Any]]) -> np.ndarray[Any, Any]:
+    """Returns a point for each case: logarithms of its sizes, and an axis for each value of anything else."""
+    names = list(dict.fromkeys(name for case in cases for name in case))
+    sizes = [name for name in names if all(is_size(case.get(name)) for case in cases)]
+    values = dict.fromkeys((name, repr(case.get(name))) for case in cases for name in names if name not in sizes)
+    return np.array([
+        [math.log2(1 + case[name]) for name in sizes]
+        + [_APART * (repr(case.get(name)) == value) for name, value in values]
+        for case in cases
+    ])  # fmt: skip
+
+
+def is_size(value: object) -> bool:
+    """Whether a parameter's value is a size."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0

@@ -1,0 +1,177 @@
+"""Hears calls of ops' functions, wherever they were imported to, and what of them is captured into graphs.
+
+A function gets other code, which notes the call and goes on to the old one. So every name for it is heard.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable, Mapping
+from time import time_ns
+from types import FunctionType
+from typing import Any, NamedTuple
+
+from perfci.extensions.workloads.attribution import Graph, Heard
+
+LONGEST = 60  # characters of a flag that is recorded
+_TABLE = "__perfci_heard__"  # name among a function's globals for what its new code calls
+
+
+def _trampoline(*args: Any, **kwargs: Any) -> Any:
+    return __perfci_heard__["OP"](*args, **kwargs)  # type: ignore[name-defined]  # noqa: F821
+
+
+class Signature(NamedTuple):
+    """What distinguishes calls of an op: forms of its arguments."""
+
+    op: str
+    args: tuple[Any, ...]
+    kwargs: tuple[tuple[str, Any], ...]
+
+
+class TensorForm(NamedTuple):
+    """What is noted of a tensor."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: Any
+
+
+class Hearing:
+    """Notes calls while `on`, and captures always."""
+
+    def __init__(self, functions: Mapping[str, FunctionType], torch: Any, tick: Callable[[], None]) -> None:
+        """tick: called after each call and each replay."""
+        self.on = False
+        self.calls: list[Heard] = []
+        self.replays: list[Heard] = []
+        self.graphs: dict[int, Graph] = {}
+        self.signatures: dict[Signature, int] = {}
+        self.outputs: dict[int, tuple[TensorForm, ...]] = {}
+        self._captured: list[tuple[int, int, int]] = []
+        self._tensor, self._cuda, self._tick, self._inside = torch.Tensor, torch.cuda, tick, threading.local()
+        self._undo: list[Callable[[], None]] = [self._hear(op, function) for op, function in functions.items()]
+        if torch.cuda.is_available():
+            self._driver = ctypes.CDLL("libcuda.so.1")
+            self._is_v2 = hasattr(self._driver, "cuStreamGetCaptureInfo_v2")
+            self._ask = getattr(self._driver, f"cuStreamGetCaptureInfo_v{2 if self._is_v2 else 3}")
+            self._undo += [self._hear_capture(torch.cuda.CUDAGraph), self._hear_replay(torch.cuda.CUDAGraph)]
+
+    def close(self) -> None:
+        """Give every function its code back."""
+        while self._undo:
+            self._undo.pop()()
+
+    def _hear(self, op: str, function: FunctionType) -> Callable[[], None]:
+        code = function.__code__
+        original = FunctionType(
+            code, function.__globals__, function.__name__, function.__defaults__, function.__closure__
+        )
+        original.__kwdefaults__ = function.__kwdefaults__
+        constants = tuple(op if constant == "OP" else constant for constant in _trampoline.__code__.co_consts)
+        # So many variables of outer functions as the closure has, none of which is read.
+        replaced = _trampoline.__code__.replace(co_consts=constants, co_freevars=code.co_freevars)
+        function.__globals__.setdefault(_TABLE, {})[op] = self._make_listener(op, original)
+        function.__code__ = replaced
+        return lambda: setattr(function, "__code__", code)
+
+    def _make_listener(self, op: str, original: FunctionType) -> Callable[..., Any]:
+        def listen(*args: Any, **kwargs: Any) -> Any:
+            if getattr(self._inside, "op", False):
+                return original(*args, **kwargs)
+            graph = self._find_graph()
+            if not self.on and graph is None:
+                result = original(*args, **kwargs)
+                self._tick()
+                return result
+            self._inside.op = True
+            try:
+                key, first = self._note(op, args, kwargs), self._count_nodes(graph)
+                began = time_ns()
+                result = original(*args, **kwargs)
+                ended = time_ns()
+            finally:
+                self._inside.op = False
+            if key not in self.outputs:
+                listed = result if isinstance(result, tuple | list) else (result,)
+                self.outputs[key] = tuple(self._describe(one) for one in listed if isinstance(one, self._tensor))
+            if graph is None:
+                self.calls.append(Heard(key, began, ended))
+            else:
+                self._captured.append((key, first, self._count_nodes(graph)))
+            self._tick()
+            return result
+
+        return listen
+
+    def _note(self, op: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+        describe = self._describe
+        named = tuple((name, describe(value)) for name, value in kwargs.items())
+        signature = Signature(op, tuple(describe(value) for value in args), named)
+        return self.signatures.setdefault(signature, len(self.signatures))
+
+    def _describe(self, value: Any) -> Any:
+        """The form of an argument: never what a tensor holds."""
+        if isinstance(value, self._tensor):
+            return TensorForm(tuple(value.shape), value.stride(), value.dtype)
+        if value is None or isinstance(value, bool | int | float):
+            return value
+        if isinstance(value, tuple | list):
+            return tuple(map(self._describe, value))
+        return (
+            value[:LONGEST]
+            if isinstance(value, str)
+            else str(value)[:LONGEST]
+            if _is_plain(value)
+            else type(value).__name__
+        )
+
+    # --- graphs of CUDA
+
+    def _find_graph(self) -> ctypes.c_void_p | None:
+        """The graph that the current stream is captured into. None if it is not."""
+        if not self._cuda.is_initialized() or not self._cuda.is_current_stream_capturing():
+            return None
+        status, graph, number = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_ulonglong()
+        stream = ctypes.c_void_p(self._cuda.current_stream().cuda_stream)
+        nothing = (None, None) if self._is_v2 else (None, None, None)
+        self._ask(stream, ctypes.byref(status), ctypes.byref(number), ctypes.byref(graph), *nothing)
+        return graph if graph.value else None
+
+    def _count_nodes(self, graph: ctypes.c_void_p | None) -> int:
+        if graph is None:
+            return 0
+        count = ctypes.c_size_t()
+        self._driver.cuGraphGetNodes(graph, None, ctypes.byref(count))
+        return count.value
+
+    def _hear_capture(self, kind: Any) -> Callable[[], None]:
+        end = kind.capture_end
+
+        def capture_end(graph: Any) -> None:
+            nodes = self._count_nodes(self._find_graph())
+            end(graph)
+            self.graphs[id(graph)] = Graph(nodes, tuple(self._captured))
+            self._captured.clear()
+
+        kind.capture_end = capture_end
+        return lambda: setattr(kind, "capture_end", end)
+
+    def _hear_replay(self, kind: Any) -> Callable[[], None]:
+        replay = kind.replay
+
+        def heard_replay(graph: Any) -> None:
+            began = time_ns()
+            replay(graph)
+            if self.on:
+                self.replays.append(Heard(id(graph), began, time_ns()))
+            self._tick()
+
+        kind.replay = heard_replay
+        return lambda: setattr(kind, "replay", replay)
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a value's text says what it is: a dtype, a member of an Enum."""
+    return type(value).__name__ == "dtype" or hasattr(type(value), "__members__")

@@ -1,0 +1,324 @@
+"""`perfci.record`: what a model calls of a project's ops, and what else the device runs meanwhile.
+
+On a GPU the device's activity records (CUPTI through torch's profiler) say what each launch took. On a CPU it is how
+long calls kept the host. Steps are recorded first, then run as they are, which says what recording costs, and one more
+with torch's operators says who launches what no op of the project does.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from time import perf_counter, time_ns
+from types import FunctionType
+from typing import Any, Self
+
+from perfci.core import settings
+from perfci.core.environment import PACKAGES, installed_versions
+from perfci.core.errors import PerfciError, UsageError
+from perfci.core.model import Device, Fact, Limits, Reason
+from perfci.core.settings import Settings
+from perfci.extensions.workloads import fits
+from perfci.extensions.workloads.attribution import Activity, Attributed, Kind, attribute, measure_occupation
+from perfci.extensions.workloads.hearing import Hearing, Signature, TensorForm
+from perfci.extensions.workloads.records import Call, Other, Slice, Tensor, Workload, find_path, write_workload
+from perfci.ops.backends import MARK
+from perfci.ops.discover import OpFolder, ops
+from perfci.worker.load import import_from, project_roots
+
+STEPS = 5  # that are recorded
+MOST_S = 30.0  # longest recording: what CUPTI keeps grows with each launch
+NAMED_S = 1.0  # how long launches are named where steps are not marked
+SLICES = 4000  # most of a time line that are stored
+WAIT = "cudaDeviceSynchronize"  # its records tell the profiler's clock from the host's
+
+_COMMUNICATION = ("nccl", "rccl", "nvshmem", "hccl")
+
+
+class Recorder(AbstractContextManager["Recorder"]):
+    """Records between its beginning and its end, and stores the workload then.
+
+    >>> with perfci.record("llama-decode") as recorder:  # doctest: +SKIP
+    ...     for _ in range(12):
+    ...         step()
+    ...         recorder.step()
+
+    Ops are heard from when it is made, so make it before graphs are captured. Raises UsageError for a name that is no
+    file's, or if no call of an op was recorded.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        project: str | os.PathLike[str] | None = None,
+        *,
+        steps: int = STEPS,
+        after_s: float | None = None,
+    ) -> None:
+        """steps: how many are recorded. after_s: None, or seconds from the first call on, as steps are not marked."""
+        import torch
+
+        self._torch, self._cuda = torch, torch.cuda.is_available()
+        self._where = settings.load(Path(project or Path.cwd()))
+        find_path(self._where.kernels, name)
+        self._name, self._most, self._after_s, self._first = name, steps, after_s, 0.0
+        self._folders, self._notes = {op.op: op for op in ops(self._where)}, list[Reason]()
+        self._hearing = Hearing(dict(self._find_functions()), torch, self._tick)
+        self._phase, self._session = "waiting", _Session(self._cuda)
+        self._began = self._recorded_s = self._plain_s = 0.0
+        self._steps = self._plain_steps = 0
+        self._records: list[Activity] = []
+        self._makers: dict[str, str] = {}
+        self.workload: Workload | None = None
+
+    def __enter__(self) -> Self:
+        if self._after_s is None:
+            self._turn_to("recorded")
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        self._turn_to("done")
+        self._hearing.close()
+        if kind in {None, SystemExit, KeyboardInterrupt}:
+            self.workload = self._conclude()
+            write_workload(self._where.kernels, self.workload)
+
+    def step(self) -> None:
+        """Mark the end of a step."""
+        self._steps += self._phase == "recorded"
+        self._plain_steps += self._phase == "plain"
+        late = perf_counter() - self._began > MOST_S
+        if self._phase == "named":
+            self._turn_to("done")
+        elif self._phase == "recorded" and (self._steps >= self._most or late):
+            self._turn_to("plain")
+        elif self._phase == "plain" and (self._plain_steps >= self._most or late):
+            self._turn_to("named" if self._cuda else "done")
+
+    def _tick(self) -> None:
+        """After each call: where steps are not marked, time turns to the next phase."""
+        if self._after_s is None or self._phase == "done":
+            return
+        now = perf_counter()
+        self._first = self._first or now
+        if self._phase == "waiting" and now - self._first >= self._after_s:
+            self._turn_to("recorded")
+        elif self._phase == "recorded" and now - self._began > MOST_S / 3:
+            self._turn_to("named" if self._cuda else "done")
+        elif self._phase == "named" and now - self._began > NAMED_S:
+            self._turn_to("done")
+
+    def _turn_to(self, phase: str) -> None:
+        if self._cuda:
+            self._torch.cuda.synchronize()
+        ended = perf_counter()
+        if self._phase == "recorded":
+            self._hearing.on, self._recorded_s = False, ended - self._began
+            self._records = self._session.close()
+        elif self._phase == "plain":
+            self._plain_s = ended - self._began
+        elif self._phase == "named":
+            named = self._session.close()
+            self._makers = {activity.name: activity.by for activity in named if activity.by}
+        self._phase = phase
+        if phase in {"recorded", "named"}:
+            self._session.open(named=phase == "named")
+        self._hearing.on = phase == "recorded"
+        self._began = perf_counter()
+
+    # --- what is heard
+
+    def _find_functions(self) -> Iterator[tuple[str, FunctionType]]:
+        """Yields the function of each op, as its file defines or imports it. An op that does not import is noted."""
+        sys.path.extend(project_roots(self._where.root))
+        for op in self._folders.values():
+            kernel = op.files[0]
+            try:
+                function = getattr(_import(kernel, op, self._where), op.name, None)
+            except (Exception, SystemExit) as error:
+                if MARK not in op.op:  # most programs lack the package of some backend
+                    self._note("op_unheard", op, error)
+                continue
+            if isinstance(function, FunctionType):
+                yield op.op, function
+            else:
+                self._note("op_unheard", op, TypeError(type(function).__name__))
+
+    # --- what it comes to
+
+    def _conclude(self) -> Workload:
+        hearing, steps = self._hearing, max(self._steps, 1)
+        if not self._cuda:
+            self._records = [Activity("kernel", "", call.start_ns, call.end_ns) for call in hearing.calls]
+        seen = attribute(self._records, hearing.calls, hearing.replays, hearing.graphs)
+        signatures = {key: signature for signature, key in hearing.signatures.items()}
+        if not seen.calls:
+            raise UsageError("nothing_recorded", name=self._name, ops=", ".join(self._folders))
+        if seen.untold:
+            self._notes.append(Reason("graphs_untold", {"count": seen.untold}))
+        recorded_us = 1e6 * self._recorded_s / steps
+        occupied = measure_occupation(seen.work)
+        calls = [self._describe_call(signatures[key], key, seen) for key in seen.calls]
+        limits, device = self._measure_limits(calls)
+        others = [
+            Other(name, kind, by or self._makers.get(name), len(times), sum(times))
+            for (name, kind, by), times in seen.others.items()
+        ]
+        return Workload(
+            self._name, datetime.now(UTC).isoformat(timespec="seconds"), device=device,
+            packages=installed_versions(PACKAGES), clock="device" if self._cuda else "host", steps=steps,
+            step_us=1e6 * self._plain_s / self._plain_steps if self._plain_steps else recorded_us,
+            recorded_us=recorded_us,
+            busy_us=occupied.busy_us, overlap_us=occupied.overlap_us, gaps=occupied.gaps,
+            longest_gap_us=occupied.longest_gap_us, limits=limits,
+            calls=tuple(sorted(calls, key=lambda call: -(call.us or 0.0))),
+            others=tuple(sorted(others, key=lambda other: -other.us)),
+            timeline=_make_timeline(seen, signatures, steps), notes=tuple(self._notes),
+        )  # fmt: skip
+
+    def _describe_call(self, signature: Signature, key: int, seen: Attributed) -> Call:
+        op, took = self._folders[signature.op], seen.calls[key]
+        module = _import(op.files[0], op, self._where)
+        names = fits.bind(getattr(module, op.name), signature)
+        arguments = {name: _write_argument(value) for name, value in names.items()}
+        outputs = tuple(_write_tensor(form) for form in self._hearing.outputs.get(key, ()))
+        call = Call(op.op, arguments, outputs, took.count, took.us, took.kernels, took.replayed)
+        try:
+            suite_file = op.folder / f"{op.name}_performance.py"
+            suite = _import(suite_file, op, self._where)
+            return fits.fit(call, names, suite.performance, self._torch)
+        except (Exception, SystemExit) as error:
+            self._note("call_unfit", op, error)
+            return call
+
+    def _note(self, kind: str, op: OpFolder, error: BaseException) -> None:
+        reason = Reason(kind, {"op": op.op, "error": f"{type(error).__name__}: {error}"[:200]})
+        self._notes += [] if reason in self._notes else [reason]
+
+    def _measure_limits(self, calls: list[Call]) -> tuple[Limits, Device | None]:
+        """Returns the device, and what a copy and a matrix product reach on it."""
+        from perfci.device import open_device
+
+        try:
+            device = open_device("cuda" if self._cuda else "cpu", seed=0)
+            dtypes = sorted({call.dtype for call in calls if call.dtype and "float" in call.dtype})
+            return (device.limits(dtypes) if self._cuda else Limits()), device.info
+        except (PerfciError, RuntimeError) as error:  # the model has the memory, for example
+            self._notes.append(Reason("limits_unmeasured", {"error": str(error)[:200]}))
+            return Limits(), None
+
+
+def _import(file: Path, op: OpFolder, where: Settings) -> Any:
+    """Returns the module of one of an op's files: the one that the program has, if it has imported it."""
+    for module in list(sys.modules.values()):
+        if (path := getattr(module, "__file__", None)) and Path(path) == file:
+            return module
+    with import_from(op.folder, where.kernels):
+        return importlib.import_module(file.stem)
+
+
+def _write_tensor(form: TensorForm) -> Tensor:
+    expected, strides = 1, list[int]()
+    for size in reversed(form.shape):
+        strides.insert(0, expected)
+        expected *= max(size, 1)
+    return Tensor(
+        form.shape, str(form.dtype).removeprefix("torch."), None if form.strides == tuple(strides) else form.strides
+    )
+
+
+def _write_argument(value: Any) -> Tensor | Fact:
+    if isinstance(value, TensorForm):
+        return _write_tensor(value)
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
+
+
+def _make_timeline(seen: Attributed, signatures: Mapping[int, Signature], steps: int) -> tuple[Slice, ...]:
+    """The part of the records that is one step: the middle one of equal parts."""
+    if not seen.work:
+        return ()
+    first, last = seen.work[0].start_ns, max(activity.end_ns for activity in seen.work)
+    begin = first + (steps // 2) * (last - first) / steps
+    pairs = zip(seen.work, seen.keys, strict=True)
+    inside = [(one, key) for one, key in pairs if begin <= one.start_ns < begin + (last - first) / steps]
+    return tuple(
+        Slice((one.start_ns - begin) / 1e3, (one.end_ns - one.start_ns) / 1e3, one.stream,
+              one.name if key is None else signatures[key].op)
+        for one, key in inside[:SLICES]
+    )  # fmt: skip
+
+
+class _Session:
+    """A session of torch's profiler. On a CPU nothing."""
+
+    def __init__(self, cuda: bool) -> None:
+        self._cuda, self._profiler, self._named = cuda, Any, False
+        self._waits: list[float] = []  # the middles of waits for the device, by the host's clock
+
+    def open(self, *, named: bool) -> None:
+        if self._cuda:
+            from torch.autograd.profiler import profile
+
+            self._named, self._waits = named, []
+            self._profiler = profile(use_cpu=named, use_device="cuda", use_kineto=True)
+            self._profiler.__enter__()  # type: ignore[attr-defined]
+            self._wait()
+
+    def _wait(self) -> None:
+        from torch.cuda import synchronize
+
+        began = time_ns()
+        synchronize()
+        self._waits.append((began + time_ns()) / 2)
+
+    def close(self) -> list[Activity]:
+        """Returns its records, by the host's clock."""
+        if not self._cuda:
+            return []
+        self._wait()
+        self._profiler.__exit__(None, None, None)  # type: ignore[attr-defined]
+        events = list(self._profiler.kineto_results.events())  # type: ignore[attr-defined]
+        records = list(_read_events(events))
+        waits = [one for one in records if one.name == WAIT]
+        early = self._waits[0] - (waits[0].start_ns + waits[0].end_ns) / 2 if waits else 0.0
+        late = self._waits[-1] - (waits[-1].start_ns + waits[-1].end_ns) / 2 if waits else 0.0
+        first, whole = (waits[0].start_ns, max(waits[-1].start_ns - waits[0].start_ns, 1.0)) if waits else (0.0, 1.0)
+
+        def move(at: float) -> float:
+            return at + early + (late - early) * (at - first) / whole
+
+        return [replace(one, start_ns=move(one.start_ns), end_ns=move(one.end_ns)) for one in records]
+
+
+def _read_events(events: list[Any]) -> Iterator[Activity]:
+    """Yields launches and what the device did, of kineto's events."""
+    import torch
+
+    cuda = torch.autograd.DeviceType.CUDA
+    made = {event.correlation_id(): event.name() for event in events if "::" in event.name()}
+    for event in events:
+        name, device = event.name(), event.device_type() == cuda
+        if event.is_user_annotation() or not (device or name.startswith("cu")):
+            continue
+        by = made.get(event.linked_correlation_id()) if device and made else None
+        start = event.start_ns()
+        yield Activity(name_kind(name) if device else "launch", name, start, start + event.duration_ns(),
+                       event.correlation_id(), event.device_resource_id() if device else 0, by)  # fmt: skip
+
+
+def name_kind(name: str) -> Kind:
+    """Returns what a device does by the name of its activity.
+
+    >>> name_kind("Memcpy HtoD (Pageable -> Device)"), name_kind("ncclDevKernel_AllReduce"), name_kind("softmax")
+    ('copy', 'communication', 'kernel')
+    """
+    lower = name.lower()
+    if lower.startswith(("memcpy", "memset")):
+        return "copy" if lower.startswith("memcpy") else "memset"
+    return "communication" if any(word in lower for word in _COMMUNICATION) else "kernel"

@@ -1,0 +1,61 @@
+"""Which launch belongs to which call: by the host's times, and in graphs by the order of their nodes."""
+
+import pytest
+
+from perfci.extensions.workloads.attribution import Activity, Graph, Heard, attribute, measure_occupation
+
+
+def launched(at, correlation, start, us, name="k", stream=7, by=None):
+    """A launch at a time of the host, and its kernel. Times are microseconds."""
+    return [
+        Activity("launch", "cudaLaunchKernel", 1e3 * at, 1e3 * (at + 1), correlation),
+        Activity("kernel", name, 1e3 * start, 1e3 * (start + us), correlation, stream, by),
+    ]
+
+
+def heard(key, begin, end):
+    return Heard(key, 1e3 * begin, 1e3 * end)
+
+
+def test_a_kernel_belongs_to_the_call_in_which_the_host_launched_it_however_late_it_runs():
+    records = [*launched(10, 1, 500, 30), *launched(25, 2, 530, 50), *launched(45, 3, 600, 7, "mul", by="aten::mul")]
+
+    seen = attribute(records, [heard(0, 5, 20), heard(1, 22, 40)])
+
+    assert {key: (taken.us, taken.kernels, taken.count) for key, taken in seen.calls.items()} == {
+        0: (30.0, 1, 1),
+        1: (50.0, 1, 1),
+    }
+    assert dict(seen.others) == {("mul", "kernel", "aten::mul"): [7.0]}
+    assert seen.keys == [0, 1, None]
+
+
+def test_what_a_graph_replays_belongs_to_the_calls_that_were_captured_into_it():
+    graph = Graph(4, ((0, 0, 1), (1, 2, 4)))  # the second node is no op's
+    replay = [Activity("launch", "cudaGraphLaunch", 1e3, 2e3, 9)]
+    kernels = [Activity("kernel", f"k{at}", 1e3 * (10 + 10 * at), 1e3 * (10 + 10 * at + at + 1), 9) for at in range(4)]
+
+    seen = attribute([*replay, *kernels], [], [heard(77, 0, 3)], {77: graph})
+
+    assert (seen.calls[0].us, seen.calls[1].us) == (1.0, 7.0)
+    assert (seen.calls[1].count, seen.calls[1].replayed, seen.calls[1].kernels) == (1, 1, 2)
+    assert dict(seen.others) == {("k1", "kernel", "graph"): [2.0]}
+    assert seen.untold == 0
+
+
+@pytest.mark.parametrize("graphs", [{}, {77: Graph(5, ((0, 0, 5),))}])
+def test_replays_of_a_graph_with_other_nodes_than_were_captured_are_counted_as_untold(graphs):
+    records = [Activity("launch", "cudaGraphLaunch", 1e3, 2e3, 9), Activity("kernel", "k", 1e4, 2e4, 9)]
+
+    seen = attribute(records, [], [heard(77, 0, 3)], graphs)
+
+    assert seen.untold == 1
+    assert dict(seen.others) == {("k", "kernel", "graph"): [10.0]}
+
+
+def test_occupation_counts_what_overlaps_once_and_gaps_between_activities():
+    work = [Activity("kernel", "k", 1e3 * start, 1e3 * end) for start, end in ((0, 10), (5, 12), (20, 30), (33, 34))]
+
+    seen = measure_occupation(work)
+
+    assert (seen.busy_us, seen.overlap_us, seen.gaps, seen.longest_gap_us) == (23.0, 5.0, 2, 8.0)
