@@ -55,7 +55,8 @@ def commands(page: Path) -> list[list[str]]:
     shown = re.findall(r"^\$ (perfci .*)$", text, re.MULTILINE) + re.findall(r"(?<!`)`(perfci [^`]*)`(?!`)", text)
     for block in re.findall(r"^```sh\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
         shown += re.findall(r"^(perfci .*)$", block, re.MULTILINE)
-    words = [_words(command.split("&&")[0].split(" # ")[0]) for command in shown]
+    # Behind a pair of dashes stands another program's command.
+    words = [_words(re.split("&&| # | -- ", command)[0]) for command in shown]
     return [command for command in words if len(command) > 1 and re.fullmatch(r"[a-z]+", command[1])]
 
 

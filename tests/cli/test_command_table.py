@@ -32,7 +32,8 @@ TABLE = {
     ),
     "chain": "NAME... --case --device --seed --format --project",
     "soak": "OP... --op --case --calls --decay-limit --device --seed --timer --format --project",
-    "brief": "OP --op --case --device --rounds --format --project",
+    "brief": "OP --op --case --device --rounds --model --format --project",
+    "record": "COMMAND... --as --after --read --export --format --project",
     "try": "OP --op --case --why --expect --advice --against --device --seed --format --project",
     "profile": "OP --op --case --device --seed --format --project",
     "tune": "OP --op --case --device --budget --write --seed --timer --format --project",
@@ -59,7 +60,7 @@ TABLE = {
 }
 """Command -> its arguments and options"""
 
-NO_OPS = {"init", "demo", "mcp", "chain", "ci note"}
+NO_OPS = {"init", "demo", "mcp", "chain", "record", "ci note"}
 """Commands that are about no op, or about all of a run's"""
 
 NO_CASES = {*NO_OPS, "new"} - {"chain"}

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from perfci.core.errors import StoredFileError, UsageError
+from perfci.core.files import read_regular
 from perfci.core.model import Fact
 from perfci.core.settings import Settings
 from perfci.extensions.workloads.records import Call, Tensor, Workload, write_params
@@ -47,7 +48,7 @@ def read_folder(folder: Path, name: str, settings: Settings) -> Workload:
 def _read(path: Path) -> Iterator[Json]:
     """Yields the objects of a file, one a line of .jsonl."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_regular(path.resolve()).decode()
         yield from map(json.loads, filter(str.strip, text.splitlines()) if path.suffix == ".jsonl" else [text])
     except (OSError, ValueError) as error:
         raise StoredFileError("file_unreadable", path=str(path), why=str(error)) from error
@@ -118,7 +119,7 @@ def _make_definition(call: Call, reference: Path | None) -> dict[str, Any]:
     specs |= {name: {"shape": None, "dtype": kinds[type(value)]} for name, value in scalars.items()}
     given = [f"{name}={name}" if name in specs else f"{name}={value!r}" for name, value in call.arguments.items()]
     takes = ", ".join(name for name in specs if name in call.arguments)
-    code = reference.read_text(encoding="utf-8") if reference and reference.exists() else ""
+    code = read_regular(reference.resolve()).decode() if reference and reference.exists() else ""
     body = f"return {op}({', '.join(given)})" if code else f'raise NotImplementedError("{op}")'
     form = {"op_type": op, "axes": {axis: {"type": "var"} for axes in sides.values() for axis in axes},
             "inputs": {name: spec for name, spec in specs.items() if name in call.arguments},

@@ -25,6 +25,7 @@ def draw(workload: Workload, path: Path) -> str | None:
 
 def _make_figure(workload: Workload) -> Any:
     from perfci.extensions.pictures import style
+    from perfci.extensions.pictures.style import caption
 
     ops = [op for op in workload.by_op() if any(part.name == op for part in workload.timeline)][:ROWS]
     others = any(part.name not in ops for part in workload.timeline)
@@ -32,7 +33,7 @@ def _make_figure(workload: Workload) -> Any:
     last = max(part.start_us + part.us for part in workload.timeline)
     scale, unit = style.choose_unit(last)
     high = ROW_INCHES * len(rows)
-    figure, _ = style.make_figure(style.caption("{name}: a step", name=style.fit(workload.name, 60)), high + 0.5)
+    figure, _ = style.make_figure(caption("{name}: a step", name=style.fit(workload.name, 60)), high + 0.5)
     whole = figure.get_figheight()
     axes = figure.add_axes((1.6 / style.WIDTH, 0.42 / whole, 1 - 1.75 / style.WIDTH, high / whole))
     for place, op in enumerate(rows):
@@ -40,7 +41,7 @@ def _make_figure(workload: Workload) -> Any:
         colour = style.SERIES[place % len(style.SERIES)] if op else style.QUIET
         spans = [(part.start_us / scale, max(part.us, last / THINNEST) / scale) for part in parts]
         axes.broken_barh(spans, (place - 0.38, 0.76), color=colour, lw=0)
-    names = [style.fit(op, 24) if op else style.caption("other launches") for op in rows]
+    names = [style.fit(op, 24) if op else caption("other launches") for op in rows]
     axes.set_yticks(range(len(rows)), names)
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.set_xlim(0, last / scale)

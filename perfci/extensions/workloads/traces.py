@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from perfci.core.errors import StoredFileError, UsageError
+from perfci.core.files import read_regular
 from perfci.core.settings import Settings
 from perfci.extensions.workloads.attribution import Activity, Heard, Kind, attribute, measure_occupation
 from perfci.extensions.workloads.records import Call, Other, Tensor, Workload
@@ -25,6 +26,7 @@ _DTYPES = {
     "c10::Float8_e4m3fn": "float8_e4m3fn", "c10::Float8_e5m2": "float8_e5m2",
 }  # fmt: skip
 _STEP = "ProfilerStep#"
+LONGEST = 1 << 31  # bytes of a trace
 
 Event = Mapping[str, Any]
 
@@ -71,8 +73,8 @@ def read_trace(path: Path, name: str, settings: Settings) -> Workload:
 
 def _read(path: Path) -> list[Event]:
     try:
-        data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-        whole = json.loads(data)
+        data = read_regular(path.resolve(), LONGEST)
+        whole = json.loads(gzip.decompress(data) if path.suffix == ".gz" else data)
         events: list[Event] = whole["traceEvents"] if isinstance(whole, dict) else whole
         return [event for event in events if isinstance(event, dict) and "name" in event]
     except (OSError, ValueError, KeyError, TypeError) as error:
