@@ -25,7 +25,7 @@ AFTER_S = 5.0  # what the first calls compile is no part of a model's work
 @options.shows("perfci record -- python serve.py  # what serve.py calls, 5 s after its first call")
 def record(
     words: Annotated[
-        list[str], argument("COMMAND...", "Behind --, a Python program: python serve.py, python -m package.serve.", "none")
+        list[str], argument("COMMAND...", "Behind --: python serve.py, or python -m package.serve.", "none")
     ] = [],  # noqa: B006
     name: Annotated[str | None, option("--as", "Name of the workload.", "that of the program", "NAME")] = None,
     after: Annotated[
