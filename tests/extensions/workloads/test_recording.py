@@ -124,4 +124,4 @@ def test_a_program_that_ends_before_it_is_recorded_leaves_no_workload(project):
 
 
 def test_what_is_no_python_program_is_refused(project):
-    assert "name a Python program" in record(project, "--", "make", "serve").stderr
+    assert "Name a Python program" in record(project, "--", "make", "serve").stderr
