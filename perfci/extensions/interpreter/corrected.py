@@ -51,11 +51,11 @@ def correct() -> None:
     ReduceOps.sum, ReduceOps.min_max = _reduce_sum, _reduce_extreme
     interpreter._implicit_cvt = _convert_argument
     Autotuner.run = _run_first
-    interpreter.ASTTransformer.visit_For, interpreter._count = _count_in_tensors, _count
+    interpreter.ASTTransformer.visit_For, interpreter._perfci_count = _count_in_tensors, _count
     interpreter.ASTTransformer.visit_Assign = partialmethod(_assign, interpreter.ASTTransformer.visit_Assign)
-    interpreter.ASTTransformer.visit_Attribute, interpreter._value_of = _read_constant, _value_of
-    interpreter.ASTTransformer.visit_BoolOp, interpreter._combine = _join_conditions, _combine
-    interpreter.ASTTransformer.visit_UnaryOp, interpreter._negate = _turn_condition, _negate
+    interpreter.ASTTransformer.visit_Attribute, interpreter._perfci_value_of = _read_constant, _value_of
+    interpreter.ASTTransformer.visit_BoolOp, interpreter._perfci_combine = _join_conditions, _combine
+    interpreter.ASTTransformer.visit_UnaryOp, interpreter._perfci_negate = _turn_condition, _negate
     if not torch.cuda.is_available():
         torch.cuda.get_device_properties = functools.partial(_answer_properties, torch.cuda.get_device_properties)
     hasten()
@@ -84,7 +84,7 @@ def _count_in_tensors(transformer: Any, loop: ast.For) -> ast.For:
     """Make a loop over a range one over `_count`. Those of tl.static_range are unrolled, and count in constants."""
     transformer.generic_visit(loop)
     if isinstance(loop.iter, ast.Call) and ast.unparse(loop.iter.func).rpartition(".")[2] == "range":
-        loop.iter.func = ast.Name("_count", ast.Load())
+        loop.iter.func = ast.Name("_perfci_count", ast.Load())
     return loop
 
 
@@ -109,7 +109,7 @@ def _read_constant(transformer: Any, attribute: ast.Attribute) -> ast.expr:
     transformer.generic_visit(attribute)
     if attribute.attr != "value" or not isinstance(attribute.ctx, ast.Load):
         return attribute
-    return ast.Call(ast.Name("_value_of", ast.Load()), [attribute.value], [])
+    return ast.Call(ast.Name("_perfci_value_of", ast.Load()), [attribute.value], [])
 
 
 def _value_of(constant: Any) -> Any:
@@ -123,7 +123,7 @@ def _join_conditions(transformer: Any, conditions: ast.BoolOp) -> ast.expr:
     nothing = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
     method = ast.Constant("logical_and" if isinstance(conditions.op, ast.And) else "logical_or")
     parts = [ast.Lambda(nothing, condition) for condition in conditions.values]
-    return ast.Call(ast.Name("_combine", ast.Load()), [method, *parts], [])
+    return ast.Call(ast.Name("_perfci_combine", ast.Load()), [method, *parts], [])
 
 
 def _combine(method: str, *parts: Callable[[], Any]) -> Any:
@@ -146,7 +146,7 @@ def _turn_condition(transformer: Any, operation: ast.UnaryOp) -> ast.expr:
     """Make `not a` `_negate(a)`."""
     transformer.generic_visit(operation)
     negates = isinstance(operation.op, ast.Not)
-    return ast.Call(ast.Name("_negate", ast.Load()), [operation.operand], []) if negates else operation
+    return ast.Call(ast.Name("_perfci_negate", ast.Load()), [operation.operand], []) if negates else operation
 
 
 def _negate(condition: Any) -> Any:

@@ -64,3 +64,24 @@ def test_wrappers_that_choose_a_grid_by_the_processors_of_a_gpu_run(interpreted)
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_the_interpreter_answers_as_the_compiled_kernel(row, interpreted, compiled):
     assert agree(interpreted[row.name], compiled[row.name], row.ulps)
+
+
+def test_a_file_may_have_functions_by_any_name_beside_its_kernels(tmp_path):
+    """Functions of the interpreter's come into the globals of a kernel's file, unless that has one of their name."""
+    kernel = tmp_path / "named.py"
+    kernel.write_text(
+        "import triton, triton.language as tl\n"
+        "def _combine(): ...\ndef _count(): ...\ndef _negate(): ...\ndef _value_of(): ...\n"
+        "@triton.jit\ndef kernel(out, n, FLAG: tl.constexpr):\n"
+        "    for at in tl.range(0, n):\n"
+        "        if (FLAG or n > 9) and not n > 9:\n"
+        "            tl.store(out + at, at)\n"
+    )
+    code = (
+        "import torch; from perfci.device import open_device; open_device('cpu', seed=0); import named\n"
+        "out = torch.zeros(3); named.kernel[(1,)](out, 3, True); print(out.tolist())"
+    )
+    environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": f"{tmp_path}:{TABLE.parents[3]}"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+
+    assert done.stdout.split("\n")[0] == "[0.0, 1.0, 2.0]"
