@@ -301,7 +301,8 @@ def _read_events(events: list[Any]) -> Iterator[Activity]:
     import torch
 
     cuda = torch.autograd.DeviceType.CUDA
-    made = {event.correlation_id(): event.name() for event in events if "::" in event.name()}
+    hosts = (event for event in events if event.device_type() != cuda)
+    made = {event.correlation_id(): event.name() for event in hosts if "::" in event.name()}
     for event in events:
         name, device = event.name(), event.device_type() == cuda
         if event.is_user_annotation() or not (device or name.startswith("cu")):

@@ -125,3 +125,36 @@ def test_a_program_that_ends_before_it_is_recorded_leaves_no_workload(project):
 
 def test_what_is_no_python_program_is_refused(project):
     assert "Name a Python program" in record(project, "--", "make", "serve").stderr
+
+
+class Event:
+    """An event as torch's profiler has it."""
+
+    def __init__(self, name, start, correlation, *, cuda=False, linked=0):
+        self._facts = {"name": name, "start_ns": start, "duration_ns": 10, "correlation_id": correlation}
+        self._facts |= {"linked_correlation_id": linked, "device_resource_id": 7, "is_user_annotation": False}
+        self._cuda = cuda
+
+    def device_type(self):
+        import torch
+
+        return torch.autograd.DeviceType.CUDA if self._cuda else torch.autograd.DeviceType.CPU
+
+    def __getattr__(self, name):
+        return lambda: self._facts[name]
+
+
+def test_who_launches_a_kernel_is_the_operator_of_torch_that_the_profiler_links_it_with():
+    from perfci.extensions.workloads.recording import _read_events
+
+    kernel = "void at::native::elementwise<...>"
+    events = [
+        Event("aten::mul", 0, 3), Event("cudaLaunchKernel", 5, 9), Event(kernel, 50, 9, cuda=True, linked=3),
+        Event("other", 60, 3, cuda=True, linked=9), Event("ProfilerStep", 0, 1),
+    ]  # fmt: skip
+
+    seen = [(one.kind, one.name, one.by, one.correlation) for one in _read_events(events)]
+
+    assert seen == [
+        ("launch", "cudaLaunchKernel", None, 9), ("kernel", kernel, "aten::mul", 9), ("kernel", "other", None, 3),
+    ]  # fmt: skip
