@@ -582,6 +582,37 @@ FAULTS = (
         "p = tl.exp(s * scale2 - log[:, None])",
         file="attention_backward/attention_backward_queries.py",
     ),
+    # --- allgather_matmul, matmul_reducescatter, on one rank ---
+    Fault(
+        "allgather_matmul",
+        "mask",
+        "the depth beyond the last block read",
+        "mask=inside[None, :], other=0.0)",
+        "mask=inside[None, :] | (start > 0), other=0.0)",
+        case="m=148",
+        file="_product.py",
+    ),
+    Fault(
+        "allgather_matmul",
+        "index",
+        "a tile stored one row of tiles below",
+        "at, inside = locate(row, col, m, n, BLOCK_M, BLOCK_N)",
+        "at, inside = locate(row + 1, col, m, n, BLOCK_M, BLOCK_N)",
+    ),
+    Fault(
+        "matmul_reducescatter",
+        "order",
+        "rows of another rank",
+        "target = (rank + 1 + part) % RANKS",
+        "target = rank + 1 + part",
+    ),
+    Fault(
+        "matmul_reducescatter",
+        "mask",
+        "last column left out",
+        "tl.store(out_ptr + at, total.to(out_ptr.dtype.element_ty), mask=inside)",
+        "tl.store(out_ptr + at, total.to(out_ptr.dtype.element_ty), mask=inside & (at % n < n - 1))",
+    ),
     # --- vector_add, gelu ---
     Fault("vector_add", "mask", "last element left out", "mask=at < size)", "mask=at < size - 1)"),
     Fault(

@@ -51,10 +51,13 @@ HOMES = {
         "extensions.agents.counters",
         "extensions.lab.soak.endurance",
         "extensions.workloads",
+        "extensions.ranks.rank",
+        "extensions.ranks.timing",
     ),
     "triton": (
         "device",
         "extensions.npu",
+        "extensions.ranks.timing",
         "extensions.interpreter",
         "extensions.offline",
         "extensions.adopt.rehearsal",

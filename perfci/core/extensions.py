@@ -27,6 +27,7 @@ NAMES = (
     "npu",
     "offline",
     "pictures",
+    "ranks",
     "ray",
     "shards",
     "note",

@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -56,6 +57,7 @@ class FakeSpec:
     models: tuple[str, ...] = ()  # of each board of the host, if they differ
     most_rounds: int = 30  # of a block: fewer make a check quicker, and its times less sure
     wall_share: float = 0.0  # how much of the time that launches claim really passes
+    link_gbps: float = 400.0  # gigabytes (1e9) a second that one rank sends another
     driver: str = ""  # version of the driver
     board: str = ""  # identifier of the board, else FAKE-0, FAKE-1, ...
     lost_launches: float = 0.0  # share of launches with records that are lost
@@ -95,6 +97,9 @@ _kept: list[float] = []  # the host's, likewise
 
 _heard: list[list[float]] = []  # the same, of captures under way
 _counted: dict[str, float] = {}  # counters of the call under way
+group = SimpleNamespace(rank=0, ranks=1)  # in which a call is made, as the extension ranks sets it
+talk: deque[tuple[str, float, int]] = deque(maxlen=10000)
+"""What calls did, in order: (work, us, 0), (send, bytes, rank), (wait, 0, 0)"""
 _drawn: list[float] = []  # energy of the call under way, microjoules
 held = SimpleNamespace(now=0, peak=0, outside=0)  # what kernels keep, bytes
 
@@ -108,6 +113,17 @@ def work(us: float, watts: float = IDLE_W, **counters: float) -> None:
     for spent in (_spent, *_heard):
         spent.append(us)
     _drawn.append(us * watts)
+    talk.append(("work", us, 0))
+
+
+def send(size: float, to: int) -> None:
+    """Send so many bytes to another rank, beside what follows."""
+    talk.append(("send", size, to))
+
+
+def wait() -> None:
+    """Wait for what the other ranks have sent to this one so far."""
+    talk.append(("wait", 0.0, 0))
 
 
 def keep_host(us: float) -> None:

@@ -12,6 +12,7 @@ from perfci.core.model import DeviceState
 _THROTTLE = {  # bits of the clocks-event reasons (nvml.h), without idle and application clocks
     0x4: "power_cap", 0x8: "hw_slowdown", 0x10: "sync_boost", 0x20: "thermal", 0x40: "thermal", 0x80: "power_brake",
 }  # fmt: skip
+_SENT_KIB, _ALL_LINKS = 138, 0xFFFFFFFF  # NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, and its scope for all links (nvml.h)
 _MIG = " MIG "  # how a slice's name goes on behind the board's
 
 
@@ -109,6 +110,11 @@ class NvmlBoard:
             foreign_processes=None if processes is None else max(len(processes) - 1, 0),
             ecc_errors=self._ask("nvmlDeviceGetTotalEccErrors", 1, 0),  # uncorrected, volatile
         )
+
+    def read_links(self) -> int | None:
+        """Bytes of data that were sent over all NVLinks, since a time that the driver knows."""
+        values = self._ask("nvmlDeviceGetFieldValues", [(_SENT_KIB, _ALL_LINKS)]) or ()
+        return next((int(value.value.ullVal) * 1024 for value in values if not value.nvmlReturn), None)
 
     def _watts(self, function: str) -> float | None:
         board = self._ask("nvmlDeviceGetDeviceHandleFromMigDeviceHandle")

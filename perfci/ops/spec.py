@@ -228,6 +228,9 @@ class Accuracy:
     """more cases, too large for Triton's interpreter, or of paths that it does not take"""
     large_cases: Sequence[Params] = ()
     """cases in which an array has more than 2^31 elements; only `perfci soak` runs them, if memory suffices"""
+    ranks: int | Sequence[int] = 1
+    """processes that call it together, each with a board, or several such numbers: `perfci ranks` makes their group.
+    `make_inputs` then takes `rank` and `ranks` too, with 0 and 1 where there is no group"""
     large_part: Callable[[Mapping[str, Any], int, int], Mapping[str, Any]] | None = None
     """(inputs, start, stop) -> the inputs that the elements start to stop of the outputs' first axis come from. None:
     inputs as long as the outputs along their first axis, and with no fewer axes, are cut there"""

@@ -9,7 +9,9 @@ from perfci import store
 
 ROOT = Path(__file__).parents[2]
 DEVICE = "nvidia-h200"
-OPS = sorted(path.parent.name for path in ROOT.glob("kernels/*/*_performance.py"))
+OF_RANKS = {"allgather_matmul", "matmul_reducescatter"}
+"""Ops over several boards: one board's times say nothing of them, so none are stored."""
+OPS = sorted({path.parent.name for path in ROOT.glob("kernels/*/*_performance.py")} - OF_RANKS)
 
 if "CI" not in os.environ:  # in CI a missing package is a failure
     pytest.importorskip("triton")
@@ -24,7 +26,7 @@ def stored():
 
 def test_every_op_has_baselines_and_no_others_are_stored(listed, stored):
     """Of an op's further backends, such as softmax@cuda, none are stored yet."""
-    assert [op for op in listed if "@" not in op] == OPS == sorted(stored)
+    assert [op for op in listed if "@" not in op and op not in OF_RANKS] == OPS == sorted(stored)
 
 
 @pytest.mark.parametrize("op", OPS)

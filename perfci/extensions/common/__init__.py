@@ -5,5 +5,6 @@ variables  a pipeline's variables, each validated
 cubins     kernels as NVIDIA's driver has them
 elf        their files
 binaries   figures of compiled kernels, and how many programs a processor holds
+kept       answers of commands where a pipeline finds them
 strays     how far a duel strays from the truth
 """

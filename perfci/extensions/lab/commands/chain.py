@@ -13,10 +13,10 @@ from perfci.cli.parsing import argument
 from perfci.cli.progress import Progress
 from perfci.core.model import Gate, Reason
 from perfci.core.wording import say, sentence
+from perfci.extensions.common.kept import keep_answer
 from perfci.extensions.lab.chains.flow import FOLDER as KEPT
 from perfci.extensions.lab.chains.flow import Chains, check_chains
 from perfci.extensions.lab.chains.records import FOLDER, ChainCase, ChainResult, StageMeasured
-from perfci.extensions.lab.kept import keep_answer
 from perfci.report.data import pick
 from perfci.report.view import make_table
 from perfci.runs.plan import Request

@@ -14,7 +14,7 @@ from perfci.cli.parsing import option
 from perfci.cli.progress import Progress
 from perfci.core.model import Fact, Gate
 from perfci.core.wording import say, sentence
-from perfci.extensions.lab.kept import keep_answer
+from perfci.extensions.common.kept import keep_answer
 from perfci.extensions.lab.soak.findings import Status
 from perfci.extensions.lab.soak.flow import FOLDER, Soak, soak_ops
 from perfci.report.data import pick

@@ -1,4 +1,4 @@
-"""Answers of chain and soak where a pipeline finds them."""
+"""Answers of commands beside `check` where a pipeline finds them."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime

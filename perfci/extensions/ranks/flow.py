@@ -1,0 +1,267 @@
+"""`perfci ranks`: a group for each op and size, further groups while the judge lacks evidence, and the verdicts."""
+
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from perfci.core.errors import UsageError
+from perfci.core.model import Device, DuelWhat, PlannedOp, Reason, Verdict
+from perfci.core.settings import Settings
+from perfci.extensions.ranks.boards import choose_boards, hold_boards, name_locks, turn
+from perfci.extensions.ranks.declared import find_sizes
+from perfci.extensions.ranks.records import (
+    CasePrepared,
+    ClocksCompared,
+    GroupReady,
+    LinksMeasured,
+    OpPlace,
+    RanksBlock,
+    RanksChecked,
+)
+from perfci.extensions.ranks.task import LeadRanks
+from perfci.extensions.ranks.verdicts import CheckedCase, Measured, TimedCase, judge_check, judge_times
+from perfci.ops.discover import OpFolder, select
+from perfci.runs import base as bases
+from perfci.runs.base import BaseTree
+from perfci.runs.bench import (
+    VISIBLE,
+    Bench,
+    Listener,
+    WorkerPlace,
+    claim_bench,
+    make_environment,
+    name_devices,
+    place_ops,
+)
+from perfci.runs.beside import fingerprint_both
+from perfci.runs.boards import find_sick
+from perfci.runs.describe import Described, OpSource, describe_sources
+from perfci.runs.effective_thresholds import alpha_of
+from perfci.runs.plan import Request, draw_seed
+from perfci.thresholds import read as thresholds
+from perfci.thresholds.case import CaseThresholds
+from perfci.worker.process import run_worker
+from perfci.worker.protocol import Doing, Message, Noted, Waiting
+from perfci.worker.tasks import OpFiles
+
+FOLDER = "ranks"  # in the reports folder: what the workers printed, and the answer
+
+NO_PEER = frozenset({"cpu", "fake"})  # devices with as many boards as anybody wants
+
+
+@dataclass(frozen=True)
+class OpRanks:
+    """One op in groups of one size."""
+
+    op: str
+    ranks: int
+    checked: tuple[CheckedCase, ...] = ()
+    timed: tuple[TimedCase, ...] = ()
+    ready: GroupReady | None = None
+    clocks: ClocksCompared | None = None  # of the first process
+    links: LinksMeasured | None = None
+    compiled: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # case -> what each rank launches
+    boards: tuple[tuple[str, ...], ...] = ()  # of each process, by rank
+    failure: Reason | None = None  # why nothing, or not all, could be checked
+    skipped: Reason | None = None  # why this size was not tried here
+
+    @property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """Of all cases of both suites."""
+        return (*(case.verdict for case in self.checked), *(case.verdict for case in self.timed))
+
+
+@dataclass(frozen=True)
+class RanksResult:
+    """The result."""
+
+    device: Device
+    seed: int
+    base: str | None  # name of the revision that is compared with
+    ops: tuple[OpRanks, ...]
+    note: Reason | None = None  # why there is no base
+
+
+@dataclass
+class _Heard:
+    """What the workers of one op have said."""
+
+    ready: GroupReady | None = None
+    clocks: ClocksCompared | None = None
+    links: LinksMeasured | None = None
+    checked: list[RanksChecked] = field(default_factory=list)
+    prepared: dict[str, CasePrepared] = field(default_factory=dict)
+    blocks: list[list[RanksBlock]] = field(default_factory=list)  # of each process
+    boards: list[tuple[str, ...]] = field(default_factory=list)
+
+    def hear(self, message: Message) -> None:
+        match message:
+            case GroupReady():
+                self.ready = self.ready or message
+                self.boards[-1] = message.boards
+            case ClocksCompared():
+                self.clocks = self.clocks or message
+            case LinksMeasured():
+                self.links = self.links or message
+            case RanksChecked():
+                self.checked.append(message)
+            case CasePrepared():
+                first = self.prepared.get(message.case)
+                if first is None or message.failure:
+                    self.prepared[message.case] = message
+            case RanksBlock():
+                self.blocks[-1].append(message)
+
+
+def check_ranks(
+    settings: Settings, request: Request, listener: Listener, sizes: Sequence[int] = (), *, times: bool = True
+) -> RanksResult:
+    """Checks ops that say of ranks, in groups of each size, or of these sizes. times: whether they are timed too.
+
+    Raises UsageError if no op says so, PerfciError if the device does not open.
+    """
+    kept = dataclasses.replace(settings, reports=settings.reports / FOLDER)
+    request = dataclasses.replace(request, seed=draw_seed() if request.seed is None else request.seed)
+    folders = [op for op in select(settings, request.ops) if find_sizes(op) or request.ops]
+    if not folders or not any(map(find_sizes, folders)):
+        raise UsageError("ranks_none", folder=str(settings.kernels))
+    folders = [op for op in folders if find_sizes(op)]
+    with claim_bench(kept, listener) as bench:
+        described = describe_sources(bench, request, OpSource(bench.settings, folders))[0]
+        found = bases.find(bench, request)
+        run = _Run(bench, request, described, found.tree, found.rules, times=times)
+        results = tuple(
+            run.check(folder, planned, size)
+            for folder, planned in zip(folders, _sort(folders, described.ops), strict=True)
+            for size in (sizes or find_sizes(folder))
+        )
+    base = found.tree.base.name if found.tree else None
+    return RanksResult(described.device, request.seed or 0, base, results, found.against.note)
+
+
+def _sort(folders: Sequence[OpFolder], planned: Sequence[PlannedOp]) -> list[PlannedOp]:
+    by_name = {op.op: op for op in planned}
+    return [by_name[folder.op] for folder in folders]
+
+
+class _Run:
+    """All groups of a run."""
+
+    def __init__(
+        self,
+        bench: Bench,
+        request: Request,
+        described: Described,
+        tree: BaseTree | None,
+        rules: Settings,
+        *,
+        times: bool,
+    ) -> None:
+        self._bench, self._request, self._described, self._tree = bench, request, described, tree
+        self._rules, self._times = rules, times
+        self._limits = thresholds.load(rules.thresholds, None, rules.root)
+        self._alpha = alpha_of(rules, request.thresholds)
+        self._kind = described.device.kind
+
+    def check(self, folder: OpFolder, planned: PlannedOp, size: int) -> OpRanks:
+        """One op in groups of one size."""
+        boards = self._choose(size)
+        if planned.failure:
+            return OpRanks(folder.op, size, failure=planned.failure)
+        if len(boards) < size:
+            return OpRanks(folder.op, size, skipped=Reason("ranks_few_boards", {"ranks": size, "boards": len(boards)}))
+        uuids = [self._described.uuids[at] for at in boards if at < len(self._described.uuids)]
+        locked = [] if self._kind in NO_PEER else name_locks(uuids)
+
+        def wait(holder: str) -> None:
+            self._bench.listener(Waiting(holder))
+
+        settings = self._bench.settings
+        with hold_boards(locked, settings.lock_folder, wait, settings.lock_wait_s):
+            return self._measure(folder, planned, size, boards)
+
+    def _choose(self, size: int) -> list[int]:
+        if self._kind in NO_PEER:
+            return [*range(size)]
+        names = name_devices(os.environ, self._kind, self._described.visible)
+        return choose_boards(names, self._described.uuids, size, find_sick(self._rules))
+
+    def _measure(self, folder: OpFolder, planned: PlannedOp, size: int, boards: Sequence[int]) -> OpRanks:
+        """Processes, until the judge has what it needs."""
+        heard, failure = _Heard(), None
+        limits = {case: self._limits.for_case(folder.op, case) for case in planned.performance}
+        timed: list[TimedCase] = []
+        wanted, process, open_cases = 1, 0, None
+        while process < wanted and failure is None:
+            heard.blocks.append([])
+            heard.boards.append(())
+            failure = self._run_process(folder, size, turn(boards, process), process, open_cases, limits, heard.hear)
+            process += 1
+            timed = self._judge(folder, size, heard, limits)
+            open_cases = tuple(case.case for case in timed if case.processes)
+            wanted = process + max((case.processes for case in timed), default=0) if process >= wanted else wanted
+        checked = tuple(judge_check(folder.op, one) for one in heard.checked)
+        return OpRanks(
+            folder.op, size, checked, tuple(timed), heard.ready, heard.clocks, heard.links,
+            {case: prepared.compiled for case, prepared in heard.prepared.items()}, tuple(heard.boards), failure,
+        )  # fmt: skip
+
+    def _judge(
+        self, folder: OpFolder, size: int, heard: _Heard, limits: Mapping[str, CaseThresholds]
+    ) -> list[TimedCase]:
+        same = self._has_same_files(folder)
+        measured = [
+            Measured(
+                prepared, tuple(tuple(one for one in blocks if one.case == case) for blocks in heard.blocks), size, same
+            )
+            for case, prepared in heard.prepared.items()
+        ]
+        return judge_times(folder.op, measured, limits, heard.links, self._alpha)
+
+    def _run_process(
+        self, folder: OpFolder, size: int, boards: Sequence[int], process: int, cases: tuple[str, ...] | None,
+        limits: Mapping[str, CaseThresholds], hear: Listener,
+    ) -> Reason | None:  # fmt: skip
+        bench, request = self._bench, self._request
+
+        def heard(message: Message) -> None:
+            hear(message)
+            if isinstance(message, Doing | Noted):
+                bench.listener(message)
+
+        base = self._find_base(folder)
+        beside = base.root if base else None
+        place = WorkerPlace(f"{folder.op}-x{size}", self._kind, process=process, beside=beside)
+        around = make_environment(bench, place)
+        if name := VISIBLE.get(self._kind):
+            names = name_devices(os.environ, self._kind, self._described.visible)
+            given = ",".join(names[at] if at < len(names) else str(at) for at in boards)
+            around = dataclasses.replace(around, environment={**around.environment, name: given})
+        task = LeadRanks(
+            place=place_ops(bench.settings, (OpFiles(folder.op, folder.folder),)),
+            device=self._kind, ranks=size, seed=request.seed or 0, process=process,
+            base=base, pattern=request.pattern, cases=cases, times=self._times,
+            every=request.duel is DuelWhat.ALL, limit_s=bench.settings.time_limit_s, limits=limits,
+            fake=bench.settings.fake,
+        )  # fmt: skip
+        # The group's limit comes first, and says more.
+        around = dataclasses.replace(around, limit_s=2 * around.limit_s + 30)
+        return run_worker(task, around, heard)
+
+    def _find_base(self, folder: OpFolder) -> OpPlace | None:
+        """The op as of the base, if it has it and anything of it differs, or if all are compared."""
+        tree = self._tree
+        theirs = next((op for op in tree.ops if op.op == folder.op), None) if tree else None
+        if tree is None or theirs is None or self._request.duel is DuelWhat.NONE:
+            return None
+        if self._has_same_files(folder) and self._request.duel is not DuelWhat.ALL:
+            return None
+        return OpPlace(folder.op, theirs.folder, tree.settings.kernels, tree.settings.root)
+
+    def _has_same_files(self, folder: OpFolder) -> bool:
+        """Whether the base has the op, in files of which none differs."""
+        if self._tree is None:
+            return False
+        prints = fingerprint_both(self._tree, self._bench.settings, [folder.op]).get(folder.op)
+        return prints is not None and prints[0].same_as(prints[1])

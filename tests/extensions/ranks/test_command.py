@@ -1,0 +1,83 @@
+"""`perfci ranks`, its exit codes, and both ops of this repository on four ranks without a GPU."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.extensions.ranks.talking import make_project, plant
+
+ROOT = Path(__file__).parents[3]
+
+
+def perfci(*arguments, where):
+    command = [sys.executable, "-m", "perfci", "ranks", *arguments, "--project", str(where)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "COLUMNS": "160"})
+
+
+def make_copy(folder, op):
+    """A project with one op of this repository."""
+    (folder / "kernels").mkdir()
+    for path in (*ROOT.glob("kernels/_*"), ROOT / "kernels" / op):
+        copy = shutil.copytree if path.is_dir() else shutil.copy
+        copy(path, folder / "kernels" / path.name)
+    (folder / "pyproject.toml").write_text("[tool.perfci]\n")
+    return folder
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("op", ["allgather_matmul", "matmul_reducescatter"])
+def test_both_ops_are_right_on_four_ranks_by_gloo_and_the_interpreter(op, tmp_path):
+    pytest.importorskip("triton")
+    chosen = ["--size", "4", "--device", "cpu", "--case", "m=148,dtype=float16", "--format", "json"]
+    done = perfci(op, *chosen, where=make_copy(tmp_path, op))
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    (said,) = json.loads(done.stdout)["ops"]
+    (case,) = said["checked"]
+    assert (said["ready"]["backend"], case["verdict"], len(case["l2"])) == ("gloo", "PASS", 4)
+    assert 0 < case["whole"] < 1e-3
+
+
+def test_what_is_slower_fails_with_the_ranks_and_the_figures_in_the_answer(tmp_path):
+    plant(make_project(tmp_path), "lost overlap")
+    done = perfci("--device", "fake", "--size", "2", "--case", "m=64*", where=tmp_path)
+    words = " ".join(done.stdout.split())
+
+    assert done.returncode == 2, done.stderr
+    assert "talk is slower on every rank at m=64,dtype=float32: a launch takes its slowest rank +34" in words
+    assert "clocks of the ranks, us ahead of the first: 0.000" in words
+    assert "times are what each rank's process says" in words
+    assert "0.0 MB, 0 us" in words  # what a layer of 64 x 64 sends by pipeline parallelism
+    assert json.loads((tmp_path / "reports/ranks/ranks.json").read_text())["gate"] == "fails"
+
+
+def test_a_project_without_such_ops_is_told_how_an_op_says_so(tmp_path):
+    project = make_project(tmp_path)
+    path = project / "kernels" / "talk" / "talk_accuracy.py"
+    path.write_text(path.read_text().replace("    ranks=(2, 4),\n", ""))
+    done = perfci("--device", "fake", where=project)
+
+    assert done.returncode == 1
+    assert "give its accuracy suite ranks=2" in done.stderr
+
+
+def test_a_group_that_the_machine_has_no_boards_for_is_skipped_and_says_so(tmp_path, monkeypatch):
+    from perfci.core.model import Device, PlannedOp
+    from perfci.core.settings import load
+    from perfci.extensions.ranks import flow
+    from perfci.runs.describe import Described
+    from perfci.runs.plan import Request
+
+    described = Described(Device("cuda", "NVIDIA H200", "nvidia-h200"), (PlannedOp("talk"),), 2, 2, ("a", "b"))
+    monkeypatch.setattr(flow, "describe_sources", lambda *_: [described])
+    monkeypatch.setattr(flow, "find_sick", lambda _: ("GPU-b",))
+    settings = load(make_project(tmp_path))
+    result = flow.check_ranks(settings, Request(("talk",), device="cuda"), lambda _: None, (2,))
+
+    (op,) = result.ops
+    assert (op.skipped.kind, op.skipped.facts) == ("ranks_few_boards", {"ranks": 2, "boards": 1})
