@@ -11,7 +11,8 @@ import sys
 
 import numpy as np
 
-from perfci.core.model import BoardCounts, Device, Environment, HistoryCase, HistoryRun, Spread
+from perfci.core.model import Device, Environment
+from perfci.extensions.common.accepted_runs import BoardCounts, HistoryCase, HistoryRun, Spread
 from perfci.extensions.history.boards import Board, compare_boards
 
 BOARDS, NIGHTS, CASES = 4, 8, 8

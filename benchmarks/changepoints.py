@@ -28,7 +28,8 @@ from numpy.typing import NDArray
 from screen_on_traces import upper_bound
 from tables import Marks, percent, table
 
-from perfci.core.model import Device, Environment, HistoryCase, HistoryRun, Spread
+from perfci.core.model import Device, Environment
+from perfci.extensions.common.accepted_runs import HistoryCase, HistoryRun, Spread
 from perfci.extensions.history import boards, changepoints
 from perfci.statistics import exact
 from perfci.statistics.duel_rule import Ruling

@@ -32,7 +32,8 @@ from numpy.typing import NDArray
 from screen_on_traces import upper_bound
 from tables import Marks, lower_bound, percent, sections_text, table
 
-from perfci.core.model import Device, Environment, HistoryCase, HistoryRun, Spread
+from perfci.core.model import Device, Environment
+from perfci.extensions.common.accepted_runs import HistoryCase, HistoryRun, Spread
 from perfci.extensions.history import changepoints
 from perfci.extensions.history.ratchet import figures, noise, steps
 from perfci.statistics import board_spread, duel_rule, exact, many_duels

@@ -1,6 +1,7 @@
 """Accepted runs as in histories, for tests."""
 
-from perfci.core.model import Device, Environment, Epoch, HistoryCase, HistoryRun, Spread
+from perfci.core.model import Device, Environment
+from perfci.extensions.common.accepted_runs import Epoch, HistoryCase, HistoryRun, Spread
 
 CASE, OTHER = "rows=1", "rows=2"
 

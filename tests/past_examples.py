@@ -5,7 +5,8 @@ import random
 from pathlib import Path
 
 from perfci.core import settings
-from perfci.core.model import Epoch, HistoryRun, Judgements, OpRun, Run, Verdict
+from perfci.core.model import Judgements, OpRun, Run, Verdict
+from perfci.extensions.common.accepted_runs import Epoch, HistoryRun
 from perfci.extensions.history.histories import read_histories
 from perfci.extensions.history.past import Past
 from tests import example_runs as examples

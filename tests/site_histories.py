@@ -6,16 +6,8 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from perfci.core.model import (
-    Device,
-    Environment,
-    Epoch,
-    ErrorStats,
-    HistoryAccuracy,
-    HistoryCase,
-    HistoryRun,
-    Spread,
-)
+from perfci.core.model import Device, Environment, ErrorStats, HistoryAccuracy
+from perfci.extensions.common.accepted_runs import Epoch, HistoryCase, HistoryRun, Spread
 from perfci.extensions.history import changepoints
 from perfci.extensions.history.past import Past
 from perfci.extensions.history.site_op import Kept, OpOnDevice

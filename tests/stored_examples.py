@@ -1,8 +1,8 @@
 """Baselines and lines of histories, put where perfci reads them."""
 
 from perfci import store
-from perfci.store.files import write_atomically, write_together
-from perfci.store.history import extend_history, held, history_path
+from perfci.extensions.common.history import extend_history, history_path
+from perfci.store.files import held, write_atomically, write_together
 
 
 def append_history(folder, device, op, line):

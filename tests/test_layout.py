@@ -29,7 +29,14 @@ HOMES = {
     "matplotlib": ("extensions.pictures", "extensions.history.charts"),
     "PIL": ("extensions.pictures.style",),  # a part of matplotlib, as it were: it writes the PNGs
     # Messages between processes, and files: their faults need places; bounds mark the records' fields.
-    "msgspec": ("core.codec", "core.settings", "store", "core.model.basics", "extensions.agents.logbook"),
+    "msgspec": (
+        "core.codec",
+        "core.settings",
+        "store",
+        "core.model.basics",
+        "extensions.agents.logbook",
+        "extensions.common.history",
+    ),
     "mcp": ("extensions.agents.server",),
     "pandas": ("extensions.history.tables",),
     "pyarrow": ("extensions.history.tables",),

@@ -71,7 +71,7 @@ POINTS = {
     "preload": "anything of a module that workers on a GPU import before they are forked",
     "static": "the function that compiles kernels without a device, and judges them",
     "shards": "a class of functions for what several runners or devices share: see `Shards` of the extension shards",
-    "losses": "a function of an op's accepted losses that returns a `Rescaled` of perfci.runs.accept_runs",
+    "accepting": "the function that stores accepted runs and keeps their history: see perfci.runs.accept_runs",
     "retry": "the function behind `perfci check --retry`",
     "watch": "the function behind `--watch`",
     "toolchain": "the function behind `perfci check --toolchain`",

@@ -1,21 +1,16 @@
 """From runs that people looked at to the baseline of later runs: pure, and picky.
 
-A gate that takes over whatever it measures learns each slow-down. So a loss that no one agreed on is refused: by a
-verdict, beside the stored baseline where that could not judge (another driver, another thermal regime), or beside the
-first runs of the history. The last stops a creep of allowed steps: at most twice tau gets through.
+A gate that takes over whatever it measures learns each slow-down. So a loss that no one agreed on is refused.
 """
 
-import math
-import statistics
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from perfci.core.environment import differences, list_differences, unmixable
+from perfci.core.environment import list_differences, unmixable
 from perfci.core.errors import UsageError
 from perfci.core.model.baseline import Baseline, BaselineBlock, BaselineCase, BaselineRun
-from perfci.core.model.basics import Fact, Reason, Suite, Verdict, as_fact
+from perfci.core.model.basics import Reason, Suite, Verdict, as_fact
 from perfci.core.model.decision import Judgement, Judgements
-from perfci.core.model.history import HistoryRun
 from perfci.core.model.measured import OpRun, PerformanceCase
 from perfci.core.model.run import Run
 from perfci.store.lines import KERNEL, REFERENCE, SPEEDUP, list_first_look
@@ -173,63 +168,3 @@ def find_refusals(op: str, evidence: Sequence[Evidence], verdicts: Collection[Ve
 def _lacks_blocks(row: Judgement) -> bool:
     """Whether a verdict is open for want of blocks alone, as beside a baseline of one run. Losses are looked for."""
     return row.verdict is Verdict.INCONCLUSIVE and row.reasons[0].kind == "too_few_blocks"
-
-
-def find_losses(
-    fresh: Baseline, stored: Baseline | None, runs: Sequence[HistoryRun], limits: Limits
-) -> dict[str, Reason]:
-    """Returns case id -> why its new numbers are a loss that no one agreed on. runs: the op's history.
-
-    Slower by more than twice tau, and by that much more than the reference: what moves both is no kernel's fault.
-    """
-    losses = {}
-    accepted = {(case.case, case.cache): case for case in (stored.cases if stored else ())}
-    epochs = [frozenset(run.epoch.cases) if run.epoch else frozenset() for run in runs]
-    past = {(run.run, case.case, case.cache): case for run in runs for case in run.cases}
-    for case in fresh.cases:
-        environment = next(run.environment for run in fresh.runs if run.id == case.blocks[0].run)
-        times = _find_medians(case)
-        allowed = math.log1p(2 * limits(case.case).allowed(times[0], fresh.timer))
-        where: dict[str, Fact] = {"op": fresh.op, "case": case.case}
-        old = None
-        if stored and (stored.device, stored.timer) == (environment.device.key, environment.timer):
-            old = accepted.get((case.case, case.cache))
-        if stored and old and old.blocks and (facts := _measure_loss(times, _find_medians(old), allowed)):
-            used = {block.run for block in old.blocks}
-            then = [run.environment for run in stored.runs if run.id in used]
-            moved = list_differences([difference for difference in differences(then, environment) if difference.moves])
-            facts |= {"fields": moved} if moved else {}
-            losses[case.case] = Reason("accept_lost_elsewhere" if moved else "accept_lost", where | facts)
-            continue
-        # The first runs of the case since its last epoch that were made in the same environment.
-        began = max((at for at, cases in enumerate(epochs) if case.case in cases), default=0)
-        fresh_runs = {run.id for run in fresh.runs}
-        alike = [
-            run for run in runs[began:] if run.run not in fresh_runs and not unmixable(run.environment, environment)
-        ]
-        seen = [(run, past.get((run.run, case.case, case.cache))) for run in alike]
-        timed = [(run, figures.kernel_us, figures.reference_us) for run, figures in seen if figures]
-        first = [(run, kernel.median_us, reference.median_us) for run, kernel, reference in timed if reference][:FIRST]
-        if first:
-            before = statistics.median(us for _, us, _ in first), statistics.median(us for _, _, us in first)
-            since: dict[str, Fact] = {"count": len(first), "since": first[0][0].created[:10]}
-            if facts := _measure_loss(times, before, allowed):
-                losses[case.case] = Reason("accept_crept", where | facts | since)
-    return losses
-
-
-def _measure_loss(now: tuple[float, float], before: tuple[float, float], allowed: float) -> dict[str, Fact] | None:
-    """The facts of a loss of kernel and reference times, None if it is none. allowed: log scale."""
-    kernel, reference = (math.log(after / then) for after, then in zip(now, before, strict=True))
-    if kernel <= allowed or kernel - reference <= allowed:
-        return None
-    changes = {"change": math.expm1(kernel), "reference_change": math.expm1(reference)}
-    return {**changes, "allowed": math.expm1(allowed)}
-
-
-def _find_medians(case: BaselineCase) -> tuple[float, float]:
-    """Medians of block medians of kernel and reference, microseconds."""
-    blocks = case.blocks
-    return statistics.median(block.kernel_us for block in blocks), statistics.median(
-        block.reference_us for block in blocks
-    )

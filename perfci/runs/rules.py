@@ -16,8 +16,8 @@ from perfci.git.base import PROPOSALS, How
 from perfci.ops.discover import ops
 from perfci.ops.fingerprint.pins import pins_changed
 from perfci.runs.bench import Bench, move_path, stamp
-from perfci.store import history
-from perfci.store.history import read_bytes
+from perfci.store import HISTORY_ENDING
+from perfci.store.files import read_whole
 from perfci.thresholds.limits import Thresholds
 from perfci.thresholds.read import load
 
@@ -51,7 +51,7 @@ def hash_rules(rules: Settings) -> str:
     """SHA-256 of the thresholds and baselines by which a run is judged, with their names. Histories judge nothing."""
     digest = hashlib.sha256()
     for folder in (rules.thresholds, rules.baselines):
-        for path in sorted(path for path in folder.rglob("*") if path.is_file() and history.ENDING not in path.name):
+        for path in sorted(path for path in folder.rglob("*") if path.is_file() and HISTORY_ENDING not in path.name):
             content = hashlib.sha256(_read(path)).hexdigest()
             digest.update(f"{folder.name}/{path.relative_to(folder).as_posix()}\0{content}\n".encode(errors="replace"))
     for name in LISTS:
@@ -122,7 +122,7 @@ def list_known_ops(settings: Settings) -> list[str] | None:
 
 def _read(path: Path) -> bytes:
     """The content of a file, or where a link leads: what that is no one asks. Raises StoredFileError."""
-    return os.fsencode(path.readlink()) if path.is_symlink() else read_bytes(path)
+    return os.fsencode(path.readlink()) if path.is_symlink() else read_whole(path)
 
 
 def _list_differing(ours: Path, theirs: Path, root: Path) -> list[str]:

@@ -16,6 +16,7 @@ from perfci.core.model import Baseline, Run
 from perfci.store import signature
 from perfci.store.files import decode, encode, refuse_to_overwrite_unreadable, write_atomically
 
+HISTORY_ENDING = ".history.jsonl"  # of a file of accepted runs, which lies beside a baseline
 NAME = re.compile(r"\w[\w.@+-]{0,99}")  # an op's name or a device's key that names a file: no path, no hidden file
 RUN_FILE = "run.json"  # the artefact of a run, in the reports folder
 

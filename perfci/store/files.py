@@ -6,6 +6,7 @@ import gc
 import os
 import re
 import secrets
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,8 @@ from perfci.core.model import FORMAT
 from perfci.store.layout import text
 
 Record = TypeVar("Record")
+
+WAIT_S = 60.0  # How long a writer of several files waits for another one. Writing takes less than a second.
 
 UNFINISHED = ".*.perfci"
 """Pattern of the names of files that are being written: git passes over them"""
@@ -36,7 +39,7 @@ class FormatHead:
 
 def decode(path: Path, kind: type[Record]) -> Record:
     """Returns the record in a file. Raises StoredFileError with the line and column, or the JSON path, of a fault."""
-    data = _read(path)
+    data = read_whole(path)
     _check_format(path, data)
     with uncollected():
         return _parse(path, data, kind)
@@ -68,7 +71,7 @@ def uncollected() -> Iterator[None]:
 def refuse_to_overwrite_unreadable(path: Path) -> None:
     """Raises StoredFileError if the file at `path` is not one that this perfci can read."""
     if os.path.lexists(path):
-        _check_format(path, _read(path))
+        _check_format(path, read_whole(path))
 
 
 def write_atomically(path: Path, data: bytes) -> Path:
@@ -79,7 +82,7 @@ def write_atomically(path: Path, data: bytes) -> Path:
 
 def copy_files(names: Iterable[str], source: Path, target: Path) -> None:
     """Copies those of the named files that a folder has into another. Raises StoredFileError for a link or a pipe."""
-    write_together({target / name: _read(source / name) for name in names if os.path.lexists(source / name)})
+    write_together({target / name: read_whole(source / name) for name in names if os.path.lexists(source / name)})
 
 
 def write_together(files: Mapping[Path, bytes]) -> None:
@@ -161,13 +164,38 @@ def _put_back(path: Path, before: bytes | None) -> None:
         write_atomically(path, before)
 
 
+@contextlib.contextmanager
+def held(folder: Path, wait_s: float = WAIT_S) -> Iterator[None]:
+    """Hold a folder between reading and writing there, if the system has such locks.
+
+    It is not reentrant. Raises StoredFileError if another process holds it for longer than `wait_s` seconds.
+    """
+    handle = None
+    with contextlib.suppress(OSError):  # a system with folders that cannot be opened
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = os.open(folder, os.O_RDONLY)  # the folder itself, so that no file of a lock lies among the baselines
+    try:
+        until = time.monotonic() + wait_s
+        while handle is not None and not locks.take_if_possible(handle):
+            if time.monotonic() > until:
+                raise StoredFileError("baselines_taken", folder=str(folder), limit_s=wait_s)
+            time.sleep(0.02)
+        yield
+    finally:
+        if handle is not None:
+            os.close(handle)
+        with contextlib.suppress(OSError):  # if nothing was written; one that holds anything stays
+            folder.rmdir()
+
+
 def place_in_json(error: msgspec.ValidationError) -> dict[str, str]:
     """Returns what msgspec found, and where: "Expected `int`, got `str` - at `$.format`"."""
     fault, _, place = str(error).partition(" - at ")
     return {"found": fault, "place": place.strip("`") or "$"}
 
 
-def _read(path: Path) -> bytes:
+def read_whole(path: Path) -> bytes:
+    """The content of a regular file. Raises StoredFileError."""
     try:
         return read_regular(path)
     except FileNotFoundError as error:

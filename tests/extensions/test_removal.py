@@ -131,6 +131,7 @@ def test_on_a_cluster_without_the_extension_for_it_the_missing_one_is_named(tmp_
         ("history", ["check", "--against-release"]),
         ("history", ["accept", "RUN", "--environment"]),
         ("history", ["accept", "--propose"]),
+        ("history", ["accept", "RUN", "--why=a reason", "--slower"]),
         ("history", ["check", "--retry=RUN"]),
         ("shards", ["check", "--shard=1/2", "--plan=RUN"]),
         ("shards", ["check", "--devices=all"]),

@@ -2,8 +2,8 @@
 
 import json
 
+from perfci.extensions.common.history import read_history
 from perfci.extensions.history.ratchet.figures import KEYS
-from perfci.store.history import read_history
 from tests.closed_schemas import faults
 
 CASE = "rows=256,cols=128,dtype=float32"

@@ -6,9 +6,9 @@ import pytest
 
 from perfci.core.model import BaseArm, Gate, Judgement, Judgements, OpRun, PerformanceCase, Reason, Suite, Verdict
 from perfci.core.wording import sentence
+from perfci.extensions.history.lines import make_line
 from perfci.judge.quarantine import advise
 from perfci.runs.accept import accept
-from perfci.store.lines import make_line
 from tests.decision_examples import CASE, blocks, duel_plan, duelled, environment, judged, row_of, run
 
 SLOW = PerformanceCase(CASE, blocks=duelled(0.05, 0.05), base=BaseArm(same=False, duelled=True))

@@ -9,7 +9,6 @@ from perfci.core.model import (
     ArmBlock,
     BaseArm,
     Block,
-    Epoch,
     ErrorStats,
     Judgement,
     Judgements,
@@ -20,12 +19,12 @@ from perfci.core.model import (
     PlannedOp,
     Reason,
     Run,
-    Spread,
     Suite,
     Summary,
     Verdict,
 )
-from perfci.store.lines import make_line
+from perfci.extensions.common.accepted_runs import Epoch, Spread
+from perfci.extensions.history.lines import make_line
 from tests.history_examples import environment
 
 

@@ -10,7 +10,6 @@ A missing number is None, never 0 or infinity. Every record is stored as JSON by
     measured    cases as verified and measured
     run         what there is to measure, the plan, its shards, the run
     baseline    what is stored
-    history     what is kept of accepted runs
     decision    comparisons, judgements
 """
 
@@ -18,7 +17,6 @@ from perfci.core.model.baseline import *
 from perfci.core.model.basics import *
 from perfci.core.model.compiled import *
 from perfci.core.model.decision import *
-from perfci.core.model.history import *
 from perfci.core.model.measured import *
 from perfci.core.model.place import *
 from perfci.core.model.run import *

@@ -40,6 +40,15 @@ class AccuracyCase:
 
 
 @dataclass(frozen=True)
+class HistoryAccuracy:
+    """An accuracy case in one accepted run: the worst of its checks on ordinary values."""
+
+    case: str
+    checks: Count  # how many
+    errors: ErrorStats
+
+
+@dataclass(frozen=True)
 class Summary:
     """Launches of one arm in one block, microseconds. Diagnostics but for the median."""
 

@@ -15,11 +15,11 @@ from perfci.core.files import append_regular
 from perfci.core.model import Reason
 from perfci.core.temporary import temporary_folder
 from perfci.extensions.agents.round_records import Round
+from perfci.extensions.common.history import read_bytes, read_line
 from perfci.git.command import ask, require
 from perfci.git.repository import find_repository
 from perfci.store import layout
 from perfci.store.files import write_atomically
-from perfci.store.history import read_bytes, read_line
 
 FILE = "optimization.jsonl"
 

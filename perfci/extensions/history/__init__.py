@@ -13,6 +13,7 @@ origins relaxing                where thresholds come from, and entries that loo
 rebaseline                      baselines measured anew when what surrounds the kernels changed
 groups retry creep              cases beside commits of their own: what a run left open, or all beside the last release
 proposal propose                baselines and thresholds proposed from a pipeline
+accepting lines                 what an accepted run leaves in a history, and losses that no one agreed on
 series                          the cases of a history in their order
 """
 
@@ -36,12 +37,12 @@ EXTENSION = Extension(
         ),
     },
     provides={
+        "accepting": (f"{HERE}.accepting:accept_all",),
         "boards": (f"{HERE}.sick:find_sick",),
         "creep": (f"{HERE}.creep:compare_with_release",),
         "environment": (f"{HERE}.commands.environment:rebaseline",),
         "load": (f"{HERE}.results:read",),
         "retry": (f"{HERE}.retry:retry",),
-        "losses": (f"{HERE}.tightening:rescale",),
         "propose": (f"{HERE}.commands.propose:propose_files",),
         "report": (
             f"{HERE}.commands.export:CsvFormat",

@@ -7,14 +7,15 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from perfci.core import codec
-from perfci.core.model import HistoryAccuracy, HistoryCase, HistoryRun, HistoryStored, Reason, Run
+from perfci.core.model import HistoryAccuracy, Reason, Run
 from perfci.core.settings import Settings
 from perfci.core.wording import sentence
+from perfci.extensions.common.accepted_runs import HistoryCase, HistoryRun, HistoryStored
+from perfci.extensions.common.history import History, history_devices, history_ops, read_history
 from perfci.extensions.history import tables
 from perfci.extensions.history.database import SUITES, HistoryStore
 from perfci.extensions.history.results import StoredRun
 from perfci.report import rows
-from perfci.store.history import History, history_devices, history_ops, read_history
 
 ASTRAY = timedelta(days=1)  # how far a run's time may be ahead of now, or behind the runs accepted before it
 

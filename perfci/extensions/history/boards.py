@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfci.core.environment import unmixable
-from perfci.core.model import BoardCounts, Environment, Fact, HistoryCase, HistoryRun, Interval, Reason, board_key
+from perfci.core.model import Environment, Fact, Interval, Reason, board_key
+from perfci.extensions.common.accepted_runs import BoardCounts, HistoryCase, HistoryRun
 from perfci.statistics import exact
 
 ALPHA = 0.01  # chance, at most, that a look names any board of a model of which all are alike

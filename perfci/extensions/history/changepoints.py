@@ -18,7 +18,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from perfci.core import commands
 from perfci.core.environment import differences, list_differences
-from perfci.core.model import Bearing, Difference, Fact, HistoryCase, HistoryRun, Interval, Reason
+from perfci.core.model import Bearing, Difference, Fact, Interval, Reason
+from perfci.extensions.common.accepted_runs import HistoryCase, HistoryRun
 from perfci.statistics import exact
 
 Floats = NDArray[np.float64]

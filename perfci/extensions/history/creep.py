@@ -13,10 +13,11 @@ from perfci import store
 from perfci.core.errors import DeviceError, GitError, UsageError
 from perfci.core.model.basics import Fact, Reason, Suite, because
 from perfci.core.model.decision import Judgements
-from perfci.core.model.history import HistoryRun
 from perfci.core.model.place import UNTIMED, Device
 from perfci.core.model.run import Again, AgainCase, Base, DuelWhat, PlannedOp, Run
 from perfci.core.settings import Settings
+from perfci.extensions.common.accepted_runs import HistoryRun
+from perfci.extensions.common.history import read_history, with_names_of_now
 from perfci.extensions.history import changepoints
 from perfci.extensions.history.changepoints import ChangePoint
 from perfci.extensions.history.commits import LastRelease, count_between, find_last_release, is_ancestor
@@ -26,7 +27,6 @@ from perfci.runs.bench import Listener, claim_bench
 from perfci.runs.describe import Described
 from perfci.runs.experiment import Experiment
 from perfci.runs.plan import Request
-from perfci.store.history import read_history, with_names_of_now
 
 
 def compare_with_release(

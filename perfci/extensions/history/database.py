@@ -19,10 +19,11 @@ from psycopg.conninfo import conninfo_to_dict
 from perfci.core import codec
 from perfci.core.errors import StoredFileError, UsageError
 from perfci.core.files import read_regular
-from perfci.core.model import FORMAT, HistoryAccuracy, HistoryCase, HistoryRun, HistoryStored
+from perfci.core.model import FORMAT, HistoryAccuracy
+from perfci.extensions.common.accepted_runs import HistoryCase, HistoryRun, HistoryStored
+from perfci.extensions.common.history import History, follow_names
 from perfci.store import baseline_path
-from perfci.store.files import FormatHead, decode, encode, write_atomically
-from perfci.store.history import History, follow_names, held
+from perfci.store.files import FormatHead, decode, encode, held, write_atomically
 
 HEAD = "store.json"  # in a folder of Parquet files: the format, so that an older perfci knows what it cannot read
 AT_ONCE = 10_000  # rows

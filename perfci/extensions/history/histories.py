@@ -9,10 +9,10 @@ from perfci import store
 from perfci.core.errors import StoredFileError
 from perfci.core.model import UNTIMED, OpRun, PlannedOp, Run, Step
 from perfci.core.settings import Settings
+from perfci.extensions.common.history import read_history, with_names_of_now
 from perfci.extensions.history import changepoints
 from perfci.extensions.history.past import Past, make_section
 from perfci.report.view import Picture, Section
-from perfci.store.history import read_history, with_names_of_now
 
 FEWEST_RUNS = 3  # accepted runs below which no history is drawn
 

@@ -8,13 +8,14 @@ from pathlib import Path
 
 from perfci import store
 from perfci.core.errors import StoredFileError, UsageError
-from perfci.core.model import Device, Environment, HistoryRun, Reason
+from perfci.core.model import Device, Environment, Reason
 from perfci.core.settings import Settings
+from perfci.extensions.common.accepted_runs import HistoryRun
+from perfci.extensions.common.history import history_devices, read_history
 from perfci.ops.discover import pick
 from perfci.ops.spec import is_stored, matches
 from perfci.runs.effective_thresholds import InForce, over, relaxed_note
 from perfci.runs.rules import list_known_ops
-from perfci.store.history import history_devices, read_history
 from perfci.thresholds.case import CaseThresholds
 from perfci.thresholds.earned import read_earned
 from perfci.thresholds.layers import ALPHA, STORED_KEYS, TAU, Earned, Relaxed

@@ -5,8 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from perfci.core import units
-from perfci.core.model import Bearing, HistoryCase, HistoryRun, OpRun, PerformanceCase, Reason, Run, as_fact
+from perfci.core.model import Bearing, OpRun, PerformanceCase, Reason, Run, as_fact
 from perfci.core.wording import join, say, sentence
+from perfci.extensions.common.accepted_runs import HistoryCase, HistoryRun
 from perfci.extensions.history import changepoints
 from perfci.extensions.history.changepoints import ChangePoint
 from perfci.extensions.history.series import environment_steps

@@ -16,10 +16,11 @@ from perfci.core.environment import unmixable
 from perfci.core.errors import StoredFileError, UsageError
 from perfci.core.files import read_regular
 from perfci.core.wording import say
+from perfci.extensions.common.history import read_history
 from perfci.extensions.common.markup import code, write_some
 from perfci.report import text
 from perfci.report.view import make_table
-from perfci.store.history import ENDING, read_history
+from perfci.store import HISTORY_ENDING
 from perfci.thresholds.earned import EarnedFile, read_file
 from perfci.thresholds.layers import is_stricter
 from perfci.thresholds.write import show
@@ -30,7 +31,7 @@ SMALL = 5e-4  # change of a median, ratio, below which it counts as the same
 
 _NAME = r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}"
 _NAMES = {
-    "baselines": re.compile(rf"(?P<device>{_NAME})/(?P<op>{_NAME}?)({re.escape(ENDING)}|\.json)"),
+    "baselines": re.compile(rf"(?P<device>{_NAME})/(?P<op>{_NAME}?)({re.escape(HISTORY_ENDING)}|\.json)"),
     "thresholds": re.compile(rf"(?P<device>{_NAME})/(?P<op>{_NAME})\.json"),
 }
 
@@ -49,7 +50,7 @@ class ProposedFile:
     @property
     def is_history(self) -> bool:
         """Whether this is a history, to which every run adds a line."""
-        return self.path.endswith(ENDING)
+        return self.path.endswith(HISTORY_ENDING)
 
 
 @dataclass(frozen=True)

@@ -30,8 +30,8 @@ from perfci.git import command
 from perfci.git.base import PROPOSALS
 from perfci.git.repository import SETTINGS, find_repository
 from perfci.report.text import plain
+from perfci.store import HISTORY_ENDING
 from perfci.store.files import write_atomically
-from perfci.store.history import ENDING
 
 TOKENS = ("PERFCI_PUSH_TOKEN", "PERFCI_GITLAB_TOKEN")
 """The first that is set is used. Merge requests' pipelines must know the note's token, but need not know the first."""
@@ -43,7 +43,7 @@ ATTEMPTS = 5  # pushes, each after the branches were fetched again
 LIMIT_S = 600.0  # for a fetch or a push
 MOST_DESCRIPTION = 60_000  # bytes of a push option: one packet of git's protocol
 
-_ATTRIBUTES = f"*.json -merge\n*{ENDING} merge=union\n"
+_ATTRIBUTES = f"*.json -merge\n*{HISTORY_ENDING} merge=union\n"
 """How git merges: a file of numbers as a whole, since two halves of different runs fit nowhere. Histories by line."""
 
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")

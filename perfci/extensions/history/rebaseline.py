@@ -20,18 +20,19 @@ from perfci.core.model.basics import Fact, Interval, Reason
 from perfci.core.model.place import Difference
 from perfci.core.model.run import PlannedOp, Run
 from perfci.core.settings import Settings
+from perfci.extensions.common import history
+from perfci.extensions.history.accepting import Limits
+from perfci.extensions.history.lines import make_line
 from perfci.git.command import git, parse_commit
 from perfci.judge import judge
 from perfci.ops.discover import pick
 from perfci.report.text import list_some
-from perfci.runs.accept import Evidence, Limits, accept
+from perfci.runs.accept import Evidence, accept
 from perfci.runs.accept_runs import read_stored
 from perfci.runs.effective_thresholds import in_force
 from perfci.runs.rules import list_known_ops
 from perfci.statistics import exact
-from perfci.store import history
-from perfci.store.files import write_together
-from perfci.store.lines import make_line
+from perfci.store.files import held, write_together
 from perfci.thresholds.limits import Thresholds
 
 MOST_FILES = 3  # most files named in a sentence
@@ -190,7 +191,7 @@ def rebaseline_runs(
     stored: dict[str, Baseline | Reason | None] = {}
     for op in measured:
         try:
-            stored[op] = read_stored(settings, key, planned.get(op, PlannedOp(op)))
+            stored[op] = read_stored(settings, planned.get(op, PlannedOp(op)), runs[0])
         except PerfciError as error:
             stored[op] = error.reason
     readable = {op: baseline for op, baseline in stored.items() if isinstance(baseline, Baseline)}
@@ -276,7 +277,7 @@ def _write(
     clean = [pair for pair in evidence if not pair[0].environment.dirty]
     clean.sort(key=lambda pair: pair[0].created)
     rebaselined, files = list[Rebaselined](), dict[Path, bytes]()
-    with history.held(store.baseline_path(settings.baselines, key, "any").parent):
+    with held(store.baseline_path(settings.baselines, key, "any").parent):
         for one in ready:
             if one.baseline is None:
                 rebaselined.append(one)

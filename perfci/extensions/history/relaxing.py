@@ -13,8 +13,7 @@ from perfci.judge.expected import parse_day
 from perfci.ops.spec import matches
 from perfci.runs.effective_thresholds import place
 from perfci.runs.rules import list_known_ops
-from perfci.store.files import write_atomically
-from perfci.store.history import held
+from perfci.store.files import held, write_atomically
 from perfci.thresholds.layers import ALPHA, Relaxed
 from perfci.thresholds.place import decode_text, list_nearest_first, parse_yaml, read_bytes
 from perfci.thresholds.read import NUMBERS, WHY_LENGTH, is_pattern, load, quote_text, read_relaxed

@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from perfci.core.environment import differences, unmixable
-from perfci.core.model import Bearing, Difference, HistoryCase, HistoryRun, HistoryStored
+from perfci.core.model import Bearing, Difference
+from perfci.extensions.common.accepted_runs import HistoryCase, HistoryRun, HistoryStored
 
 
 @dataclass(frozen=True)

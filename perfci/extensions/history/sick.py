@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from perfci.core.errors import StoredFileError
+from perfci.extensions.common.history import history_devices, history_ops, read_history
 from perfci.extensions.history.boards import compare_boards
-from perfci.store.history import history_devices, history_ops, read_history
 
 MOST_OPS = 50  # of a model with histories that are read: a sick board shows in each, and a plan takes seconds
 

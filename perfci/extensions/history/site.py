@@ -18,6 +18,7 @@ from perfci.core.files import open_regular, read_regular
 from perfci.core.model import Reason
 from perfci.core.settings import MOST
 from perfci.core.wording import say, sentence
+from perfci.extensions.common.history import history_devices, history_ops
 from perfci.extensions.history.site_op import (
     INDEX,
     Entry,
@@ -29,7 +30,6 @@ from perfci.extensions.history.site_op import (
 )  # fmt: skip
 from perfci.report.text import NAME_LIMIT, plain
 from perfci.store.files import write_atomically
-from perfci.store.history import history_devices, history_ops
 
 if TYPE_CHECKING:
     from perfci.extensions.history.database import HistoryStore

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING
 
 from perfci.core import units
 from perfci.core.errors import StoredFileError, require
-from perfci.core.model import HistoryRun, Reason
+from perfci.core.model import Reason
 from perfci.core.wording import join, say, sentence, translate
+from perfci.extensions.common.accepted_runs import HistoryRun
+from perfci.extensions.common.history import KEPT, History, read_history
 from perfci.extensions.history import changepoints
 from perfci.extensions.history.past import Past, Trail, index_runs, list_events, write_day
 from perfci.report import words
 from perfci.report.text import NAME_LIMIT, file_name, plain
-from perfci.store.history import KEPT, History, read_history
 
 if TYPE_CHECKING:
     from perfci.extensions.history.database import HistoryStore

@@ -4,12 +4,15 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
+from pathlib import Path
 
 from perfci.core.environment import list_differences, unmixable
 from perfci.core.errors import PerfciError, UsageError
-from perfci.core.model import Fact, HistoryRun, Reason, Suite
+from perfci.core.model import Fact, Reason, Suite
 from perfci.core.settings import Settings
 from perfci.core.wording import ENGLISH, sentence, speaking
+from perfci.extensions.common.accepted_runs import HistoryRun
+from perfci.extensions.common.history import history_devices, history_ops, read_history
 from perfci.extensions.history.origins import read_counted
 from perfci.extensions.history.ratchet import figures
 from perfci.extensions.history.ratchet.figures import KEYS
@@ -17,9 +20,7 @@ from perfci.extensions.history.ratchet.steps import Tighter, propose, rescale_ta
 from perfci.extensions.history.relaxing import refuse_link, replace_file
 from perfci.ops.discover import pick
 from perfci.ops.spec import matches
-from perfci.runs.accept_runs import Rescaled
 from perfci.runs.effective_thresholds import place
-from perfci.store.history import history_devices, history_ops, read_history
 from perfci.thresholds.earned import EarnedFile, read_file, write_earned
 from perfci.thresholds.layers import Earned, find_strictest, is_stricter
 from perfci.thresholds.limits import Thresholds
@@ -28,6 +29,14 @@ from perfci.thresholds.write import show
 
 _KEPT = {"ratchet_tau": "earned_tau", "ratchet_figure": "earned_figure", "ratchet_growth": "earned_growth"}
 """Kind of what is proposed -> kind of what is kept beside the value."""
+
+
+@dataclass(frozen=True)
+class Rescaled:
+    """Changes to the earned targets of an op with accepted losses, and the file to be written."""
+
+    said: tuple[Reason, ...] = ()
+    files: Mapping[Path, bytes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from perfci.core.model import AcceptedStorage, ErrorHistogram, HistoryRun, StoredTensor
+from perfci.core.model import AcceptedStorage, ErrorHistogram, StoredTensor
+from perfci.extensions.common.accepted_runs import HistoryRun
 from perfci.extensions.lowprec.figures import BINS, FORMATS
 
 KEPT = 30  # accepted runs that a run takes figures of along: the report's trends show so many

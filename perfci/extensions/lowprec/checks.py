@@ -5,11 +5,11 @@ import dataclasses
 from perfci.core.errors import StoredFileError
 from perfci.core.model import OpRun, Run
 from perfci.core.settings import Settings
+from perfci.extensions.common.history import read_history
 from perfci.extensions.lowprec.advice import add_history
 from perfci.extensions.lowprec.declared import check_stored_tensors, list_stored_cases
 from perfci.extensions.lowprec.judge import judge_stored
 from perfci.measure.stored import StoredChecks
-from perfci.store.history import read_history
 
 
 def add_accepted(op: OpRun, run: Run, rules: Settings) -> OpRun:

@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from perfci.core.model import BoardCounts, HistoryCase, Spread
 from perfci.core.wording import sentence
+from perfci.extensions.common.accepted_runs import BoardCounts, HistoryCase, Spread
 from perfci.extensions.history import boards
 from perfci.statistics import board_spread
 from tests.extensions.history.ratchet.histories import CASE, ELSEWHERE, HERE, run

@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from perfci.core.model import Epoch
 from perfci.core.wording import sentence
+from perfci.extensions.common.accepted_runs import Epoch
 from perfci.extensions.history import changepoints
 from perfci.extensions.history.changepoints import Cause
 from tests.extensions.history.ratchet.histories import CASE, ELSEWHERE, HERE, run

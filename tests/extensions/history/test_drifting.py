@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from perfci.cli.main import run
-from perfci.core.model import Baseline, BaselineBlock, BaselineCase, BaselineRun, BoardCounts, Step, StepSide
+from perfci.core.model import Baseline, BaselineBlock, BaselineCase, BaselineRun, Step, StepSide
+from perfci.extensions.common.accepted_runs import BoardCounts
 from tests.extensions.lowprec.storage_examples import changed, line, sound
 from tests.history_examples import CASE, OTHER, accepted, environment, figures
 from tests.stored_examples import append_history, write_baseline

@@ -6,8 +6,9 @@ import json
 import pytest
 
 from perfci.cli.main import run
-from perfci.core.model import ErrorStats, Extent, HistoryStored
-from perfci.store.history import history_path
+from perfci.core.model import ErrorStats, Extent
+from perfci.extensions.common.accepted_runs import HistoryStored
+from perfci.extensions.common.history import history_path
 from tests.history_examples import CASE, accepted, figures
 from tests.stored_examples import append_history
 

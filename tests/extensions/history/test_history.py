@@ -6,7 +6,7 @@ import re
 import pytest
 
 from perfci import store
-from perfci.store.history import read_history
+from perfci.extensions.common.history import read_history
 from tests.closed_schemas import faults
 
 KEY = "fake-one"

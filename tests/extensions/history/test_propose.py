@@ -9,18 +9,9 @@ import pytest
 from perfci.cli.main import run
 from perfci.core import settings
 from perfci.core.errors import PerfciError, StoredFileError, UsageError
-from perfci.core.model import (
-    Baseline,
-    BaselineBlock,
-    BaselineCase,
-    BaselineRun,
-    Device,
-    Environment,
-    HistoryCase,
-    HistoryRun,
-    Spread,
-)
+from perfci.core.model import Baseline, BaselineBlock, BaselineCase, BaselineRun, Device, Environment
 from perfci.core.wording import sentence
+from perfci.extensions.common.accepted_runs import HistoryCase, HistoryRun, Spread
 from perfci.extensions.history import commits
 from perfci.extensions.history.propose import TRAILER, Fate, ProposalOptions, propose
 from perfci.git import command

@@ -8,10 +8,10 @@ from perfci import store
 from perfci.core.errors import UsageError
 from perfci.core.model import OpRun, PerformanceCase, Plan, PlannedOp, Run
 from perfci.core.wording import sentence
+from perfci.extensions.common.history import read_history
 from perfci.extensions.history.rebaseline import RebaselineOptions, rebaseline_runs
 from perfci.runs.accept_runs import AcceptOptions, accept_runs
 from perfci.runs.decide import decide
-from perfci.store.history import read_history
 from tests.decision_examples import blocks, check, environment
 from tests.git_repositories import commit, commit_all, git
 

@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from perfci.core.model import ErrorStats, HistoryStored
+from perfci.core.model import ErrorStats
+from perfci.extensions.common.accepted_runs import HistoryStored
 from perfci.extensions.history.series import environment_steps, list_points
 from tests.history_examples import CASE, OTHER, accepted, figures
 

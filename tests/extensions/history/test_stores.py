@@ -13,8 +13,8 @@ import pytest
 
 from perfci.cli.main import run
 from perfci.core import codec, settings
-from perfci.core.model import HistoryCase
-from perfci.store.history import KEPT, history_path
+from perfci.extensions.common.accepted_runs import HistoryCase
+from perfci.extensions.common.history import KEPT, history_path
 from tests import postgres
 from tests.history_examples import CASE, OTHER, accepted, figures
 from tests.stored_examples import append_history

@@ -9,11 +9,11 @@ import pytest
 
 from perfci.core.errors import UsageError
 from perfci.core.wording import sentence
+from perfci.extensions.common.history import read_history
 from perfci.extensions.history import tightening
 from perfci.extensions.history.tightening import refuse_in_pipeline, rescale, tighten
 from perfci.runs.effective_thresholds import in_force
 from perfci.store.files import write_together
-from perfci.store.history import read_history
 from perfci.thresholds.earned import EarnedFile, read_file, write_earned
 from perfci.thresholds.layers import Earned
 from tests.history_examples import CASE, OTHER, accepted, figures

@@ -8,8 +8,9 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from perfci.core.model import HistoryRun, HistoryStored, OpRun
+from perfci.core.model import OpRun
 from perfci.device.numpy_arrays import NumpyArrays
+from perfci.extensions.common.accepted_runs import HistoryRun, HistoryStored
 from perfci.extensions.lowprec import figures as storage
 from perfci.extensions.lowprec.advice import add_history
 from perfci.extensions.lowprec.declared import check_stored_tensors

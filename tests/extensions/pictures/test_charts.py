@@ -10,7 +10,8 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Text
 
-from perfci.core.model import Epoch, Gate, Interval, Limits, OpRun, Verdict
+from perfci.core.model import Gate, Interval, Limits, OpRun, Verdict
+from perfci.extensions.common.accepted_runs import Epoch
 from perfci.extensions.history import charts as trends
 from perfci.extensions.history.past import Past, Trail
 from perfci.extensions.pictures import cases, device, style

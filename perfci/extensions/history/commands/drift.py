@@ -16,9 +16,11 @@ from perfci.cli.output import STYLES, Grid, Paragraph, print_found
 from perfci.core import commands, units
 from perfci.core.environment import list_differences
 from perfci.core.errors import GitError, UsageError
-from perfci.core.model import Bearing, Fact, Gate, HistoryRun, Judgement, Reason, Verdict, board_key
+from perfci.core.model import Bearing, Fact, Gate, Judgement, Reason, Verdict, board_key
 from perfci.core.settings import Settings
 from perfci.core.wording import say
+from perfci.extensions.common.accepted_runs import HistoryRun
+from perfci.extensions.common.history import History, history_devices, history_ops, read_history
 from perfci.extensions.history import changepoints, results
 from perfci.extensions.history.boards import Board, compare_boards, describe_board, find_difference, list_reopened
 from perfci.extensions.history.changepoints import ChangePoint
@@ -31,7 +33,6 @@ from perfci.ops.spec import matches
 from perfci.report.data import pick
 from perfci.report.view import make_table
 from perfci.store import RUN_FILE
-from perfci.store.history import History, history_devices, history_ops, read_history
 
 if TYPE_CHECKING:
     from perfci.extensions.history.database import HistoryStore

@@ -13,9 +13,11 @@ from perfci.cli.output import STYLES, Grid, Paragraph, print_found, print_lines
 from perfci.cli.parsing import flag, option
 from perfci.core import units
 from perfci.core.errors import MissingPackageError, UsageError
-from perfci.core.model import Gate, HistoryStored
+from perfci.core.model import Gate
 from perfci.core.settings import Settings
 from perfci.core.wording import say
+from perfci.extensions.common.accepted_runs import HistoryStored
+from perfci.extensions.common.history import KEPT, History
 from perfci.extensions.history import results
 from perfci.extensions.history.commands import drift as drifts
 from perfci.extensions.history.series import HistoryPoint, list_points
@@ -23,7 +25,6 @@ from perfci.ops.spec import STORED, matches
 from perfci.report.data import pick
 from perfci.report.view import make_table
 from perfci.store import RUN_FILE
-from perfci.store.history import KEPT, History
 
 SHOWN = 20  # runs of a case that are shown unless more are asked for
 EACH = 4  # most cases that are shown run by run; of more there is one line each

@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from perfci.core.model import HistoryAccuracy, HistoryCase, HistoryRun, HistoryStored, Suite
+from perfci.core.model import HistoryAccuracy, Suite
+from perfci.extensions.common.accepted_runs import HistoryCase, HistoryRun, HistoryStored
 from perfci.extensions.history.ratchet import prediction
 from perfci.extensions.history.ratchet.noise import RATE
 from perfci.extensions.history.ratchet.prediction import Prediction

@@ -5,7 +5,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from perfci.core.model import Fact, HistoryCase, HistoryRun, Reason, Suite
+from perfci.core.model import Fact, Reason, Suite
+from perfci.extensions.common.accepted_runs import HistoryCase, HistoryRun
 from perfci.extensions.history.ratchet import figures, noise
 from perfci.extensions.history.ratchet.figures import KEYS, FigureSeries, Key
 from perfci.extensions.history.ratchet.noise import FLOOR, NULLS, RATE

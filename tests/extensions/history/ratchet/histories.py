@@ -5,15 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from perfci.core.model import (
-    Device,
-    Environment,
-    ErrorStats,
-    HistoryAccuracy,
-    HistoryCase,
-    HistoryRun,
-    Spread,
-)
+from perfci.core.model import Device, Environment, ErrorStats, HistoryAccuracy
+from perfci.extensions.common.accepted_runs import HistoryCase, HistoryRun, Spread
 
 CASE = "rows=4096,cols=4096,dtype=float16"
 DEVICE = Device("cuda", "NVIDIA H200", "nvidia-h200", "GPU-1", "580.159")

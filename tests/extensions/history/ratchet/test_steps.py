@@ -6,8 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from perfci.core.model import Epoch, Suite
+from perfci.core.model import Suite
 from perfci.core.wording import sentence
+from perfci.extensions.common.accepted_runs import Epoch
 from perfci.extensions.history import ratchet
 from perfci.extensions.history.ratchet import steps
 from perfci.extensions.history.ratchet.figures import KEYS

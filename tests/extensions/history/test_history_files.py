@@ -11,17 +11,12 @@ from pathlib import Path
 import pytest
 
 from perfci.core.errors import StoredFileError
-from perfci.core.model import BoardCounts, Epoch, ErrorStats, HistoryAccuracy, HistoryStored
+from perfci.core.model import ErrorStats, HistoryAccuracy
 from perfci.core.wording import sentence
+from perfci.extensions.common.accepted_runs import BoardCounts, Epoch, HistoryStored
+from perfci.extensions.common.history import KEPT, History, history_devices, read_history, with_names_of_now
 from perfci.store import layout
-from perfci.store.history import (
-    KEPT,
-    History,
-    held,
-    history_devices,
-    read_history,
-    with_names_of_now,
-)
+from perfci.store.files import held
 from tests.closed_schemas import faults
 from tests.history_examples import CASE, OTHER, accepted, figures
 from tests.stored_examples import append_history
@@ -257,7 +252,7 @@ for number in range(int(sys.argv[2]), int(sys.argv[2]) + 10):
 
 
 def test_two_jobs_that_write_at_once_lose_no_line(tmp_path):
-    root = Path(__file__).resolve().parents[2]
+    root = Path(__file__).resolve().parents[3]
     jobs = [
         subprocess.Popen([sys.executable, "-c", WRITES, tmp_path, first, KEY, OP], cwd=root) for first in ("0", "50")
     ]

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from perfci.core.model.basics import Amount, Count, ErrorStats, Shift, Time
-from perfci.core.model.measured import Cache
+from perfci.core.model.measured import Cache, HistoryAccuracy
 from perfci.core.model.place import Environment
 from perfci.core.model.run import FORMAT
 from perfci.core.model.stored import ErrorHistogram, Extent
@@ -48,15 +48,6 @@ class HistoryCase:
     def speedup(self) -> float | None:
         """Reference time / kernel time."""
         return None if self.shift is None else math.exp(-self.shift)
-
-
-@dataclass(frozen=True)
-class HistoryAccuracy:
-    """An accuracy case in one accepted run: the worst of its checks on ordinary values."""
-
-    case: str
-    checks: Count  # how many
-    errors: ErrorStats
 
 
 @dataclass(frozen=True)

@@ -4,31 +4,25 @@ Git merges these files. So reading returns every readable line, in the file's or
 rest. Nothing is written to a file with a line that cannot be read.
 """
 
-import contextlib
-import os
 import re
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
-from perfci.core import locks
 from perfci.core.errors import StoredFileError
 from perfci.core.files import read_regular
-from perfci.core.model import FORMAT, Epoch, Fact, HistoryAccuracy, HistoryCase, HistoryRun, HistoryStored, Reason
-from perfci.store import NAME, baseline_path, layout
+from perfci.core.model import FORMAT, Fact, HistoryAccuracy, Reason
+from perfci.extensions.common.accepted_runs import Epoch, HistoryCase, HistoryRun, HistoryStored
+from perfci.store import HISTORY_ENDING, NAME, baseline_path, layout
 from perfci.store.files import FormatHead, place_in_json, uncollected
 
 T = TypeVar("T")
 Case = TypeVar("Case", HistoryCase, HistoryAccuracy, HistoryStored)
 
-ENDING = ".history.jsonl"  # of a history's file
 KEPT = 100  # Runs of an op on a device that its history keeps. Writing one more drops older ones.
-WAIT_S = 60.0  # How long a writer waits for another one. Writing takes less than a second.
 
 _CONFLICT = re.compile(rb"(<<<<<<<|=======|>>>>>>>|\|\|\|\|\|\|\|)( .*)?\r?")  # lines of git's merge
 _LINES = msgspec.json.Decoder(HistoryRun)
@@ -47,7 +41,7 @@ class History:
 
 def history_path(folder: Path, device: str, op: str) -> Path:
     """Returns the path of an op's history on a device model. Raises StoredFileError for a name no file may have."""
-    return baseline_path(folder, device, op).with_name(f"{op}{ENDING}")
+    return baseline_path(folder, device, op).with_name(f"{op}{HISTORY_ENDING}")
 
 
 def read_history(folder: Path, device: str, op: str, *, follow: bool = True, formerly: str | None = None) -> History:
@@ -60,13 +54,13 @@ def read_history(folder: Path, device: str, op: str, *, follow: bool = True, for
 
 def history_ops(folder: Path, device: str) -> list[str]:
     """The ops that have a history on a device model, by name. A file of another name is not perfci's."""
-    paths = history_path(folder, device, "x").parent.glob(f"*{ENDING}")
-    return sorted(op for path in paths if NAME.fullmatch(op := path.name.removesuffix(ENDING)))
+    paths = history_path(folder, device, "x").parent.glob(f"*{HISTORY_ENDING}")
+    return sorted(op for path in paths if NAME.fullmatch(op := path.name.removesuffix(HISTORY_ENDING)))
 
 
 def history_devices(folder: Path) -> list[str]:
     """Keys of the device models that have any history."""
-    devices = sorted({path.parent.name for path in folder.glob(f"*/*{ENDING}")})
+    devices = sorted({path.parent.name for path in folder.glob(f"*/*{HISTORY_ENDING}")})
     return [device for device in devices if NAME.fullmatch(device) and history_ops(folder, device)]
 
 
@@ -96,30 +90,6 @@ def extend_history(folder: Path, device: str, op: str, added: Iterable[HistoryRu
             raise StoredFileError("value_unstorable", path=str(path), **place_in_json(error)) from error
         lines[at : at + 1] = [text]
     return {} if lines == before else {path: b"".join(line + b"\n" for line in lines[-KEPT:])}
-
-
-@contextmanager
-def held(folder: Path, wait_s: float = WAIT_S) -> Iterator[None]:
-    """Hold the folder of a device's baselines between reading and writing there, if the system has such locks.
-
-    It is not reentrant. Raises StoredFileError if another process holds it for longer than `wait_s` seconds.
-    """
-    handle = None
-    with contextlib.suppress(OSError):  # a system with folders that cannot be opened
-        folder.mkdir(parents=True, exist_ok=True)
-        handle = os.open(folder, os.O_RDONLY)  # the folder itself, so that no file of a lock lies among the baselines
-    try:
-        until = time.monotonic() + wait_s
-        while handle is not None and not locks.take_if_possible(handle):
-            if time.monotonic() > until:
-                raise StoredFileError("baselines_taken", folder=str(folder), limit_s=wait_s)
-            time.sleep(0.02)
-        yield
-    finally:
-        if handle is not None:
-            os.close(handle)
-        with contextlib.suppress(OSError):  # if nothing was written; one that holds anything stays
-            folder.rmdir()
 
 
 def merge_runs(old: HistoryRun, new: HistoryRun) -> HistoryRun:

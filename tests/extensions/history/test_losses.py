@@ -2,7 +2,7 @@
 
 from perfci.core.model import Baseline, BaselineBlock, BaselineCase, BaselineRun
 from perfci.core.wording import sentence
-from perfci.runs.accept import find_losses
+from perfci.extensions.history.accepting import find_losses
 from perfci.thresholds.case import CaseThresholds
 from tests.history_examples import CASE, accepted, environment, figures
 

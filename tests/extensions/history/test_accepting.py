@@ -7,10 +7,10 @@ import pytest
 from perfci import store
 from perfci.core.model import OpRun, PerformanceCase, Plan, PlannedOp, Run, Verdict
 from perfci.core.wording import sentence
+from perfci.extensions.common.history import read_history
 from perfci.extensions.history.changepoints import index_cases
 from perfci.runs.accept_runs import AcceptOptions, accept_runs
 from perfci.runs.decide import decide
-from perfci.store.history import read_history
 from tests.decision_examples import again, blocks, check, environment
 
 CASE = "rows=1,dtype=float16"
