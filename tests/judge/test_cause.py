@@ -265,6 +265,15 @@ def test_facts_that_an_op_has_made_up_raise_nothing(kind, facts):
     assert sentence(find_pattern("op", made))
 
 
+def test_the_least_case_that_an_extension_adds_does_not_hide_the_pattern_of_the_others():
+    wrong = Reason("wrong_values", {"left_out": "n", "left": 1})
+    cases = [AccuracyCase(f"n={size}", "normal", "contiguous", 1, failure=wrong) for size in (31, 33)]
+    least = AccuracyCase("n=1", "normal", "contiguous", 1, failure=Reason("least_wrong", {}))
+
+    assert find_pattern("op", [*cases, least]) == find_pattern("op", cases)
+    assert find_pattern("op", cases).kind == "pattern_left_out"
+
+
 def test_what_is_right_or_raises_or_is_wrong_at_random_has_no_pattern():
     raised = AccuracyCase("n=1", "normal", "contiguous", 1, failure=Reason("kernel_raised"), raised=True)
 

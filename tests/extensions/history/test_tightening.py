@@ -203,7 +203,7 @@ def with_target(settings, run, value):
 
 
 def test_accepting_a_loss_rescales_its_target_at_once(settings):
-    from tests.runs.test_accept_runs import accept, run_of
+    from tests.extensions.history.test_accepting import accept, run_of
 
     for number in range(3):
         assert accept(settings, run_of(number)).accepted
