@@ -69,6 +69,7 @@ HOMES = {
         "extensions.offline",
         "extensions.adopt.rehearsal",
         "extensions.static.dry_launch",
+        "extensions.beyond.configurations",
     ),
     "yaml": (
         "thresholds",

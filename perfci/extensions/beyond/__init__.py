@@ -6,6 +6,7 @@ work    its part
 least   a wrong case, shrunk
 lines   a case as lines of Python
 properties   what a suite states beyond its cases
+configurations   candidates of autotuners and entries of tuned files
 """
 
 from perfci.core.extensions import Extension

@@ -2,10 +2,12 @@
 
 import dataclasses
 import re
+from collections import Counter
 
 from perfci.core.files import read_regular
 from perfci.core.model import AccuracyCase, Judgements, OpRun, Reason, Run, Suite
-from perfci.extensions.beyond.task import LookBeyond
+from perfci.extensions.beyond.configurations import SPACE
+from perfci.extensions.beyond.task import SHRINK_S, LookBeyond
 from perfci.judge.accuracy import sort_failed
 from perfci.ops.backends import backend_of, find_kernel, name_of
 from perfci.ops.discover import select
@@ -13,8 +15,11 @@ from perfci.runs.bench import WorkerPlace, list_files, make_environment, plan_op
 from perfci.runs.experiment import Experiment
 from perfci.runs.needed import place_needed
 from perfci.worker.process import run_worker
-from perfci.worker.protocol import Doing, Message
+from perfci.worker.protocol import Doing, Message, OpDone
 from perfci.worker.tasks import OpFiles
+
+SHARE, LEAST_S = 0.05, 0.2
+"""Of the seconds that the op's checks took, and at least: what an ordinary check spends on configurations"""
 
 STATES = re.compile(rb"(?m)^[^#\n]*\b(invariant|permutes|idempotent)\s*=")
 """What a suite that states a property has in its file. Others cost no worker"""
@@ -37,11 +42,10 @@ def _look_at(experiment: Experiment, run: Run, op: OpRun) -> OpRun:
         return op
     (files,) = list_files(select(experiment.settings, (op.op,)))
     failed = sort_failed(op.accuracy)
-    if failed[0].raised if failed else not states_properties(files):
+    if failed[0].raised if failed else not (states_properties(files) or has_choices(files, run.plan.device)):
         return op
     with experiment.bench.timing("beyond"):
-        more = _run(experiment, run, files, failed[0] if failed else None)
-    return dataclasses.replace(op, accuracy=(*op.accuracy, *more))
+        return _run(experiment, run, op, files, failed[0] if failed else None)
 
 
 def states_properties(files: OpFiles) -> bool:
@@ -49,26 +53,49 @@ def states_properties(files: OpFiles) -> bool:
     return bool(STATES.search(read_regular(files.folder / f"{name_of(files.op)}_accuracy.py")))
 
 
-def _run(experiment: Experiment, run: Run, files: OpFiles, wrong: AccuracyCase | None) -> list[AccuracyCase]:
+def has_choices(files: OpFiles, device: str) -> bool:
+    """Whether an op may have several configurations: tuned files, autotuners, or a kernel that lies elsewhere."""
+    if device == "fake":
+        return False
+    tuned = any(path.name != SPACE for path in (files.folder / "tuned").glob("*.json"))
+    texts = [read_regular(path) for path in sorted(files.folder.glob("*.py"))]
+    return tuned or any(b"autotune" in text for text in texts) or not any(b"triton.jit" in text for text in texts)
+
+
+def list_chosen(op: OpRun) -> tuple[str, ...]:
+    """Returns what autotuners chose in timed calls, the most frequent first."""
+    chosen = Counter(choice for case in op.performance if case.identity for choice in case.identity.choices)
+    return tuple(choice for choice, _ in chosen.most_common())
+
+
+def _run(experiment: Experiment, run: Run, op: OpRun, files: OpFiles, wrong: AccuracyCase | None) -> OpRun:
     """Have a worker look at an op. If it fails, what it was doing is one more check that failed."""
     bench, plan, checks, at = experiment.bench, run.plan, list[AccuracyCase](), Doing("start", files.op)
+    notes: tuple[Reason, ...] = ()
 
     def hear(message: Message) -> None:
-        nonlocal at
-        if isinstance(message, AccuracyCase):
-            checks.append(message)
-        at = message if isinstance(message, Doing) else at
+        nonlocal at, notes
+        match message:
+            case AccuracyCase():
+                checks.append(message)
+            case Doing():
+                at = message
+            case OpDone():
+                notes = message.notes
         bench.listener(message)
 
+    budget_s = None if experiment.request.thorough else max(LEAST_S, SHARE * (op.verify_s or 0.0))
     task = LookBeyond(
         place=place_needed(bench, bench.settings, (files,)),
         opening=plan_opening(bench.settings, plan.device, plan.seed),
         wrong=wrong,
         pattern=plan.filter,
+        budget_s=SHRINK_S if wrong else budget_s,
+        chosen=list_chosen(op),
     )
     backend = backend_of(find_kernel(files.op, task.folder))
     place = WorkerPlace(f"beyond-{files.op}", plan.device, task.place.root, backend=backend)
-    failure: Reason | None = run_worker(task, make_environment(bench, place), hear)
+    failure = run_worker(task, make_environment(bench, place), hear)
     if failure and wrong is None:
         checks.append(AccuracyCase(at.case or "-", "normal", "contiguous", 0, failure=failure, raised=True))
-    return checks
+    return dataclasses.replace(op, accuracy=(*op.accuracy, *checks), notes=(*op.notes, *notes))

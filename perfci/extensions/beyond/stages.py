@@ -7,4 +7,8 @@ from perfci.core.wording import say
 
 def describe_stages() -> Mapping[str, str]:
     """Stages of this extension's workers, and their lines of progress."""
-    return {"shrink": say("shrinking the wrong case"), "properties": say("what its suite states")}
+    return {
+        "shrink": say("shrinking the wrong case"),
+        "properties": say("what its suite states"),
+        "configurations": say("every configuration"),
+    }

@@ -20,6 +20,7 @@ class LookBeyond(DeviceTask):
     answers: ClassVar[Answers] = {**DeviceTask.answers, AccuracyCase: Rule(most=None), OpDone: Rule()}
     last = (OpDone,)
 
-    wrong: AccuracyCase | None = None  # what is shrunk. None: what the suite states is checked
+    wrong: AccuracyCase | None = None  # what is shrunk. None: what the suite does not check is looked for
     pattern: str | None = None  # of cases
-    budget_s: float = SHRINK_S
+    budget_s: float | None = SHRINK_S  # for shrinking, or for configurations. None: all are checked
+    chosen: tuple[str, ...] = ()  # configurations that timed calls chose, the most frequent first

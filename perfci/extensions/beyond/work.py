@@ -1,14 +1,18 @@
-"""A worker's part: the least wrong case of one op, or what its suite states beyond its cases."""
+"""A worker's part: the least wrong case of one op, or what its suite does not check."""
 
 import functools
+import math
 import time
+from collections.abc import Iterator
 
-from perfci.core.model import AccuracyCase, because
+from perfci.core.model import AccuracyCase, Fact, Reason, because
 from perfci.device.seam import Accelerator
+from perfci.extensions.beyond.configurations import Looked, check_configurations, list_configurations
 from perfci.extensions.beyond.least import Shrinker
 from perfci.extensions.beyond.lines import write_lines
 from perfci.extensions.beyond.properties import check_properties
 from perfci.extensions.beyond.task import LookBeyond
+from perfci.measure.verify import list_probes
 from perfci.worker.load import LoadedOp, describe_exception
 from perfci.worker.opening import load_files, open_op
 from perfci.worker.protocol import Doing, MessageChannel, OpDone
@@ -17,25 +21,49 @@ from perfci.worker.protocol import Doing, MessageChannel, OpDone
 def perform(task: LookBeyond, channel: MessageChannel) -> None:
     """Shrink a wrong case, or make further checks. Each result is sent at once."""
     with open_op(task, channel, lambda _: load_files(task, task.place.ops[0])) as (device, loaded):
-        if task.wrong:
-            channel.send(Doing("shrink", task.op, task.wrong.case))
-            if least := find_least(task, task.wrong, loaded, device):
-                channel.send(least)
-        else:
-            channel.send(Doing("properties", task.op))
-            describe = functools.partial(describe_exception, folder=task.folder)
-            for result in check_properties(loaded.accuracy, device, task.pattern, describe):
-                channel.send(result)
-        channel.send(OpDone())
+        look = Look(task, channel, device, loaded)
+        for result in look.shrink(task.wrong) if task.wrong else look.check():
+            channel.send(result)
+        channel.send(OpDone(notes=tuple(look.notes)))
 
 
-def find_least(task: LookBeyond, wrong: AccuracyCase, loaded: LoadedOp, device: Accelerator) -> AccuracyCase | None:
-    """Returns the smallest wrong case as a check, with the lines that show it. None if the fault did not show again."""
-    describe = functools.partial(describe_exception, folder=task.folder)
-    until_s = time.monotonic() + task.budget_s
-    least = Shrinker(loaded.accuracy, device, wrong, describe, until_s).shrink()
-    if least is None:
-        return None
-    python = write_lines(task, loaded, device, least)
-    reason = because("least_wrong", least.failure, origin=wrong.case, tries=least.tries, python=python)
-    return least.check.result(failure=reason)
+class Look:
+    """One op on one device."""
+
+    def __init__(self, task: LookBeyond, channel: MessageChannel, device: Accelerator, loaded: LoadedOp) -> None:
+        self._task, self._channel, self._device, self._loaded = task, channel, device, loaded
+        self._describe = functools.partial(describe_exception, folder=task.folder)
+        self._until_s = math.inf if task.budget_s is None else time.monotonic() + task.budget_s
+        self.notes: list[Reason] = []
+
+    def shrink(self, wrong: AccuracyCase) -> Iterator[AccuracyCase]:
+        """Yields the smallest wrong case as a check, with the lines that show it. Nothing if it did not show again."""
+        self._channel.send(Doing("shrink", self._task.op, wrong.case))
+        least = Shrinker(self._loaded.accuracy, self._device, wrong, self._describe, self._until_s).shrink()
+        if least:
+            python = write_lines(self._task, self._loaded, self._device, least)
+            reason = because("least_wrong", least.failure, origin=wrong.case, tries=least.tries, python=python)
+            yield least.check.result(failure=reason)
+
+    def check(self) -> Iterator[AccuracyCase]:
+        """Yields what was found beyond the suite."""
+        suite, pattern = self._loaded.accuracy, self._task.pattern
+        self._channel.send(Doing("properties", self._task.op))
+        yield from check_properties(suite, self._device, pattern, self._describe)
+        yield from self._check_configurations()
+
+    def _check_configurations(self) -> Iterator[AccuracyCase]:
+        task, suite, device, looked = self._task, self._loaded.accuracy, self._device, Looked()
+        self._channel.send(Doing("configurations", task.op))
+        probes = list_probes(suite, task.pattern)
+        found = list_configurations(suite, device, task.op, task.folder, task.shared_folder, probes, task.chosen)
+        yield from check_configurations(suite, device, probes, found, self._describe, self._until_s, looked)
+        if found:
+            facts: dict[str, Fact] = {
+                "op": task.op,
+                "checked": looked.checked,
+                "of": looked.of,
+                "refused": looked.refused,
+            }
+            left = looked.checked < looked.of
+            self.notes.append(Reason("configurations_left" if left else "configurations_checked", facts))

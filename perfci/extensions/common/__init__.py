@@ -7,4 +7,5 @@ elf        their files
 binaries   figures of compiled kernels, and how many programs a processor holds
 kept       answers of commands where a pipeline finds them
 strays     how far a duel strays from the truth
+tuned      which entry of its tuned file an op takes
 """

@@ -10,9 +10,9 @@ from typing import Any
 from perfci.core.errors import ContractError, DeviceError, UsageError
 from perfci.core.model import Reason
 from perfci.device.seam import Accelerator
+from perfci.extensions.common.tuned import Entries, Seam
 from perfci.extensions.lab.tune.files import list_regimes, pick_fixed, read_numbers, read_space, read_tuned
 from perfci.extensions.lab.tune.records import FINAL, SEARCH, SUITE, Attempt, Config, Regime, describe_config, key, nest
-from perfci.extensions.lab.tune.seam import Entries, Seam
 from perfci.extensions.lab.tune.search import Choices, choose_finalists, decide, find_next
 from perfci.extensions.lab.tune.task import Regimes, Trying, Tune
 from perfci.extensions.lab.tune.timing import CandidateError, time_candidates

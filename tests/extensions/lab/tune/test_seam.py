@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from perfci.core.errors import ContractError
-from perfci.extensions.lab.tune.seam import Seam
+from perfci.extensions.common.tuned import Seam
 
 ENTRIES = (
     {"m_max": 16, "config": {"block": 1, "tma": True}},

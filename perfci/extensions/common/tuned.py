@@ -1,4 +1,4 @@
-"""Gives an op the entries that a search wants it to have, and sees which one a call takes."""
+"""Gives an op other entries of its tuned file than it has, and sees which one a call takes."""
 
 import sys
 from collections.abc import Callable, Iterator, Mapping

@@ -1,0 +1,173 @@
+"""Every configuration that an op's kernel may run in: candidates of autotuners, and entries of tuned files.
+
+A call runs the one that is chosen. Here each is pinned, and makes the probe cases in output buffers of its own.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from perfci.core.errors import ContractError
+from perfci.core.files import read_regular
+from perfci.core.model import AccuracyCase, because
+from perfci.device.seam import Accelerator
+from perfci.extensions.common.tuned import Seam
+from perfci.measure.bench import Describe
+from perfci.measure.inputs import bound_inputs, call_fresh
+from perfci.measure.verify import Check, verify
+from perfci.ops.spec import Accuracy, Params
+
+SPACE = "space.json"  # in tuned/: what may be tried, of which nothing is in force
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """One choice, and a context in which calls run in it."""
+
+    name: str
+    pin: Callable[[], AbstractContextManager[object]]
+
+
+@dataclass
+class Looked:
+    """What was made of the configurations."""
+
+    checked: int = 0
+    of: int = 0
+    refused: int = 0  # of those: raised for every case
+
+
+def check_configurations(
+    suite: Accuracy,
+    device: Accelerator,
+    probes: Sequence[Params],
+    configurations: Sequence[Configuration],
+    describe: Describe,
+    until_s: float,
+    looked: Looked,
+) -> Iterator[AccuracyCase]:
+    """Yields the first failure of each configuration that is wrong, as far as time allows.
+
+    One that raises is none that an autotuner would choose, and none that a call could have run in.
+    until_s: seconds of the monotonic clock. looked: gets the counts.
+    """
+    looked.of = len(configurations)
+    for configuration in configurations:
+        raised = 0
+        for params in probes:
+            if time.monotonic() > until_s:
+                return
+            check = Check(params, "normal", "contiguous", 0, fresh=False)
+            with configuration.pin():
+                result = verify(suite, device, check, describe)
+            raised += result.raised
+            if result.failure and not result.raised:
+                yield check.result(
+                    failure=because("wrong_configuration", result.failure, configuration=configuration.name)
+                )
+                break
+        looked.checked += 1
+        looked.refused += raised == len(probes)
+
+
+def list_configurations(
+    suite: Accuracy,
+    device: Accelerator,
+    op: str,
+    folder: Path,
+    shared: Path,
+    probes: Sequence[Params],
+    chosen: Sequence[str],
+) -> list[Configuration]:
+    """Returns all of an op: those of its autotuners, then entries of tuned files.
+
+    chosen: names of those that calls chose, the most frequent first. They come first.
+    """
+    tuned, places = list_candidates(suite, device, probes), {name: place for place, name in enumerate(chosen)}
+    tuned.sort(key=lambda candidate: places.get(candidate.name, len(places)))
+    return [*tuned, *list_entries(op, folder, shared)]
+
+
+# --- autotuners -------------------------------------------------------------------------------------------------------
+
+
+def list_candidates(suite: Accuracy, device: Accelerator, probes: Sequence[Params]) -> list[Configuration]:
+    """Returns the candidates of each autotuner that the probe cases run, as it prunes them for these."""
+    names = dict[tuple[str, str], None]()
+    for params in probes:
+        inputs = bound_inputs(suite, params, device.arrays.device, 0)
+        with pin({}) as seen, suppress(Exception):  # of cases that this device cannot run
+            call_fresh(suite.kernel, inputs, device.arrays, suite.mutates)
+        if not seen:  # nor will it with the others
+            break
+        names |= dict.fromkeys((tuner, text) for tuner, texts in seen.items() if len(texts) > 1 for text in texts)
+    return [Configuration(f"{tuner}: {text}", functools.partial(pin, {tuner: text})) for tuner, text in names]
+
+
+@contextmanager
+def pin(choices: Mapping[str, str]) -> Iterator[Mapping[str, Sequence[str]]]:
+    """Inside, an autotuner launches the candidate with this text, or else its first one, and times none.
+
+    choices: name of a kernel -> the candidate. Yields the candidates of each that is launched.
+    """
+    try:
+        from triton.runtime.autotuner import Autotuner
+    except ImportError:  # a device without Triton
+        yield {}
+        return
+    seen = dict[str, Sequence[str]]()
+
+    def run(tuner: Any, *args: Any, **kwargs: Any) -> Any:
+        tuner.nargs = dict(zip(tuner.arg_names, args, strict=False))
+        configs = tuner.prune_configs(kwargs) if len(tuner.configs) > 1 else tuner.configs
+        name = tuner.base_fn.__name__
+        seen[name] = [str(config) for config in configs]
+        config = tuner.best_config = next((one for one in configs if str(one) == choices.get(name)), configs[0])
+        options = kwargs | config.all_kwargs()
+        if config.pre_hook:
+            config.pre_hook(tuner.nargs | options)
+        return tuner.fn.run(*args, **options)
+
+    with mock.patch.object(Autotuner, "run", run):
+        yield seen
+
+
+# --- tuned files ------------------------------------------------------------------------------------------------------
+
+
+def list_entries(op: str, folder: Path, shared: Path) -> list[Configuration]:
+    """Returns the entries of an op's tuned files, of every device. None if the op does not ask `_launch.tuned`."""
+    files = sorted(path for path in (folder / "tuned").glob("*.json") if path.name != SPACE)
+    try:
+        seam = Seam(op, folder, shared) if files else None
+    except ContractError:
+        return []
+    return (
+        [_configure(seam, path, entry) for path in files for entry in json.loads(read_regular(path))["configs"]]
+        if seam
+        else []
+    )
+
+
+def _configure(seam: Seam, path: Path, entry: Mapping[str, Any]) -> Configuration:
+    bounds = ", ".join(f"{name} {value}" for name, value in entry.items() if name != "config")
+    values = ", ".join(f"{name} {value}" for name, value in entry["config"].items())
+    return Configuration(f"tuned/{path.name}, {bounds or '*'}: {values}", lambda: _force(seam, entry))
+
+
+@contextmanager
+def _force(seam: Seam, entry: Mapping[str, Any]) -> Iterator[None]:
+    """Have each call take one entry, whatever its bounds."""
+    seam.use(({"config": entry["config"]},))
+    try:
+        yield
+    finally:
+        seam.use(None)

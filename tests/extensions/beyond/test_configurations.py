@@ -1,0 +1,148 @@
+"""Every configuration of an op is checked: candidates of autotuners, and entries of tuned files."""
+
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from perfci import store
+from perfci.cli.main import run
+from perfci.core.wording import sentence
+from tests.flow.conftest import Answer
+
+pytest.importorskip("torch")
+pytest.importorskip("triton")
+pytestmark = [pytest.mark.torch, pytest.mark.slow]
+
+KERNEL = """
+import torch, triton, triton.language as tl
+
+PAIRS = [(parts, warps) for parts in range(1, 11) for warps in (1, 2, 4, 8)]
+CONFIGS = [triton.Config({"BLOCK": 16, "PARTS": parts}, num_warps=warps) for parts, warps in PAIRS]
+
+@triton.autotune(CONFIGS, key=["n"])
+@triton.jit
+def double(x, out, n, BLOCK: tl.constexpr, PARTS: tl.constexpr):
+    start = tl.program_id(0) * BLOCK * PARTS
+    for part in tl.static_range(PARTS):
+        place = start + part * BLOCK + tl.arange(0, BLOCK)
+        tl.store(out + place, 2 * tl.load(x + place, place < n), place < n - (PARTS == WRONG))
+
+def op(x):
+    out = torch.empty_like(x)
+    n = x.numel()
+    double[lambda meta: (triton.cdiv(n, meta["BLOCK"] * meta["PARTS"]),)](x, out, n)
+    return out
+"""
+BASELINE = """
+import torch
+
+def op(x):
+    return 2 * x
+
+def make_inputs(n, dtype, device, seed):
+    generator = torch.Generator(device).manual_seed(seed)
+    return {"x": torch.randn(n, generator=generator, dtype=dtype, device=device)}
+"""
+SUITE = """
+import perfci, torch
+from op_baseline import make_inputs, op as reference
+from op_triton import op as kernel
+
+CASES = perfci.grid(n=[7, 100], dtype=[torch.float32])
+NAME = perfci.CLASS(kernel=kernel, reference=reference, make_inputs=make_inputs, cases=CASES)
+"""
+
+
+@pytest.fixture
+def op(tmp_path, capsys):
+    """A function that makes an op in one configuration or none wrong, and checks it on the CPU."""
+    folder = tmp_path / "kernels" / "op"
+    folder.mkdir(parents=True)
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    (tmp_path / "pyproject.toml").write_text("[tool.perfci]\n")
+    (folder / "op_baseline.py").write_text(BASELINE)
+    for name in ("Accuracy", "Performance"):
+        suite = SUITE.replace("CLASS", name).replace("NAME", name.lower())
+        suite = suite.replace("cases=CASES", 'cases=CASES, layouts=("contiguous",)') if name == "Accuracy" else suite
+        (folder / f"op_{name.lower()}.py").write_text(suite)
+
+    def check(wrong: int | None, *options: str) -> Answer:
+        (folder / "op_triton.py").write_text(textwrap.dedent(KERNEL).replace("WRONG", str(wrong or 0)))
+        code = run(["check", "--device", "cpu", "--suite", "accuracy", "--project", str(tmp_path), *options])
+        seen = capsys.readouterr()
+        return Answer(code, seen.out, seen.err)
+
+    return check
+
+
+def test_one_wrong_configuration_of_forty_is_found_and_named(op):
+    answer = op(7, "--thorough")
+
+    assert answer.code == 2
+    assert "In the configuration double: BLOCK: 16, PARTS: 7, num_warps: 1" in answer.out
+
+
+def notes(folder) -> list[str]:
+    return [sentence(note) for op in store.read_run(folder / "reports").ops for note in op.notes]
+
+
+def test_forty_right_configurations_are_counted(op, tmp_path):
+    answer = op(None, "--thorough")
+
+    assert answer.code == 0, answer.out
+    assert notes(tmp_path)[-1].startswith("All 40 configurations of op were checked by its probe cases")
+
+
+def test_an_ordinary_check_says_how_many_it_left(op, tmp_path, monkeypatch):
+    monkeypatch.setattr("perfci.extensions.beyond.flow.LEAST_S", 0.0)
+    monkeypatch.setattr("perfci.extensions.beyond.flow.SHARE", 0.0)
+    answer = op(7)
+
+    assert answer.code == 0, answer.out
+    assert notes(tmp_path)[-1].startswith("0 of 40 configurations of op were checked")
+
+
+def test_an_entry_of_a_tuned_file_is_pinned_though_no_call_takes_it():
+    """In another process: the interpreter is chosen before Triton is imported."""
+    code = """
+        import json, sys, time, types
+        from pathlib import Path
+        from perfci.device.fake import FakeDevice, FakeSpec
+        from perfci.extensions.beyond.configurations import Looked, check_configurations, list_configurations
+        from perfci.ops.spec import Accuracy
+        import numpy as np
+
+        folder = Path(sys.argv[1]) / "op"
+        (folder / "tuned").mkdir(parents=True)
+        entries = [{"n_max": 0, "config": {"block": 3}}, {"config": {"block": 4}}]
+        (folder / "tuned" / "board.json").write_text(json.dumps({"configs": entries}))
+        (folder / "tuned" / "space.json").write_text("{}")
+        launch = sys.modules["_launch"] = types.ModuleType("_launch")
+        launch.tuned = lambda folder, key: ()
+
+        def kernel(x):
+            (entry, *_) = launch.tuned(folder / "tuned", "cpu") or [{"config": {"block": 4}}]
+            return x[: len(x) // entry["config"]["block"] * entry["config"]["block"]].copy()
+
+        def make_inputs(n, device, seed):
+            return {"x": np.arange(n, dtype="float32")}
+
+        suite = Accuracy(kernel, lambda x: x.copy(), make_inputs, cases=[{"n": 8}])
+        device, looked = FakeDevice(FakeSpec(), 1), Looked()
+        found = list_configurations(suite, device, "op", folder, folder.parent, suite.cases, ())
+        for result in check_configurations(suite, device, suite.cases, found, vars, time.monotonic() + 60, looked):
+            print(result.failure.kind, result.failure.facts["configuration"])
+        print(looked)
+    """
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-c", textwrap.dedent(code), folder]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+
+    assert done.stdout.splitlines() == [
+        "wrong_configuration tuned/board.json, n_max 0: block 3",
+        "Looked(checked=2, of=2, refused=0)",
+    ]
