@@ -6,6 +6,7 @@ task group              the worker that leads a group, and the rank processes th
 rank checks timing      a rank's process: its group, its checks, its blocks
 virtual                 the same on the fake device, by virtual clocks
 boards                  a group of boards, taken whole or not at all
+declared section        which ops say of ranks, and what the report of a check says of them
 volume                  bytes that cross links, rooflines, and how much communication is hidden
 """
 
@@ -24,6 +25,7 @@ EXTENSION = Extension(
     },
     provides={
         "suite": (f"{HERE}.spec:Traffic",),
+        "sections": (f"{HERE}.section:read_sections",),
         "stages": (f"{HERE}.stages:describe_stages",),
         "task": (f"{HERE}.task:LeadRanks",),
     },

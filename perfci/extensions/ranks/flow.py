@@ -11,6 +11,7 @@ from perfci.core.settings import Settings
 from perfci.extensions.ranks.boards import choose_boards, hold_boards, name_locks, turn
 from perfci.extensions.ranks.declared import find_sizes
 from perfci.extensions.ranks.records import (
+    NO_MULTICAST,
     CasePrepared,
     ClocksCompared,
     GroupReady,
@@ -234,10 +235,11 @@ class _Run:
         beside = base.root if base else None
         place = WorkerPlace(f"{folder.op}-x{size}", self._kind, process=process, beside=beside)
         around = make_environment(bench, place)
+        variables = {**around.environment, **NO_MULTICAST}
         if name := VISIBLE.get(self._kind):
             names = name_devices(os.environ, self._kind, self._described.visible)
             given = ",".join(names[at] if at < len(names) else str(at) for at in boards)
-            around = dataclasses.replace(around, environment={**around.environment, name: given})
+            variables[name] = given
         task = LeadRanks(
             place=place_ops(bench.settings, (OpFiles(folder.op, folder.folder),)),
             device=self._kind, ranks=size, seed=request.seed or 0, process=process,
@@ -246,7 +248,7 @@ class _Run:
             fake=bench.settings.fake,
         )  # fmt: skip
         # The group's limit comes first, and says more.
-        around = dataclasses.replace(around, limit_s=2 * around.limit_s + 30)
+        around = dataclasses.replace(around, environment=variables, limit_s=2 * around.limit_s + 30)
         return run_worker(task, around, heard)
 
     def _find_base(self, folder: OpFolder) -> OpPlace | None:

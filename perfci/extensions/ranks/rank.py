@@ -41,9 +41,6 @@ from perfci.ops.spec import Accuracy, Params, Performance, case_id
 from perfci.worker.apart import load_apart
 from perfci.worker.load import LoadedOp, describe_exception, import_roots, load_op
 
-NO_MULTICAST = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1"}
-"""NVLink multicast stays off: a program that ends badly with it can leave a host's boards unusable."""
-
 LOOPBACK = "lo"
 """A group is of one host, so what its processes say to each other by sockets leaves it by no other interface."""
 
@@ -74,7 +71,6 @@ def serve_rank(place: RankPlace, pipe: Connection, others: tuple[Connection, ...
 
 def _prepare_environment(device: str) -> None:
     """Variables that NCCL, gloo and symmetric memory read when they begin."""
-    os.environ.update(NO_MULTICAST)
     if Path("/sys/class/net", LOOPBACK).exists():
         os.environ.update({"GLOO_SOCKET_IFNAME": LOOPBACK, "NCCL_SOCKET_IFNAME": LOOPBACK})
     if device == "cuda":

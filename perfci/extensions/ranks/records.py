@@ -7,6 +7,10 @@ from typing import Any
 
 from perfci.core.model import Amount, Count, Reason, Time, Whole
 
+NO_MULTICAST = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1"}
+"""Variables of every process of a group. NVLink multicast stays off: a program that ends badly with it can leave the
+boards of a host unusable."""
+
 KERNEL, REFERENCE, BASE = "kernel", "reference", "base"
 COMMUNICATE, COMPUTE = "communicate", "compute"
 

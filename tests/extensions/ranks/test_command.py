@@ -81,3 +81,14 @@ def test_a_group_that_the_machine_has_no_boards_for_is_skipped_and_says_so(tmp_p
 
     (op,) = result.ops
     assert (op.skipped.kind, op.skipped.facts) == ("ranks_few_boards", {"ranks": 2, "boards": 1})
+
+
+def test_the_report_of_a_check_says_that_its_figures_are_of_one_rank(tmp_path):
+    project = make_project(tmp_path)
+    command = [sys.executable, "-m", "perfci", "check", "--device", "fake", "--project", str(project), "--quiet"]
+    subprocess.run(command, capture_output=True, check=False)
+
+    report = (project / "reports" / "report.md").read_text()
+    assert (
+        "talk is for groups of 2, 4 ranks, and all of this is of one rank: `perfci ranks talk` checks groups." in report
+    )
