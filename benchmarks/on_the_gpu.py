@@ -32,6 +32,7 @@ GRACE_S = 15.0
 
 SOAKED = {
     "add_rms_norm": "rows=256,*",
+    "allgather_matmul": "m=4096,*",
     "attention": "*width=64*causal=True*",
     "attention_backward": "*width=64*causal=True*",
     "bias_relu": "rows=4096,cols=1024,dtype=bfloat16",
@@ -45,6 +46,7 @@ SOAKED = {
     "layer_norm": "rows=4096,cols=1024*",
     "layer_norm_backward": "rows=4096,cols=1024*",
     "matmul": "m=64,*",
+    "matmul_reducescatter": "m=4096,*",
     "rms_norm": "rows=4096,cols=1024*",
     "rms_norm_backward": "rows=4096,cols=1024*",
     "rotary": "*tokens=256,*",

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from perfci.core.errors import UsageError
 from perfci.core.model import Device, DuelWhat, PlannedOp, Reason, Verdict
 from perfci.core.settings import Settings
+from perfci.extensions.ranks import baselines
 from perfci.extensions.ranks.boards import choose_boards, hold_boards, name_locks, turn
 from perfci.extensions.ranks.declared import find_sizes
 from perfci.extensions.ranks.records import (
@@ -218,7 +219,9 @@ class _Run:
             )
             for case, prepared in heard.prepared.items()
         ]
-        return judge_times(folder.op, measured, limits, heard.links, self._alpha)
+        judged = judge_times(folder.op, measured, limits, heard.links, self._alpha)
+        baseline = baselines.read(self._rules.baselines, self._described.device.key, folder.op, size)
+        return baselines.screen(folder.op, judged, measured, baseline, limits, self._alpha)
 
     def _run_process(
         self, folder: OpFolder, size: int, boards: Sequence[int], process: int, cases: tuple[str, ...] | None,

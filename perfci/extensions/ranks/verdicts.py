@@ -67,6 +67,8 @@ class TimedCase:
     roofline: Roofline | None = None
     sent_bytes: int | None = None
     volumes: tuple[Volume, ...] = ()  # what a layer of this size sends by each way to divide it
+    medians: tuple[tuple[float, ...], tuple[float, ...]] | None = None
+    """of kernel and reference, block by block, launches as a whole: what a baseline holds"""
     counted_bytes: float | None = None  # that counters saw, a launch: see _count_bytes
 
 

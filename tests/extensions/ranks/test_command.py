@@ -92,3 +92,17 @@ def test_the_report_of_a_check_says_that_its_figures_are_of_one_rank(tmp_path):
     assert (
         "talk is for groups of 2, 4 ranks, and all of this is of one rank: `perfci ranks talk` checks groups." in report
     )
+
+
+def test_accepted_times_of_a_group_show_when_a_kernel_has_lost_against_its_reference(tmp_path):
+    project = make_project(tmp_path)
+    chosen = ["--device", "fake", "--size", "2", "--case", "m=64*"]
+    accepted = perfci(*chosen, "--accept", "--duel", "none", where=project)
+    plant(project, "all ranks")
+    after = perfci(*chosen, "--duel", "none", "--format", "json", where=project)
+    (case,) = json.loads(after.stdout)["ops"][0]["timed"]
+
+    assert accepted.returncode == 0, accepted.stderr
+    assert (project / "baselines" / "fake-one" / "ranks" / "talk-x2.json").is_file()
+    assert (after.returncode, case["verdict"], case["reasons"][0]["kind"]) == (3, "DRIFTED", "ranks_drifted")
+    assert case["reasons"][0]["facts"]["change"] == pytest.approx(0.03, abs=0.004)

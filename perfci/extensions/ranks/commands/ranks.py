@@ -1,5 +1,6 @@
 """The output of `perfci ranks`: what is right on which rank, what is slower where, and what crosses the links."""
 
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
@@ -13,6 +14,7 @@ from perfci.cli.progress import Progress
 from perfci.core.model import DuelWhat, Gate, Reason
 from perfci.core.wording import say
 from perfci.extensions.common.kept import keep_answer
+from perfci.extensions.ranks import baselines
 from perfci.extensions.ranks.flow import FOLDER, OpRanks, RanksResult, check_ranks
 from perfci.extensions.ranks.records import KERNEL
 from perfci.extensions.ranks.verdicts import CheckedCase, TimedCase, find_speedup
@@ -23,10 +25,6 @@ from perfci.runs.plan import Request
 _COLOURS = {Gate.OK: "green", Gate.WARNS: "yellow", Gate.FAILS: "bold red"}
 
 
-@options.shows(
-    "perfci ranks  # all ops that say of ranks, in groups of each size that this machine has boards for",
-    "perfci ranks allgather_matmul --size 4 --device cpu  # right on four ranks, without a GPU",
-)
 def ranks(
     ops: options.Ops = [],  # noqa: B006 - typer reads the default, no one changes it
     size: Annotated[list[int], option("--size", "Ranks of a group.", "as each op says", "N", min=2, group=CHOSEN)] = [],  # noqa: B006
@@ -36,6 +34,9 @@ def ranks(
     duel: options.Duel = "changed",
     seed: options.Seed = None,
     accuracy: Annotated[bool, flag("--accuracy", "Time nothing.", group=MEASURED)] = False,
+    accept: Annotated[
+        bool, flag("--accept", "Store these times as the baseline of groups of this size.", group=options.OTHERWISE)
+    ] = False,
     output: options.Output = "text",
     project: options.Project = options.HERE,
 ) -> int:
@@ -45,6 +46,10 @@ def ranks(
     with Progress() as progress:
         result = check_ranks(where, request, progress, size, times=not accuracy)
     code = get_exit_code(result)
+    if accept:
+        for op in result.ops:
+            if op.timed or op.failure:
+                print(baselines.accept(where, result.device, op.op, op.ranks, op.timed), file=sys.stderr)
     gate = {Exit.OK: Gate.OK, Exit.GATE_FAILED: Gate.FAILS, Exit.WARNINGS: Gate.WARNS}[code]
     answer = to_json(result)
     said = [reason for op in result.ops for reason in list_reasons(op)]
@@ -144,7 +149,7 @@ def _write(error: float | None) -> str:
 
 def _list_times(case: TimedCase) -> tuple[str, ...]:
     times, roofline, speedup = case.times_us or {}, case.roofline, find_speedup(case)
-    limits = {"compute": say("compute"), "memory": say("memory"), "links": say("links")}
+    limits = {"compute": say("computation"), "memory": say("memory"), "links": say("links")}
     counted = f" / {case.counted_bytes / 1e6:.1f}" if case.counted_bytes else ""
     return (
         case.case,
