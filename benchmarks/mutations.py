@@ -369,7 +369,7 @@ def find_equivalent(op: str, mutants: Sequence[Mutant]) -> list[bool]:
 
     In a separate process, which is useless for anything else. What cannot be told is no equivalence.
     """
-    from perfci.device.targets import target_named
+    from perfci.extensions.common.targets import target_named
     from perfci.extensions.offline.process import install_target
 
     with tempfile.TemporaryDirectory(prefix="perfci-mutants-") as name:

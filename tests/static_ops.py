@@ -9,7 +9,7 @@ from pathlib import Path
 
 import yaml
 
-from perfci.device.targets import LINE_FREE
+from perfci.extensions.common.targets import LINE_FREE
 from perfci.extensions.offline.process import HIDDEN
 from perfci.extensions.static.tasks import Compile
 from perfci.worker import forks

@@ -44,7 +44,7 @@ READS = {
     "core/cores.py": (1, "of the kernel's"),
     "core/wording/__init__.py": (1, PACKED),
     "device/source.py": (1, WORKER),
-    "device/targets.py": (1, "of the Triton that is installed"),
+    "device/tritons.py": (1, "of the Triton that is installed"),
     "extensions/adopt/files.py": (1, NAMED),
     "extensions/adopt/rehearsal/function.py": (3, WORKER),
     "extensions/adopt/rehearsal/tests.py": (1, WORKER),

@@ -41,7 +41,7 @@ POINTS = {
     "driver": "a class that hears and repeats launches of any compiler: `DriverSteps` of the extension driver",
     "interpreter": "a function that has Triton's interpreter compute what a GPU computes",
     "races": "a function that returns a context in which races of interpreted launches are collected",
-    "target": "several `Target`s of perfci.device.targets: what `perfci static` compiles for",
+    "target": "several `Target`s of perfci.extensions.common.targets: what `perfci static` compiles for",
     "report": "a `ReportFormat` of perfci.cli.results: what else `perfci report --to` writes",
     "load": "the function behind `perfci.load`",
     "backends": "the function behind `perfci.backends`",

@@ -12,8 +12,8 @@ import torch
 from perfci.core import extensions
 from perfci.core.model import CompiledKernel, Device, Reason
 from perfci.device.seam import Accelerator, Capture, Race
-from perfci.device.targets import explain_unknown_triton
 from perfci.device.tensors import TorchArrays, operator_namespaces
+from perfci.device.tritons import explain_unknown_triton
 
 
 class CpuDevice(Accelerator):

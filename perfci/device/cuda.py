@@ -20,10 +20,10 @@ from perfci.core.model import CompiledKernel, Device, DeviceState, Reason, as_fa
 from perfci.device.arrays import Inputs
 from perfci.device.nvml import NvmlBoard
 from perfci.device.seam import Session, Sustained
-from perfci.device.targets import TARGETS, explain_unknown_triton
 from perfci.device.tensors import TorchArrays
 from perfci.device.timers import activity_session, event_session
 from perfci.device.torch_device import TorchDevice
+from perfci.device.tritons import explain_unknown_triton
 from perfci.ops.recording import Recording
 
 _COPY_SHIFT = 37 << 16  # of each further pair's target: no power of two, so that its pages lie otherwise
@@ -114,7 +114,6 @@ class CudaDevice(TorchDevice):
         )
         self.arrays = self._tensors = TorchArrays("cuda")
         self.can_replay = explain_unknown_triton() is None
-        self.target = TARGETS.get(f"sm_{properties.major}{properties.minor}")
         self._flush: Flush
 
     def hear_driver(self) -> None:

@@ -22,8 +22,8 @@ from perfci.core.model import Reason
 from perfci.device.arrays import Inputs, leaves
 from perfci.device.launches import Launched
 from perfci.device.source import digest, stable
-from perfci.device.targets import release
 from perfci.device.tensors import TorchArrays
+from perfci.device.tritons import release
 from perfci.ops.recording import DRIVER, RecordedBinary, RecordedStep, Recording, UnspelledError, spell, unspell
 
 NAMESPACES = ("aten", "prims")  # of operations that are repeated

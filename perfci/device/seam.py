@@ -12,7 +12,6 @@ from typing import Any, Generic, Literal, Protocol, TypeVar
 from perfci.core.errors import DeviceError
 from perfci.core.model import CompiledKernel, Device, DeviceState, Identity, Limits, Reason
 from perfci.device.arrays import Arrays, Inputs
-from perfci.device.targets import Target
 from perfci.ops.recording import Recording
 
 T = TypeVar("T")
@@ -163,7 +162,6 @@ class Accelerator:
     arrays: Arrays  # its inputs and outputs
     timer: str | None = None  # name of the timer in use, known from `start_timer` on. None if nothing can be timed
     absent: Reason | None = None  # why speed can't be measured here
-    target: Target | None = None  # its architecture, if perfci has the facts of it
     most_rounds = 30  # of a block
     unheard: Reason | None = None  # why calls in this process may launch what no capture sees
     can_replay = False  # whether calls can be recorded, and repeated by another process

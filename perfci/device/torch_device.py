@@ -16,8 +16,8 @@ import torch
 from perfci.core.errors import DeviceError, RecordsLostError
 from perfci.core.model import CompiledKernel, Limits
 from perfci.device.seam import Accelerator, Capture, PeakMemory, Session, Uncaptured
-from perfci.device.targets import explain_unknown_triton
 from perfci.device.tensors import operator_namespaces
+from perfci.device.tritons import explain_unknown_triton
 
 if explain_unknown_triton() is None:
     # Imported before any op's files: what these register and load differs from what is there now.

@@ -3,7 +3,7 @@
 import dataclasses
 import secrets
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
@@ -12,13 +12,20 @@ from perfci.core import VERSION, environment
 from perfci.core.model import Device, Environment, Limits, OpRun, Plan, PlannedOp, Reason, Run
 from perfci.core.settings import Settings
 from perfci.core.stopping import Stopped
-from perfci.runs.merge import join_limits
 from perfci.store import launches
 from perfci.worker.answers import GONE, TAKEN
 from perfci.worker.protocol import Measured
 from perfci.worker.tasks import Measure
 
 ENDS_RUN = frozenset({GONE, TAKEN})  # failures that every later op would share
+
+
+def join_limits(limits: Sequence[Limits]) -> Limits:
+    """Returns the ceilings measured in several parts: the first bandwidth, and the first rate of each dtype."""
+    rates: Mapping[str, float] = {
+        dtype: rate for limit in reversed(limits) for dtype, rate in limit.matmul_tflops.items()
+    }
+    return Limits(next((limit.copy_gbps for limit in limits if limit.copy_gbps is not None), None), rates)
 
 
 class Record:

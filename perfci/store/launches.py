@@ -12,7 +12,7 @@ from typing import IO
 import msgspec
 
 from perfci.core.errors import StoredFileError
-from perfci.core.files import append_regular, open_regular, read_regular
+from perfci.core.files import append_regular, open_regular
 from perfci.core.model import FORMAT, Reason
 from perfci.store.files import FormatHead, write_atomically
 
@@ -22,7 +22,7 @@ DECIMALS = 3  # Launch times are kept to the nanosecond. Timers tick at 32 ns.
 _CHUNK, _READ = 1 << 20, 1 << 16  # bytes that are unpacked, and read, at once
 _GZIP = 16 + zlib.MAX_WBITS  # what zlib calls gzip's header and check sum
 _LONGEST = 1 << 25  # bytes of one line: more than a million launches
-_MOST = 1 << 28  # bytes that are unpacked of one file: some ten times what 500 cases with all looks of a duel come to
+MOST = 1 << 28  # bytes that are unpacked of one file: some ten times what 500 cases with all looks of a duel come to
 _MOST_TIMES = 1 << 24  # and times, each of which takes 32 bytes of memory. They may have as few as 3 bytes in the file
 
 
@@ -52,7 +52,7 @@ def append_launches(
 ) -> None:
     """Append one block's launches by arm. Raises StoredFileError if they can't be written, the file as it was."""
     rounded = {arm: tuple(round(float(launch_us), DECIMALS) for launch_us in us) for arm, us in arms.items()}
-    data = _pack(LaunchRow(op, case, process, block, arm, us) for arm, us in rounded.items())
+    data = pack_rows(LaunchRow(op, case, process, block, arm, us) for arm, us in rounded.items())
     path = folder / LAUNCHES_FILE
     size = path.stat().st_size if path.exists() else 0
     try:
@@ -78,20 +78,7 @@ def drop_launches(folder: Path, op: str, process: int, cases: Container[str] | N
     """Remove what one process of an op left behind, of these cases or of all. Raises StoredFileError."""
     rows = read_launches(folder).rows
     kept = [row for row in rows if (row.op, row.process) != (op, process) or not (cases is None or row.case in cases)]
-    write_atomically(folder / LAUNCHES_FILE, _pack(kept))
-
-
-def join_launches(folder: Path, parts: Iterable[Path]) -> None:
-    """Write the launches of several folders as those of one, of a torn file what could be read."""
-    members = []
-    for part in parts:
-        launches = read_launches(part)
-        if launches.rows:
-            members.append(_pack(launches.rows) if launches.note else read_regular(part / LAUNCHES_FILE, _MOST))
-    if members:
-        write_atomically(folder / LAUNCHES_FILE, b"".join(members))
-    else:
-        clear_launches(folder)
+    write_atomically(folder / LAUNCHES_FILE, pack_rows(kept))
 
 
 def read_launches(folder: Path) -> Launches:
@@ -114,7 +101,8 @@ def read_launches(folder: Path) -> Launches:
 _HEAD, _ROW = msgspec.json.Decoder(FormatHead), msgspec.json.Decoder(LaunchRow)
 
 
-def _pack(rows: Iterable[LaunchRow]) -> bytes:
+def pack_rows(rows: Iterable[LaunchRow]) -> bytes:
+    """Rows as a member of such a file, of which it may have several."""
     return gzip.compress(b"".join(msgspec.json.encode(row) + b"\n" for row in rows), mtime=0)
 
 
@@ -124,7 +112,7 @@ def _lines(path: Path) -> Iterator[bytes]:
     with open_regular(path) as packed:
         for chunk in _unpack(packed):
             size, times = size + len(chunk), times + chunk.count(b",")
-            if size > _MOST or times > _MOST_TIMES:
+            if size > MOST or times > _MOST_TIMES:
                 raise EOFError("a file without end")
             *whole, rest = (rest + chunk).split(b"\n")
             yield from whole

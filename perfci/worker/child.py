@@ -13,7 +13,7 @@ from typing import Any
 
 from perfci.core import extensions
 from perfci.core.errors import PerfciError
-from perfci.device.targets import find_triton_versions, release
+from perfci.device.tritons import find_triton_versions, release
 from perfci.worker import shared_memory
 from perfci.worker.apart import is_of, settle
 from perfci.worker.load import project_roots

@@ -15,7 +15,7 @@ from perfci.core.errors import ContractError, HandoverError
 from perfci.core.model import AccuracyCase, Block, Limits, Reason, StoredTensor, Suite, SuiteChange, as_fact, because
 from perfci.device.seam import Accelerator, not_interpreted
 from perfci.device.source import inputs_digest
-from perfci.device.targets import explain_unknown_triton
+from perfci.device.tritons import explain_unknown_triton
 from perfci.measure import verify as accuracy_stage
 from perfci.measure.baton import Baton
 from perfci.measure.bench import (

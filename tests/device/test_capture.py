@@ -271,7 +271,7 @@ def live(tmp_path_factory):
 def test_live_and_offline_launches_are_the_same(live, tmp_path):
     import torch
 
-    from perfci.device.targets import TARGETS
+    from perfci.extensions.common.targets import TARGETS
 
     target = "sm_{}{}".format(*torch.cuda.get_device_capability())
     if target not in TARGETS:

@@ -8,7 +8,8 @@ import time
 import pytest
 
 from perfci.core.model import DeviceState
-from perfci.device.targets import TARGETS
+from perfci.extensions.agents.profile_task import find_target
+from perfci.extensions.common.targets import TARGETS
 
 if "CI" not in os.environ:  # in CI a missing package is a failure
     pytest.importorskip("torch")
@@ -255,7 +256,7 @@ def test_the_flush_reads_all_of_its_buffer(device):
 def test_a_board_has_the_facts_of_its_architecture_if_perfci_has_them(device):
     name = "sm_{}{}".format(*torch.cuda.get_device_capability())
 
-    assert device.target is TARGETS.get(name)
+    assert find_target(device) is TARGETS.get(name)
 
 
 def test_memory_without_bytes_is_handed_over_too(open_cuda):

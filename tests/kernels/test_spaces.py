@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from perfci.device.targets import TARGETS
+from perfci.extensions.common.targets import TARGETS
 from perfci.extensions.lab.tune.files import (
     list_regimes,
     pick_fixed,

@@ -27,7 +27,7 @@ from perfci.extensions.offline import compiling as offline
 from perfci.device.launches import watch_launches
 from perfci.device.replay import _describe_binary
 from perfci.device.source import stable
-from perfci.device.targets import target_named
+from perfci.extensions.common.targets import target_named
 from perfci.ops.recording import RecordedStep, Recording
 
 offline.install(target_named("sm_90"))

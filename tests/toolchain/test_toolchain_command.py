@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("torch")
 triton = pytest.importorskip("triton")
 
-from perfci.device.targets import release  # noqa: E402
+from perfci.device.tritons import release  # noqa: E402
 from tests.program import COMMAND  # noqa: E402
 from tests.static_ops import SCALE, write  # noqa: E402
 from tests.toolchain.regressions import SOURCES  # noqa: E402

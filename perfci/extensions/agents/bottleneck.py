@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from perfci.core.model import Device, Fact, KernelBinary, Reason, as_fact
-from perfci.device.targets import Target
 from perfci.extensions.agents.profile_records import Advice, Bound, CaseProfile
 from perfci.extensions.common.binaries import find_occupancy
+from perfci.extensions.common.targets import Target
 
 BUSY = 0.6  # share of a peak from which it is what holds a case up
 CACHED = 1.25  # share of a copy's rate from which declared bytes come from the cache. Stores alone reach 1.11

@@ -10,6 +10,7 @@ from perfci.device.seam import WARMING, Accelerator, CountedCalls
 from perfci.extensions.agents.counters import count
 from perfci.extensions.agents.profile_records import Looked
 from perfci.extensions.common.binaries import binaries
+from perfci.extensions.common.targets import TARGETS, Target
 from perfci.measure.bench import KERNEL, Arm
 from perfci.measure.inputs import bound_inputs
 from perfci.worker.answers import Answers, Rule
@@ -39,6 +40,13 @@ def run(task: ProfileOp, channel: MessageChannel) -> None:
         _look(task, channel, device, loaded)
 
 
+def find_target(device: Accelerator) -> Target | None:
+    """The architecture of a GPU, if perfci has the facts of it."""
+    if device.info.kind != "cuda":
+        return None
+    return TARGETS.get("sm_{}{}".format(*sys.modules["torch"].cuda.get_device_capability()))
+
+
 def _look(task: ProfileOp, channel: MessageChannel, device: Accelerator, loaded: LoadedOp) -> None:
     cases, suite = task.cases, loaded.timed_suite()
 
@@ -54,7 +62,7 @@ def _look(task: ProfileOp, channel: MessageChannel, device: Accelerator, loaded:
             device.mark_call(make(case))
         return
     code: dict[str, tuple[KernelBinary, ...]] = {}
-    if target := device.target:
+    if target := find_target(device):
         for case in cases:
             call = make(case)
             with device.capture_work() as capture:

@@ -8,10 +8,10 @@ from pathlib import Path
 from perfci.core.errors import PerfciError
 from perfci.core.model import DuelWhat, Limits, PerformanceCase, Suite
 from perfci.core.settings import Settings
-from perfci.device.targets import TARGETS
 from perfci.extensions.agents.bottleneck import diagnose
 from perfci.extensions.agents.profile_records import CaseProfile, Looked, Profile
 from perfci.extensions.agents.profile_task import ProfileOp
+from perfci.extensions.common.targets import TARGETS
 from perfci.ops.discover import select_one
 from perfci.ops.fingerprint.tree import Tree
 from perfci.report.speed import find_rates

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 from perfci.core.model import KernelBinary, Reason
 from perfci.device.source import artefact
-from perfci.device.targets import Target
 from perfci.extensions.common.elf import list_sections
+from perfci.extensions.common.targets import Target
 
 if TYPE_CHECKING:
     from perfci.device.launches import Launched

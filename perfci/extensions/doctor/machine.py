@@ -18,7 +18,7 @@ from perfci.core.environment import PACKAGES, installed_versions, telling
 from perfci.core.errors import PerfciError, StoredFileError
 from perfci.core.model import Device, DeviceState, Fact, Reason, board_key
 from perfci.core.settings import Settings
-from perfci.device.targets import KNOWN, release
+from perfci.device.tritons import KNOWN, release
 from perfci.extensions.doctor.task import Examine, Examined
 from perfci.ops.backends import BACKENDS, Interpreter
 from perfci.ops.discover import select

@@ -16,6 +16,7 @@ from perfci.core.model.place import Device, Limits
 from perfci.core.model.run import Again, AgainCase, Base, Plan, PlannedOp, Run
 from perfci.core.settings import Settings
 from perfci.core.stopping import Stopped
+from perfci.extensions.common.joining import add_findings, join_launches
 from perfci.git.base import How, find_commit
 from perfci.git.command import parse_commit
 from perfci.ops.fingerprint.pins import pins_changed
@@ -24,9 +25,9 @@ from perfci.runs.base import BaseTree
 from perfci.runs.beside import plan_ops
 from perfci.runs.describe import Described
 from perfci.runs.experiment import Experiment
-from perfci.runs.merge import add_findings, join_limits
 from perfci.runs.plan import Against, estimate_seconds
-from perfci.store.launches import clear_launches, join_launches
+from perfci.runs.record import join_limits
+from perfci.store.launches import clear_launches
 
 FOLDER = "groups"  # in the reports folder: groups/<number>/run.json of each commit's cases
 EVERY = "*"  # the --case pattern of a run that leaves other cases out

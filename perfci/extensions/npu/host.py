@@ -12,7 +12,7 @@ from typing import Any
 
 from perfci.core.environment import installed_versions
 from perfci.core.model import Reason
-from perfci.device.targets import release
+from perfci.device.tritons import release
 from perfci.extensions.npu import runtime, smi
 from perfci.extensions.npu.smi import USABLE, NpuPlace, NpuTable
 

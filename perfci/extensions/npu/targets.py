@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from perfci.core.model import Reason
-from perfci.device.targets import Target
 from perfci.extensions.common.binaries import InstructionCounts
+from perfci.extensions.common.targets import Target
 from perfci.extensions.npu import hivm
 
 ASCEND, BINARY = "ascend", "npubin"  # triton-ascend's folder among Triton's backends, and what its last stage makes

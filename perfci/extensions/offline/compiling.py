@@ -28,8 +28,8 @@ from perfci.core.model import Reason, because
 from perfci.device.capture import Captured, note_choice, note_unknown, watch_calls
 from perfci.device.launches import bind_launch
 from perfci.device.source import digest, function_text, plain_function, stable
-from perfci.device.targets import LINE_FREE, Target
 from perfci.extensions.common import binaries
+from perfci.extensions.common.targets import LINE_FREE, Target
 from perfci.extensions.offline.backends import find_compiler
 from perfci.extensions.offline.driver import VirtualDriver
 from perfci.extensions.offline.pretender import outside, pretend

@@ -23,7 +23,6 @@ from typing import Any
 
 from perfci.device.capture import note, note_unknown
 from perfci.device.launches import Launched, RawParameter, tell
-from perfci.device.targets import Target
 from perfci.extensions.common import binaries
 from perfci.extensions.common.cubins import (
     ATTRIBUTE_BYTES,
@@ -41,6 +40,7 @@ from perfci.extensions.common.cubins import (
     trim_attributes,
 )
 from perfci.extensions.common.elf import list_sections, read_elf
+from perfci.extensions.common.targets import Target
 from perfci.extensions.offline.library import Library
 from perfci.extensions.offline.pretender import locate
 

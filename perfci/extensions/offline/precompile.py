@@ -7,7 +7,8 @@ from typing import Any
 
 from perfci.core.model import PerformanceCase, Suite
 from perfci.device.arrays import Inputs
-from perfci.device.targets import TARGETS, find_triton_versions, release
+from perfci.device.tritons import find_triton_versions, release
+from perfci.extensions.common.targets import TARGETS
 from perfci.extensions.offline.process import import_path, install_target
 from perfci.extensions.offline.task import Precompile
 from perfci.measure.inputs import bound_inputs

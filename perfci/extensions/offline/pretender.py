@@ -27,8 +27,8 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import CompiledKernel
 
 from perfci.device.capture import Storages, note, note_unknown
-from perfci.device.targets import Target
 from perfci.device.tensors import Mode
+from perfci.extensions.common.targets import Target
 from perfci.extensions.offline import dlpack
 
 try:

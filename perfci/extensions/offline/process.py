@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from perfci.core.errors import DeviceError
 from perfci.core.model import Reason
-from perfci.device.targets import LINE_FREE, Target, explain_unknown_triton
+from perfci.device.tritons import explain_unknown_triton
+from perfci.extensions.common.targets import LINE_FREE, Target
 from perfci.worker.apart import forget_others
 from perfci.worker.load import describe_exception, import_from
 from perfci.worker.protocol import Message

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from perfci.core.model import Device, Suite
 from perfci.device.nvml import NvmlBoard
-from perfci.device.targets import TARGETS
+from perfci.extensions.common.targets import TARGETS
 from perfci.worker.answers import Answers, Rule, of_case
 from perfci.worker.protocol import OpDone, Prepared
 from perfci.worker.tasks import Task

@@ -29,10 +29,10 @@ from perfci.core.settings import CLUSTER, Settings
 from perfci.core.stopping import Stopped
 from perfci.core.temporary import temporary_folder
 from perfci.core.wording import say, sentence
+from perfci.extensions.common.joining import refuse_mixed
 from perfci.extensions.ray import node as on_node
 from perfci.git.command import ask, require
 from perfci.git.repository import find_repository
-from perfci.runs.merge import refuse_mixed
 from perfci.runs.record import ends_run
 
 AUTO, CPU = "auto", "cpu"

@@ -19,6 +19,7 @@ from perfci.core.model import (
 from perfci.core.settings import Settings
 from perfci.core.stopping import Stopped
 from perfci.core.wording import spoken
+from perfci.extensions.common import joining
 from perfci.extensions.shards.files import ShardPlan, read_plan, write_plan
 from perfci.extensions.shards.merge import DIGITS, merge
 from perfci.extensions.shards.part import FOLDER, RULES
@@ -29,7 +30,6 @@ from perfci.runs.decide import decide, open_rules
 from perfci.runs.experiment import begin_run
 from perfci.runs.plan import Request
 from perfci.runs.rules import hash_rules
-from perfci.store import launches
 from perfci.store.files import uncollected
 
 
@@ -47,7 +47,7 @@ def merge_shards(
     with open_rules(run, settings) as rules:
         refuse_difference(RULES, hash_rules(rules)[:DIGITS], sharded.rules[:DIGITS])
     # A signature covers both.
-    launches.join_launches(settings.reports, {run.id: folder for run, folder in reversed(measured)}.values())
+    joining.join_launches(settings.reports, {run.id: folder for run, folder in reversed(measured)}.values())
     store.write_run(run, settings.reports)
     with uncollected():
         return run, decide(run, settings)

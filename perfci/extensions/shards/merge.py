@@ -5,8 +5,9 @@ from collections.abc import Sequence
 
 from perfci.core.errors import UsageError
 from perfci.core.model import Environment, Fact, OpRun, Reason, Run, Shard, as_fact
+from perfci.extensions.common.joining import add_findings, refuse_mixed
 from perfci.extensions.shards.files import ShardPlan
-from perfci.runs.merge import add_findings, join_limits, refuse_mixed
+from perfci.runs.record import join_limits
 
 DIGITS = 12  # digits of a digest in a sentence
 

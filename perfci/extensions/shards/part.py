@@ -27,6 +27,7 @@ from perfci.core.model import (
 )
 from perfci.core.settings import Settings
 from perfci.core.temporary import temporary_folder
+from perfci.extensions.common.joining import refuse_mixed
 from perfci.extensions.shards.files import ShardPlan, copy_run
 from perfci.extensions.shards.merge import DIGITS, merge
 from perfci.extensions.shards.plans import AUTO, CPU, FAKE, UNKNOWN, fingerprint_ops, refuse_difference
@@ -37,7 +38,6 @@ from perfci.runs.bench import Bench, Listener, claim_bench, open_bench
 from perfci.runs.boards import avoid_boards
 from perfci.runs.decide import decide
 from perfci.runs.experiment import Experiment, begin_run
-from perfci.runs.merge import refuse_mixed
 from perfci.runs.plan import Request
 from perfci.store import launches
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from perfci.core.errors import DeviceError, PerfciError
 from perfci.core.model import Identity, Reason, StaticCase, StaticOp
-from perfci.device.targets import Target, target_named
+from perfci.extensions.common.targets import Target, target_named
 from perfci.extensions.offline.process import Send, explain_failure, import_path, install_target
 from perfci.extensions.static.tasks import Compile
 from perfci.measure.inputs import bound_inputs

@@ -17,7 +17,7 @@ from perfci.core.errors import StoredFileError
 from perfci.core.files import read_regular
 from perfci.core.model import PlannedBase, PlannedOp, Reason, Static, StaticOp
 from perfci.core.settings import Settings
-from perfci.device.targets import target_named
+from perfci.extensions.common.targets import target_named
 from perfci.extensions.static.tasks import Compile
 from perfci.ops.backends import BACKENDS, Interpreter, explain_missing
 from perfci.ops.discover import NPU, OpFolder, find_moved, select

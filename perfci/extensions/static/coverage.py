@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator, Sequence
 
 from perfci.core.model import Coverage, Reason
-from perfci.device.targets import TARGETS
+from perfci.extensions.common.targets import TARGETS
 from perfci.extensions.static.gaps import Covered, Exercised, conclude
 from perfci.extensions.static.tasks import Cover
 from perfci.ops.discover import OpFolder

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from perfci.core import extensions
 from perfci.core.errors import PerfciError
 from perfci.core.model import Feature, Suite
-from perfci.device.targets import target_named
+from perfci.extensions.common.targets import target_named
 from perfci.extensions.offline.process import HIDDEN, Send, import_path
 from perfci.extensions.static.gaps import Covered, Exercised, conclude
 from perfci.extensions.static.tasks import Cover

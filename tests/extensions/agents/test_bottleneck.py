@@ -3,10 +3,10 @@
 import pytest
 
 from perfci.core.model import Device, KernelBinary, Reason
-from perfci.device.targets import TARGETS
 from perfci.extensions.agents.bottleneck import START_US, diagnose
 from perfci.extensions.agents.profile_records import Bound, CaseProfile
 from perfci.extensions.common.binaries import find_occupancy
+from perfci.extensions.common.targets import TARGETS
 
 H200 = TARGETS["sm_90"]
 BOARD = Device("cuda", "NVIDIA H200", "nvidia-h200", processors=132)

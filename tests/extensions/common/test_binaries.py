@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from perfci.device.targets import TARGETS
 from perfci.extensions.common import binaries
 from perfci.extensions.common.binaries import (
     amd_class,
@@ -17,6 +16,7 @@ from perfci.extensions.common.binaries import (
     nvidia_usage,
     tool,
 )
+from perfci.extensions.common.targets import TARGETS
 from tests import triton_versions
 from tests.static_ops import HEADER, SCALE, compiled, edited, run, write
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from perfci.device.targets import TARGETS
 from perfci.extensions.common.binaries import find_occupancy
+from perfci.extensions.common.targets import TARGETS
 
 
 def of(target, registers, shared=0, warps=4, columns=0):

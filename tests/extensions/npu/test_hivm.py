@@ -7,7 +7,7 @@ import pytest
 
 from perfci.core.errors import DeviceError
 from perfci.core.wording import sentence
-from perfci.device.targets import target_named
+from perfci.extensions.common.targets import target_named
 from perfci.extensions.npu import hivm
 
 COMPILED = Path(__file__).parent / "compiled"  # HIVM of kernels of this repository, without paths

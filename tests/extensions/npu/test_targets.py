@@ -15,8 +15,8 @@ if "CI" not in os.environ:  # in CI a missing package is a failure
 from triton.backends import backends
 
 from perfci.core.wording import sentence
-from perfci.device.targets import TARGETS, target_named
 from perfci.extensions.common import binaries
+from perfci.extensions.common.targets import TARGETS, target_named
 from perfci.extensions.npu import targets
 from perfci.extensions.offline.pretender import make_driver
 
@@ -41,7 +41,7 @@ def test_its_driver_tells_what_triton_ascends_own_does():
 
 LACKING = """
 from perfci.extensions.offline import compiling as offline
-from perfci.device.targets import target_named
+from perfci.extensions.common.targets import target_named
 from perfci.core.wording import sentence
 offline.install(target_named("ascend910b2"))
 print(sentence(offline.compile_call(lambda: 1).capture.blind))

@@ -20,7 +20,7 @@ pytestmark = [
 AFTER_ANOTHER = """
 import ctypes
 from perfci.device.capture import watch_calls
-from perfci.device.targets import target_named
+from perfci.extensions.common.targets import target_named
 from perfci.extensions.offline import compiling
 from perfci.extensions.offline.driver import NAME, VirtualDriver
 from perfci.extensions.offline.library import Library
@@ -39,7 +39,7 @@ ANSWERS = """
 import ctypes
 from ctypes import byref, c_int, c_size_t, c_void_p
 import torch
-from perfci.device.targets import target_named
+from perfci.extensions.common.targets import target_named
 from perfci.extensions.offline import compiling, dlpack
 from perfci.extensions.offline.driver import VirtualDriver
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 from perfci.extensions.offline import library
 
 if TYPE_CHECKING:
-    from perfci.device.targets import Target
+    from perfci.extensions.common.targets import Target
     from perfci.extensions.offline.driver import VirtualDriver
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from perfci.device.targets import Target
+    from perfci.extensions.common.targets import Target
     from perfci.extensions.offline.driver import VirtualDriver
 
 PACKAGES = ("cuda-core", "cuda-bindings", "nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12", "nvidia-cuda-nvcc")

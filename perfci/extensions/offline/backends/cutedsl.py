@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from perfci.extensions.common.cubins import Config
 
 if TYPE_CHECKING:
-    from perfci.device.targets import Target
+    from perfci.extensions.common.targets import Target
     from perfci.extensions.offline.driver import VirtualDriver
 
 PACKAGES = ("nvidia-cutlass-dsl",)

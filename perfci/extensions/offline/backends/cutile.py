@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from perfci.device.targets import Target
+    from perfci.extensions.common.targets import Target
     from perfci.extensions.offline.driver import VirtualDriver
 
 PACKAGES = ("cuda-tile", "nvidia-cuda-tileiras")

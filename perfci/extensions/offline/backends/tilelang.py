@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from perfci.device.targets import Target
+    from perfci.extensions.common.targets import Target
     from perfci.extensions.offline.driver import VirtualDriver
 
 PACKAGES = ("tilelang", "nvidia-cuda-nvcc")

@@ -1,19 +1,15 @@
-"""What runs that become one have in common: ceilings, what each found out of an op, and what must not differ."""
+"""Runs that become one: what each found out of an op, what must not differ, and their launches."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from perfci.core.environment import list_differences, unmixable
 from perfci.core.errors import UsageError
-from perfci.core.model import Limits, PlannedOp, Run, as_fact
-
-
-def join_limits(limits: Sequence[Limits]) -> Limits:
-    """Returns the ceilings measured in several parts: the first bandwidth, and the first rate of each dtype."""
-    rates: Mapping[str, float] = {
-        dtype: rate for limit in reversed(limits) for dtype, rate in limit.matmul_tflops.items()
-    }
-    return Limits(next((limit.copy_gbps for limit in limits if limit.copy_gbps is not None), None), rates)
+from perfci.core.files import read_regular
+from perfci.core.model import PlannedOp, Run, as_fact
+from perfci.store.files import write_atomically
+from perfci.store.launches import LAUNCHES_FILE, MOST, clear_launches, pack_rows, read_launches
 
 
 def add_findings(planned: PlannedOp, runs: Sequence[Run]) -> PlannedOp:
@@ -38,3 +34,16 @@ def refuse_mixed(runs: Sequence[Run]) -> None:
     for run in timed[1:]:
         apart = unmixable(timed[0].environment, run.environment)
         refuse(run, timed[0], as_fact("environment"), list_differences(apart) if apart else None, None)
+
+
+def join_launches(folder: Path, parts: Iterable[Path]) -> None:
+    """Write the launches of several folders as those of one, of a torn file what could be read."""
+    members = []
+    for part in parts:
+        launches = read_launches(part)
+        if launches.rows:
+            members.append(pack_rows(launches.rows) if launches.note else read_regular(part / LAUNCHES_FILE, MOST))
+    if members:
+        write_atomically(folder / LAUNCHES_FILE, b"".join(members))
+    else:
+        clear_launches(folder)

@@ -1,15 +1,10 @@
-"""Targets to compile for without a device, and their Triton. Needs no torch."""
+"""Targets to compile for without a device. Needs no torch."""
 
-import functools
-import importlib.util
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from perfci.core import extensions
-from perfci.core.environment import installed_versions
 from perfci.core.errors import UsageError
 from perfci.core.model import Reason
 
@@ -63,6 +58,7 @@ class Target:
 
     @property
     def threads(self) -> int:
+        """Most threads resident on a processor."""
         return self.warps * self.warp_size
 
     @property
@@ -132,37 +128,9 @@ TARGETS = {target.name: target for target in _ALL}
 
 def target_named(name: str) -> Target:
     """The target that users call so. Raises UsageError for one that perfci has no facts of."""
-    targets_known = TARGETS | {target.name: target for targets in extensions.provided("target") for target in targets}
+    targets_known: dict[str, Target] = TARGETS | {
+        target.name: target for targets in extensions.provided("target") for target in targets
+    }
     if name not in targets_known:
         raise UsageError("unknown_target", target=name, known=", ".join(targets_known))
     return targets_known[name]
-
-
-# --- the installed Triton ---------------------------------------------------------------------------------------------
-
-KNOWN = ((3, 2), (3, 9))  # first and last release that perfci is made for. docs/versions.md has those that were run
-
-
-@functools.cache
-def explain_unknown_triton() -> Reason | None:
-    """Why nothing can be done that needs Triton's internals: the release is newer than those that perfci knows."""
-    newer = [version for version in find_triton_versions() if release(version) > KNOWN[1]]
-    first, last = ("{}.{}".format(*end) for end in KNOWN)
-    return Reason("triton_unknown", {"triton": newer[0], "first": first, "last": last}) if newer else None
-
-
-def find_triton_versions() -> list[str]:
-    """Of the Triton that ops would import, by its file. Of all that are installed if the file does not name it."""
-    spec = importlib.util.find_spec("triton")
-    if spec is None or spec.origin is None:
-        return []
-    text = Path(spec.origin).read_text(encoding="utf-8", errors="replace")
-    if triton_versions := re.search(r"""^__version__ *= *["'](\d+\.\d+[^"']*)""", text, re.MULTILINE):
-        return [triton_versions[1]]
-    return list(installed_versions(("triton", "triton-ascend", "pytorch-triton")).values())
-
-
-def release(version: str) -> tuple[int, int]:
-    """Major and minor. 0 if a version has no numbers."""
-    major, minor, *_ = *map(int, re.findall(r"\d+", version)[:2]), 0, 0
-    return major, minor

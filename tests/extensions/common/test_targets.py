@@ -1,7 +1,7 @@
 import pytest
 
 from perfci.core.errors import UsageError
-from perfci.device.targets import TARGETS, target_named
+from perfci.extensions.common.targets import TARGETS, target_named
 
 
 def test_an_unknown_target_is_a_usage_error():
