@@ -106,7 +106,7 @@ def compile_ops(bench: Bench, request: Request, tree: BaseTree | None) -> tuple[
             compiled_ops |= {one: decode(read_regular(path), StaticOp)} if path else {}
     for one, compiled in _compile(bench, [one for one in wanted if one not in compiled_ops]).items():
         compiled_ops[one], path = compiled, files[one]
-        if path and not compiled.failure:
+        if path and (not compiled.failure or _explain_missing(one, compiled)):  # the name has what is installed
             with contextlib.suppress(OSError, StoredFileError):  # a cache that cannot be written only costs time
                 path.parent.mkdir(parents=True, exist_ok=True)
                 write_atomically(path, encode(compiled))

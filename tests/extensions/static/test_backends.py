@@ -131,3 +131,8 @@ def test_the_gate_fails_for_a_larger_stack_and_names_it(tmp_path, monkeypatch, c
     assert "scale: bytes of local memory went from 0 to 112, and local_bytes, in thresholds/ or by default" in shown
     assert "Unchecked: lacking cannot run here, as CUDA C++ needs the module cuda, which" in shown
     assert "1 REGRESSED" in shown and "ERROR" not in shown
+
+    assert run(["static", "--target", "sm_90", "--project", str(root)]) == 2
+    again = capsys.readouterr()
+    assert "Unchecked: lacking cannot run here" in " ".join(again.out.split())
+    assert "compiling" not in again.err  # nor is anything else that was asked before
