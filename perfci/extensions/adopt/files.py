@@ -134,6 +134,8 @@ def _choose_function(path: Path, name: str) -> str:
     # As bitwise_or_tensor of bitwise_or.py, and layer_norm of layernorm.py.
     plain = name.replace("_", "").lower()
     near = [other for other in alone if other.replace("_", "").lower() == plain or other.startswith(f"{name}_")]
+    # As nll_loss_forward of nllloss.py, and _unique2 of unique.py.
+    near += [other for other in functions if other.replace("_", "").lower().startswith(plain)]
     # As LigerRMSNormFunction of rms_norm.py, which has a backward pass too.
     passes = [node for node in body if isinstance(node, ast.ClassDef) and plain in node.name.lower()]
     passes = [node for node in passes if any("autograd.Function" in ast.unparse(base) for base in node.bases)]

@@ -17,6 +17,7 @@ MADE = {
     "add": ("strided_kernels.py", "torch.add"),
     "add_alike": ("strided_kernels.py", "torch.add"),
     "add_packed": ("strided_kernels.py", "torch.add"),
+    "add_dense": ("strided_kernels.py", "torch.add"),
 }
 """function -> its file and its reference"""
 
@@ -70,6 +71,15 @@ def test_layouts_are_those_that_a_function_with_strides_takes(said, told):
     assert lines["add_packed"] == ['layouts=("contiguous", "expanded", "pitched"),']
     assert lines["quantise"] == ['layouts=("contiguous",),']
     assert told["add"][1] == told["add_packed"][1] == []
+
+
+def test_layouts_of_which_a_trial_gives_wrong_values_are_left_out_and_named(said, told):
+    (layouts,) = [line for line in said["add_dense"].suites.accuracy if line.startswith("layouts")]
+    (look,) = [reason for reason in said["add_dense"].look if reason.kind == "look_layouts"]
+
+    assert layouts == 'layouts=("contiguous", "expanded", "pitched"),'
+    assert look.facts["layouts"] == "strided"
+    assert told["add_dense"][1] == []
 
 
 def test_an_input_that_is_read_by_the_strides_of_another_is_found(told):

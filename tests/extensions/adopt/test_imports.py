@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from perfci.cli.main import run
-from tests.extensions.adopt.rehearsing import interpreted
+from perfci.extensions.adopt.sketch import SketchFiles
+from tests.extensions.adopt.rehearsing import interpreted, rehearse
 
 KERNEL = """
 import torch
@@ -101,6 +102,25 @@ def test_packages_that_ask_for_a_gpu_when_they_are_imported_are_brought_in_and_c
     told = interpreted(project, "dtype=float32", *(f"of_{name}" for name in INITS))
     assert {op: failures for op, (_, failures) in told.items() if failures} == {}
     assert all(checks > 10 for checks, _ in told.values())
+
+
+def test_a_reference_of_a_package_that_asks_for_a_gpu_is_imported_as_its_kernel_is(project):
+    (project / "properties" / "ref.py").write_text("def double(x):\n    return x * 2\n")
+
+    assert run(["new", "alike", "--from", "properties.op:double", "--reference", "properties/ref.py:double"]) == 0
+
+    texts = [(project / "kernels" / "alike" / f"alike_{part}.py").read_text() for part in ("triton", "baseline")]
+    assert all('with _sketched.pretend("cuda"):' in text for text in texts)
+
+
+def test_a_package_of_which_an_import_failed_half_way_fails_for_the_next_function_too(project):
+    (project / "target" / "op.py").write_text(KERNEL)
+    (project / "target" / "__init__.py").write_text("import target.op\nimport not_installed_here\n")
+    files = SketchFiles(str(project / "target" / "op.py"), "double", "target.op", "torch.positive")
+
+    said = rehearse({"first": ("first", files), "second": ("second", files)})
+
+    assert all("pip install not_installed_here" in said[name] for name in ("first", "second"))
 
 
 def test_a_package_that_is_not_installed_is_named_and_no_gpu_is_asked_for(project, capsys):

@@ -6,6 +6,7 @@ import pytest
 
 from perfci.cli.main import run
 from perfci.core import settings
+from perfci.extensions.adopt.rehearsal.operators import find_operators
 from perfci.ops import discover
 from tests.extensions.adopt.rehearsing import interpreted, unpack
 
@@ -72,6 +73,59 @@ def test_operators_with_other_dtypes_and_lists_of_numbers_are_judged_without_an_
         assert failures == []
 
 
+OPERATORS = """
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _copy(x_ptr, out_ptr, size, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + at, tl.load(x_ptr + at, mask=at < size), mask=at < size)
+
+
+def copy(x):
+    out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    _copy[(triton.cdiv(x.numel(), 128),)](x.contiguous(), out, x.numel(), BLOCK=128)
+    return out
+
+
+def hstack(tensors):
+    return torch.hstack([copy(x) for x in tensors])
+
+
+def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5):
+    return torch.native_layer_norm(copy(input), normalized_shape, weight, bias, eps)
+
+
+def gather(self, dim, index):
+    return torch.gather(copy(self), dim, index)
+"""
+
+
+def test_operators_of_lists_of_tensors_and_of_shapes_that_depend_on_each_other_have_torchs_samples(tmp_path):
+    (tmp_path / "kernels").mkdir()
+    (tmp_path / "lib").mkdir()
+    ops = {"hstack": "hstack", "layernorm": "layer_norm", "gather": "gather"}
+    for name in ops:
+        (tmp_path / "lib" / f"{name}.py").write_text(OPERATORS)
+
+    assert run(["new", "--from-library", str(tmp_path / "lib"), "--copy", "--project", str(tmp_path)]) == 0
+
+    texts = {op: (tmp_path / "kernels" / op / f"{op}_baseline.py").read_text() for op in ops}
+    assert "torch.ops.aten.hstack.default([tensors_0, tensors_1" in texts["hstack"]
+    assert "normalized_shape" in texts["layernorm"]
+    assert "self_shape: tuple[int, ...]," in texts["gather"]
+    told = interpreted(tmp_path, "*", *ops)
+    assert {op: failures for op, (_, failures) in told.items() if failures} == {}
+    assert all(checks > 10 for checks, _ in told.values())
+
+
+def test_an_argument_that_no_python_function_can_have_is_left_to_torch():
+    assert [one.name for one in find_operators("uniform_")[0].arguments] == ["self"]
+
+
 def test_a_single_file_needs_no_name(project, capsys):
     root = project.parent / "single"
     (root / "kernels").mkdir(parents=True)
@@ -111,6 +165,6 @@ def test_a_file_of_one_autograd_function_needs_no_name_and_has_a_backward_pass(t
     assert run([*command, "--copy", "--backward"]) == 3
 
     assert "Ops written: 1 of 1. Ready: 0." in capsys.readouterr().out
-    assert "source.apply(x)" in (tmp_path / "kernels" / "relu6" / "relu6_triton.py").read_text()
+    assert "source.apply(self)" in (tmp_path / "kernels" / "relu6" / "relu6_triton.py").read_text()
     backward = (tmp_path / "kernels" / "relu6_backward" / "relu6_backward_triton.py").read_text()
     assert "_sketched.gradients(source.apply)" in backward

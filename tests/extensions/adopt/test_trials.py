@@ -1,5 +1,6 @@
 """How a function is called is found by calls in Triton's interpreter. What these do not confirm is not ready."""
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ READY = {
     "logarithm": "torch.log",
     "halves": "halves_reference",
     "picked": "picked_reference",
+    "mean_double": "mean_reference",
+    "centred": "centred_reference",
 }
 """function -> reference"""
 
@@ -33,6 +36,7 @@ pytestmark = pytest.mark.torch
 @pytest.fixture(scope="module")
 def said() -> dict[str, Any]:
     pairs = {**{f"op_{name}": (name, reference) for name, reference in READY.items()}, "wrong": ("scaled", "triple")}
+    pairs["powers"] = "double_powers", "double_reference"
     pairs["slow"] = "slow", "double_reference"
     pairs["other"] = "double_and_sizes", "triple"
     sides = {
@@ -96,6 +100,24 @@ def test_a_tensor_of_a_fixed_size_and_one_of_a_single_number_are_told_from_rows(
 def test_inputs_on_which_the_reference_is_nan_are_made_where_it_is_not(said):
     assert said["op_logarithm"].suites.inputs["x"].startswith("torch.rand((rows, cols)")
     assert "domain=(0.0, None)," in said["op_logarithm"].suites.accuracy
+
+
+def test_a_size_of_which_the_reference_makes_nan_is_no_case(said):
+    assert "0" not in said["op_mean_double"].suites.edges[0]["rows"]
+    assert "0" in said["op_scaled"].suites.edges[0]["rows"]
+
+
+def test_a_form_in_which_the_values_do_not_depend_on_an_input_is_not_chosen(said):
+    inputs = said["op_centred"].suites.inputs
+    assert inputs["groups"] != "cols" or "(batch, rows, cols)" in inputs["x"]
+
+
+def test_no_case_is_a_point_of_two_grids(said):
+    grids = said["powers"].suites.edges
+    points = [
+        tuple(sorted(zip(grid, point, strict=True))) for grid in grids for point in itertools.product(*grid.values())
+    ]
+    assert len({*points}) == len(points) > 4
 
 
 def test_a_backward_pass_takes_the_gradient_of_the_output(said):

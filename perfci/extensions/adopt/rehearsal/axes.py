@@ -107,8 +107,15 @@ class Form:
     inputs: Mapping[str, str] = field(default_factory=dict)  # argument -> what makes it
     dtype: str = ""  # of trials
     little: Mapping[str, int] = field(default_factory=dict)  # axis -> a small size that a call for real takes
+    sample: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """axis -> a tensor's whole shape in one case, of a form that has no cases but samples"""
     devices: tuple[str | None, str | None] = (None, None)
     """what tensors have to pass for in such a call, of the kernel and of the reference"""
+
+    @property
+    def is_ragged(self) -> bool:
+        """Whether axes are whole shapes."""
+        return self.axes == ("shape",) or bool(self.sample)
 
     def make_inputs(self, params: Mapping[str, Any], dtype: str = "", seed: int = 0) -> dict[str, Any]:
         """Returns a case's inputs with values. Raises what torch raises."""
@@ -137,8 +144,14 @@ class Form:
         return replace(trial, seconds=seconds)
 
     def takes(self, params: Mapping[str, Any]) -> bool:
-        """Whether neither raises for a case, called for real. True for all once such calls took long enough."""
-        return self.rehearsal.spent_s > MOST_SECONDS or not self.run(params).problem
+        """Whether neither raises for a case, called for real. True for all once such calls took long enough.
+
+        Of no elements the reference may make NaN, as a mean does: then there is no right answer.
+        """
+        if self.rehearsal.spent_s > MOST_SECONDS:
+            return True
+        trial = self.run(params)
+        return not trial.problem and (trial.is_finite or not {0, (0,)} & {*params.values()})
 
     def try_case(self, params: Mapping[str, Any], *, alone: bool = False) -> Outcome | None:
         """Returns what kernel and reference give for a case, or the kernel alone. None if one of them refuses it."""
@@ -170,8 +183,8 @@ class Form:
 
     def make_distinct(self, sizes: Sequence[int] = SIZES[0]) -> dict[str, Any]:
         """Returns a case in which every axis has another size."""
-        if self.axes == ("shape",):
-            return {"shape": tuple(sizes[:2])}
+        if self.is_ragged:
+            return dict(self.sample) or {"shape": tuple(sizes[:2])}
         return dict(zip(self.axes, sizes, strict=False))
 
     def agrees(self) -> bool:
@@ -198,8 +211,11 @@ def solve_sides(text: str, shape: Sequence[int]) -> dict[str, int]:
     return {axis: size // int(factor or 1) for (factor, _, axis), size in zip(sides, shape, strict=False)}
 
 
-def size_call(form: Form, call: Call) -> dict[str, int]:
+def size_call(form: Form, call: Call) -> dict[str, Any]:
     """Returns the sizes of a call's axes."""
+    if form.is_ragged:
+        shapes = {text: call.tensors[name].shape for name, text in reversed([*form.shapes.items()])}
+        return {axis: shapes.get(axis, next(iter(call.tensors.values())).shape) for axis in form.axes}
     sizes = dict[str, int]()
     for name, text in form.shapes.items():
         sizes |= solve_sides(text, call.tensors[name].shape)
@@ -230,6 +246,27 @@ def find_form(start: Form, calls: Sequence[Call]) -> tuple[Form, list[Call], boo
     groups = [[place for place in places if sizes[place] == size] for size in dict.fromkeys(sizes.values())]
     right = _fill(start, groups, alike).agrees()
     return _fill(start, _take_apart(start, groups, alike) if right else groups, alike), alike, right
+
+
+def list_form(start: Form, calls: Sequence[Call]) -> tuple[Form, list[Call]]:
+    """Returns the form in which each tensor's shape is that of a call, and the calls that have it.
+
+    Integers stay within those of every call, as they may be places in another tensor.
+    """
+    alike = [call for call in calls if call.tensors.keys() == calls[0].tensors.keys()]
+    shapes = {name: tuple(call.tensors[name].shape for call in alike) for name in alike[0].tensors}
+    first = {shape: name for name, shape in reversed(shapes.items())}
+    axis_of = {name: f"{first[shape]}_shape" for name, shape in shapes.items()}
+    given = dict(alike[0].given)
+    for name, tensor in alike[0].tensors.items():
+        if bounds := [call.tensors[name].bounds or (0, 16) for call in alike if tensor.bounds]:
+            low, high = max(low for low, _ in bounds), min(high for _, high in bounds)
+            text = f"torch.randint({low}, {max(high, low + 1)}, {{shape}}, generator=generator, "
+            given[name] = replace(tensor, text=f"{text}dtype={{dtype}}, device=device)")
+    axes = tuple(dict.fromkeys(axis_of.values()))
+    form = _write_inputs(start, axes, axis_of, {}, [replace(alike[0], given=given), *alike[1:]])
+    sample = {axis_of[name]: tensor.shape for name, tensor in alike[0].tensors.items()}
+    return replace(form, sample=sample), alike
 
 
 def _find_shapes(start: Form, calls: Sequence[Call]) -> dict[str, str] | None:

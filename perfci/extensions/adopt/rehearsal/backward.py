@@ -13,8 +13,7 @@ import torch
 from perfci.extensions.adopt.rehearsal import search
 from perfci.extensions.adopt.rehearsal.axes import Form, write_tuple
 from perfci.extensions.adopt.rehearsal.sketched import gradients, wrap
-
-GRADIENT = "gradient"  # name of the argument
+from perfci.extensions.adopt.rehearsal.trial import GRADIENT
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,7 @@ def turn_back(forward: search.Found) -> Backward | None:
     of = tuple(name for name in form.inputs if all(name in names for names in known))
     axes = {size: axis for axis, size in params.items()}
     text = write_tuple([str(axes.get(size, size)) for size in shape])
-    if not of or form.axes == ("shape",):
+    if not of or form.is_ragged:
         return None
     made = f"torch.randn({text}, generator=generator, dtype=dtype, device=device)"
     pair = [

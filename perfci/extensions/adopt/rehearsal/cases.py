@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from perfci.core.model import Reason
-from perfci.extensions.adopt.rehearsal.axes import SIZES, Call, Form, list_sides, size_call, write_tuple
+from perfci.extensions.adopt.rehearsal.axes import SIZES, Call, Form, list_sides, size_call
 from perfci.extensions.adopt.sketch import Case, Suites
 from perfci.ops.spec import LAYOUTS, VALUES
 from perfci.scaffold.new import fit
@@ -25,6 +25,8 @@ USUAL_BLOCK = 128
 _SUMS = re.compile(r"tl\.(?:sum|cumsum|reduce|associative_scan)\b|\+=")
 _LITTLE = 3  # size of the axes that are not varied
 _SLOW_S = 0.2  # of a call whose kernel gets few cases, as a check in the interpreter makes many calls of each
+_DENSE = "# Dense inputs alone; leave this line out once the op takes inputs with gaps too."
+_WRONG = "# Of other layouts it gave wrong values: add those that its callers give it."
 _POWERS = (16, 32, 64, 128)  # sizes for axes that take no others
 
 
@@ -48,7 +50,8 @@ def make_suites(
         if any("randint(0, 1 << 4" in text for text in form.inputs.values())
         else []
     )
-    grids, refused = _find_edges(form, source) if done else ([], str(form.make_distinct()))
+    grids, refused = _find_edges(form, source) if done and not form.sample else ([], "")
+    refused = refused if done else str(form.make_distinct())
     look += [Reason("look_refused", {"op": op, "case": refused})] if refused else []
     # The probe case gets all values. If possible, no block divides its sizes, and it takes few programs.
     wanted = [(3, 3, 5, 7, 33, 100), (2, 2, 3, 5, 7, 100)]
@@ -69,7 +72,9 @@ def make_suites(
     summed = list(dict.fromkeys(axis for axes in sums for axis in axes))
     reduces = f"reduces=lambda {', '.join([*form.axes, *varying, 'dtype'])}: {' * '.join(summed)},"
     small_case = form.little or form.make_distinct()
-    lines = [*_write_layouts(form, small_case, wrapper), *([reduces] if summed else [])]
+    layouts, wrong = _write_layouts(op, form, small_case, wrapper)
+    look += wrong
+    lines = [*layouts, *([reduces] if summed else [])]
     if steps := sorted({*form.run(small_case).dtypes} & {"int8", "uint8"}) if "float" in form.dtype else []:
         lines.append("# Where it rounds to whole numbers, a float beside the half may go either way.")
         lines.append(f"tolerance={{{', '.join(f'{json.dumps(dtype)}: (0.0, 1.0)' for dtype in steps)}}},")
@@ -88,7 +93,7 @@ def make_suites(
     lines += ["deterministic=False,  # it adds atomically"] if "tl.atomic_" in source else []
     suites = Suites(
         op=op,
-        axes={axis: "tuple[int, ...]" if axis == "shape" else "int" for axis in form.axes} | annotations,
+        axes=dict.fromkeys(form.axes, "tuple[int, ...]" if form.is_ragged else "int") | annotations,
         inputs={**form.inputs, **{name: name for name in varying}},
         dtypes=tuple(dict.fromkeys(call.dtype for call in tested or calls)),
         edges=tuple({**grid, **fixed} for grid in grids),
@@ -101,8 +106,8 @@ def make_suites(
     return suites, look
 
 
-def _write_layouts(form: Form, params: Mapping[str, Any], wrapper: str) -> list[str]:
-    """The layouts that a function takes which does something with strides, but for those that it refuses.
+def _write_layouts(op: str, form: Form, params: Mapping[str, Any], wrapper: str) -> tuple[list[str], list[Reason]]:
+    """The layouts of which a function that does something with strides gives right values, and what is to look at.
 
     One that asks for the strides of rows alone takes no others.
     """
@@ -111,24 +116,27 @@ def _write_layouts(form: Form, params: Mapping[str, Any], wrapper: str) -> list[
         asked = LAYOUTS[1:]
     elif ".stride(" in wrapper:
         asked = LAYOUTS[2:]
-    problems = {layout: form.run(params, layout=layout).problem or "" for layout in asked}
+    trials = {layout: form.run(params, layout=layout) for layout in asked}
+    taken = [layout for layout, trial in trials.items() if trial.agrees]
     # What a kernel raises, as for an access outside of its tensors, is no refusal.
-    taken = [layout for layout in asked if not problems[layout] or problems[layout].startswith("InterpreterError")]
-    listed = ", ".join(f'"{layout}"' for layout in ("contiguous", *taken))
+    wrong = [
+        layout
+        for layout, trial in trials.items()
+        if layout not in taken and (not trial.problem or trial.problem.startswith("InterpreterError"))
+    ]
+    look = [Reason("look_layouts", {"op": op, "layouts": ", ".join(wrong)})] if wrong else []
     if len(taken) == len(LAYOUTS) - 1:
-        return []
-    says = "# Dense inputs alone; leave this line out once the op takes inputs with gaps too."
-    return [says if not taken else "# It takes no others.", f"layouts=({listed}{'' if taken else ','}),"]
+        return [], look
+    says = "# It takes no others." if taken and not wrong else _DENSE if not wrong else _WRONG
+    listed = ", ".join(f'"{layout}"' for layout in ("contiguous", *taken))
+    return [says, f"layouts=({listed}{'' if taken else ','}),"], look
 
 
 def _list_cases(form: Form, varying: Sequence[str], calls: Sequence[Call]) -> tuple[Case, ...]:
     """The cases of calls, each once: their sizes by the names of the axes, and the values that vary."""
     cases = list[Case]()
     for call in calls:
-        if form.axes == ("shape",):
-            sizes = {"shape": write_tuple([str(size) for size in next(iter(call.tensors.values())).shape])}
-        else:
-            sizes = {axis: str(size) for axis, size in size_call(form, call).items()}
+        sizes = {axis: repr(size) for axis, size in size_call(form, call).items()}
         values = {name: repr(call.given[name]) for name in varying}
         case = {axis: sizes[axis] for axis in form.axes} | values | {"dtype": f"torch.{call.dtype}"}
         cases += [] if case in cases else [case]
@@ -138,7 +146,7 @@ def _list_cases(form: Form, varying: Sequence[str], calls: Sequence[Call]) -> tu
 def _find_summed(form: Form, output: Sequence[int], *, dot: bool) -> list[str]:
     """The axes that the output lacks, if its sizes show that: the kernel sums over them."""
     by_size = {size: axis for axis, size in form.make_distinct().items()}
-    if form.axes == ("shape",) or not all(size in by_size for size in output):
+    if form.is_ragged or not all(size in by_size for size in output):
         return []
     missing = [axis for axis in form.axes if axis not in {by_size[size] for size in output}]
     return [axis for axis in missing if dot or all(axis in list_sides(text) for text in form.shapes.values())]
@@ -154,7 +162,7 @@ def _find_edges(form: Form, source: str) -> tuple[list[dict[str, tuple[str, ...]
     usual = USUAL_BLOCK if "tl.arange" in source else 1
     spare = [constant for constant in constants if 8 <= constant <= 1024 and constant not in blocks.values()]
     flat = _is_flat(form, blocks)
-    grids, refused = list[dict[str, tuple[str, ...]]](), None
+    grids, seen, refused = list[dict[str, tuple[str, ...]]](), list[dict[str, Any]](), None
     is_slow = form.run(dict(form.little) or form.make_distinct()).seconds > _SLOW_S
     for number, axis in enumerate(form.axes):
         block = 1 if flat and number else blocks[axis] or (spare or [usual])[0]
@@ -168,6 +176,8 @@ def _find_edges(form: Form, source: str) -> tuple[list[dict[str, tuple[str, ...]
         others = 1 if flat and not number else _LITTLE
         rest = {one: form.little.get(one, others) for one in form.axes}
         values += [value for value in _POWERS if value > 2 * block and form.little]
+        values = [value for value in dict.fromkeys(values) if rest | {axis: value} not in seen]
+        seen += [rest | {axis: value} for value in values]
         tried = {value: form.try_case(rest | {axis: value}) for value in values}
         taken = [value for value, done in tried.items() if done and done.programs <= MOST_PROGRAMS]
         taken = [value for value in taken if form.takes(rest | {axis: value})]
@@ -198,7 +208,7 @@ def _find_timed(
     for case in _list_cases(form, (), timed):
         params = {axis: ast.literal_eval(case[axis]) for axis in form.axes}
         wanted = list_variants(params) - seen
-        for axis in form.axes if wanted and form.axes != ("shape",) else ():
+        for axis in form.axes if wanted and not form.is_ragged else ():
             fewer = params | {axis: _LITTLE}
             params = fewer if wanted <= list_variants(fewer) else params
         done = form.try_case(params) if wanted else None

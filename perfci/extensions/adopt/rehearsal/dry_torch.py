@@ -47,6 +47,7 @@ class Argument:
     dtype: str
     text: str | None  # the expression that made it, with {shape} and {dtype}. None if unknown
     marks: tuple[str, ...] = ()  # for each side what its axis is in, such as "2 * {}", or a size that it always has
+    bounds: tuple[int, int] | None = None  # the least of its integers, and what they lie below. None if unknown
 
 
 class Absent(float):

@@ -29,13 +29,14 @@ from perfci.core.model import Reason
 from perfci.device import open_device
 from perfci.extensions.adopt.rehearsal import operators, search, sketched
 from perfci.extensions.adopt.rehearsal.answers import explain, list_mutated, write_answers
-from perfci.extensions.adopt.rehearsal.axes import Call, Form, find_form, make_call, write_tuple
-from perfci.extensions.adopt.rehearsal.backward import GRADIENT, turn_back
+from perfci.extensions.adopt.rehearsal.axes import Call, Form, find_form, list_form, make_call, write_tuple
+from perfci.extensions.adopt.rehearsal.backward import turn_back
 from perfci.extensions.adopt.rehearsal.cases import MOST_PROGRAMS, make_suites
 from perfci.extensions.adopt.rehearsal.dry_torch import Argument, DryTorch
 from perfci.extensions.adopt.rehearsal.notes import find_faults
 from perfci.extensions.adopt.rehearsal.operators import Operator
 from perfci.extensions.adopt.rehearsal.tests import TestReader
+from perfci.extensions.adopt.rehearsal.trial import GRADIENT
 from perfci.extensions.adopt.rehearsal.uses import read_uses
 from perfci.extensions.adopt.sketch import Sketch, SketchFiles, SketchFunction
 from perfci.ops.spec import Accuracy
@@ -51,6 +52,7 @@ _WHOLE_DOT = re.compile(r"(?s)(tl\.zeros\([^\n]*tl\.int32.*tl\.dot\()|(tl\.dot\(
 """A product of integers: it is added up in int32."""
 
 _MOST_CALLS = 4  # of the operator's samples that become accuracy cases
+_MOST_SAMPLES = 12  # of those of an op that has no sizes besides
 _SMALL = (2, 3, 4, 8, 16, 128)  # sizes of an accuracy case
 _SIZES = {
     1: ([1 << 20], [1 << 24], [1 << 27]),
@@ -69,27 +71,26 @@ def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
     is_npu = re.search(r"\b(is_)?npu\b|torch_npu", text) and not re.search(r"\b(is_)?cuda\b", text)
     going = DryTorch("npu" if is_npu else "cuda")
     step(path.name)
-    operator = None if files.reference else operators.find_operator(files.function)
-    path_of = files.reference or (operator.path if operator else operators.find_reference(files.function))
-    path_of = path_of or operators.find_reference(op.removesuffix("_backward"))
+    plain_op = op.removesuffix("_backward")
+    candidates = [] if files.reference else operators.find_operators(files.function, plain_op)
+    path_of = files.reference or next((one.path for one in candidates), None)
+    path_of = path_of or operators.find_reference(files.function) or operators.find_reference(plain_op)
     if path_of is None:
         raise UsageError("from_without_reference", found=f"{path.name}:{files.function}")
-    samples = [
-        [Call("accuracy", given, {}) for given in operator.list_calls(dtype)] if operator else []
-        for dtype in ("float32", "bool", "int32")
-    ]
     side, other = _import_side(files.function, path, files.module, going), _import_reference(path_of, files, going)
     with going.going():
-        takes = operator.signature if operator else _read_signature(side.function, other.function)
+        takes = candidates[0].signature if candidates else _read_signature(side.function, other.function)
         plain = path_of.removeprefix("torch.ops.aten.").split(".")
         suite = TestReader({files.function, plain[0] if path_of.startswith("torch.ops.") else plain[-1]}, takes, going)
         tests = suite.read([Path(test) for test in files.tests])
-        called = _find_call(operator, samples, tests, side, other, takes, path)
+        called = _find_operator(candidates, tests, side) or _find_call(tests, side, other, takes, path)
         called = (_turn_back(called) if files.backward else None) or called
         done = called.found.form.try_case(called.found.form.make_distinct())
         launched = "\n".join(dict.fromkeys(launch.source for launch in done.launches)) if done else text
         called = _narrow(called) if _WHOLE_DOT.search(launched) else called
         form, right, trial, operator = called.found.form, called.found.dry, called.found.trial, called.operator
+        if operator:
+            path_of, other = operator.path, _import_reference(operator.path, files, going)
         carried, calls = len(called.calls) if tests else 0, _complete_calls(called, launched, bool(tests))
         suites, look = make_suites(
             op, form, calls, launched, _read_wrapper(side.function), pointwise=bool(operator and operator.pointwise)
@@ -106,7 +107,7 @@ def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
     arguments = tuple(called.found.texts)
     facts: dict[str, Any] = {"op": op, "inputs": guessed, "call": f"{path_of}({', '.join(arguments)})"}
     # What torch itself calls an operator with is right, even if little of it is read.
-    unsure = explain(replace(trial, unread=()) if operator else trial, dry=right, facts=facts)
+    unsure = explain(replace(trial, unread=(), idle=()) if operator else trial, dry=right, facts=facts)
     if files.backward and not called.further:
         unsure = [Reason("look_no_gradient", {**facts, "function": files.function})]
     guess = [Reason("look_guessed", facts)] if not (unsure or operator or tests) else []
@@ -118,8 +119,8 @@ def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
         kernel, reference = (
             replace(one, backward=more) for one, more in zip((kernel, reference), called.further, strict=True)
         )
-    elif not operator:
-        kernel, reference = write_answers(kernel, reference, trial)
+    elif not mutates or not operator:
+        kernel, reference = write_answers(kernel, reference, replace(trial, written=()) if operator else trial)
     return Sketch(called.shown, kernel, reference, suites, seen, (*unsure, *guess, *look), is_ready=not unsure)
 
 
@@ -175,17 +176,35 @@ def _turn_back(called: _Called) -> _Called | None:
     return _Called(back.found, (), shown, (*called.handed, *more), further=back.further)
 
 
+def _find_operator(candidates: Sequence[Operator], tests: Sequence[Call], side: _Side) -> _Called | None:
+    """The call as the first of torch's operators that agrees with the function, else the best one. None if none fits.
+
+    Where its axes are not found, the shapes are those of torch's samples.
+    """
+    best: _Called | None = None
+    for operator in candidates:
+        with side.rehearsal.real():
+            samples = [operator.list_calls(dtype) for dtype in ("float32", "bool", "int32", "")] if not tests else []
+        sources = [tests] if tests else [[Call("accuracy", given, {}) for given in calls] for calls in samples]
+        reference = pkgutil.resolve_name(operator.path)
+        fitted = _fit_operator(operator, sources, side.function, reference, side.rehearsal)
+        if fitted is None:
+            continue
+        start, shown, handed, given = fitted
+        start = replace(start, devices=(side.written.device, None))
+        for form, calls, right in (find_form(start, given), (*list_form(start, given), True)):
+            found = search.judge(form, handed, calls if tests else (), dry=right and form.agrees())
+            called = _Called(found, calls, shown, handed, operator)
+            best = called if best is None or found.rank < best.found.rank else best
+            if best.found.trial.agrees:
+                return best
+    return best
+
+
 def _find_call(
-    operator: Operator | None, samples: Sequence[Sequence[Call]], tests: Sequence[Call], side: _Side, other: _Side,
-    takes: inspect.Signature, path: Path,
+    tests: Sequence[Call], side: _Side, other: _Side, takes: inspect.Signature, path: Path
 ) -> _Called:  # fmt: skip
     devices, going = (side.written.device, other.written.device), side.rehearsal
-    sources = [tests] if tests else samples
-    if operator and (fitted := _fit_operator(operator, sources, side.function, other.function, going)):
-        form, shown, handed, calls = fitted
-        form, calls, right = find_form(form, calls)
-        found = search.judge(replace(form, devices=devices), handed, calls, dry=right)
-        return _Called(found, calls, shown, handed, operator)
     given = {*tests[0].given} if tests else set[str]()
     shown, handed = _write_parameters(takes, given, path, side.function)
     calls = [test for test in tests if {*test.given} == given and {*test.tensors} == {*tests[0].tensors}]
@@ -237,7 +256,8 @@ def _complete_calls(called: _Called, launched: str, are_tests: bool) -> list[Cal
     dtypes = usual or [call.dtype for call in calls[:1]]
     if not are_tests:
         firsts = [_retype(call, dtype) for call in calls[:1] for dtype in dtypes]
-        calls = [*firsts, *(_retype(call, dtype) for call in calls[1:_MOST_CALLS] for dtype in dtypes[:1])]
+        most = _MOST_SAMPLES if form.sample else _MOST_CALLS
+        calls = [*firsts, *(_retype(call, dtype) for call in calls[1:most] for dtype in dtypes[:1])]
     usual_sizes = (*[2] * len(form.axes), *_SMALL)[-len(form.axes) :]
     small_sizes = [form.little.get(axis, size) for axis, size in zip(form.axes, usual_sizes, strict=True)]
     calls = calls or [_call(form, "accuracy", small_sizes, dtype) for dtype in dtypes]
@@ -315,8 +335,11 @@ def _import_either(module: str | None, path: Path, device: str) -> tuple[types.M
     for pretends in (False, True):
         try:
             with sketched.pretend(device) if pretends else nullcontext(), sketched.kernels() as hidden:
-                return _import(module, path) if module else _load(path), hidden, pretends
+                made = _import(module, path) if module else _load(path)
+            _pretended.update({*sys.modules} - before if pretends else ())
+            return made, hidden, pretends or _uses_pretended(made)
         except UsageError as error:
+            _forget(before)
             facts = error.reason.facts
             lacks = str(facts.get("missing_module") or "").partition(".")[0]
             if lacks not in {"", "torch_npu", (module or path.stem).partition(".")[0]}:
@@ -324,14 +347,26 @@ def _import_either(module: str | None, path: Path, device: str) -> tuple[types.M
             if error.reason.kind not in {"import_raised", "sketch_raised"}:
                 raise
             errors.append(error)
-            _forget(before)
     raise errors[0]
+
+
+_pretended = set[str]()  # modules that were imported where a device was pretended, for any op
+
+
+def _uses_pretended(module: types.ModuleType) -> bool:
+    """Whether a module, or what it has from others, could not be imported alone: it was there already."""
+    parts = module.__name__.split(".")
+    names = {".".join(parts[:count]) for count in range(1, len(parts) + 1)}
+    names |= {str(getattr(value, "__module__", getattr(value, "__name__", ""))) for value in vars(module).values()}
+    return bool(names & {name for name in _pretended if name.split(".")[0] not in _KEPT})
+
+
+_KEPT = ("torch", "triton", "numpy", "perfci")
 
 
 def _forget(before: Collection[str]) -> None:
     """Unload what an import that failed has loaded: halves of a package would be taken for the whole."""
-    kept = ("torch", "triton", "numpy", "perfci")
-    for name in [name for name in sys.modules if name not in before and name.split(".")[0] not in kept]:
+    for name in [name for name in sys.modules if name not in before and name.split(".")[0] not in _KEPT]:
         del sys.modules[name]
 
 
@@ -366,7 +401,9 @@ def _find_file(module: str) -> str:
 def _list_sizes(form: Form, launched: str) -> Sequence[Sequence[Any]]:
     """Sizes of performance cases."""
     count = len(form.axes)
-    if form.axes == ("shape",):
+    if form.sample:
+        return []
+    if form.is_ragged:
         return [[shape] for shape in ((1 << 20,), (4096, 1024), (4096, 4096))]
     most = [[2] * (count - 4) + sizes for sizes in _SIZES[4]]
     return ([2048] * count, [4096] * count) if "tl.dot(" in launched else _SIZES.get(count, most)
@@ -402,18 +439,24 @@ def _fit_operator(
         if argument.kwarg_only and (any_keyword or argument.name in keywords)
     ]
     needed = [parameter for parameter in plain if not parameter.has_default_value()]
-    for call_sample, given in itertools.product(samples, dict.fromkeys((tuple(plain), tuple(needed)))):
+    for (call_sample, texts), given in itertools.product(
+        map(_spread, filter(None, samples)), dict.fromkeys((tuple(plain), tuple(needed)))
+    ):
         if len(given) > room:
             continue
-        used = {parameter.name for parameter in (*given, *named)}
+        used = {part for one in (*given, *named) for part in texts.get(one.name, (one.name,))}
         calls = [
             replace(call, given={key: value for key, value in call.given.items() if key in used})
             for call in call_sample
         ]
-        handed = [one.name for one in given] + [f"{one.name}={one.name}" for one in named]
+        lists = {name: f"[{', '.join(parts)}]" for name, parts in texts.items()}
+        handed = [lists.get(one.name, one.name) for one in given]
+        handed += [f"{one.name}={lists.get(one.name, one.name)}" for one in named]
         shown = [
-            parameter.name + (": torch.Tensor" if "Tensor" in str(parameter.type) else "")
-            for parameter in (*given, *named)
+            part + (": torch.Tensor" if "Tensor" in str(one.type) else "")
+            for one in (*given, *named)
+            for part in texts.get(one.name, (one.name,))
+            if part != "None"
         ]
         form = Form(make_call(function, handed, {}), make_call(reference, handed, {}), going)
         costs = [(form.count_programs(call), call) for call in {call.key: call for call in calls}.values()]
@@ -431,6 +474,28 @@ def _fit_operator(
                 cheap = [call for call in cheap if [len(tensor.shape) for tensor in call.tensors.values()] == ranks]
             return form, tuple(shown), handed, cheap
     return None
+
+
+def _spread(calls: Sequence[Call]) -> tuple[list[Call], dict[str, tuple[str, ...]]]:
+    """Calls with an argument for each tensor of a list, and the names that make up each list. All as in the first."""
+
+    def name_parts(call: Call) -> dict[str, tuple[str, ...]]:
+        lists = {name: value for name, value in call.given.items() if isinstance(value, list)}
+        return {
+            name: tuple(f"{name}_{place}" if part is not None else "None" for place, part in enumerate(parts))
+            for name, parts in lists.items()
+            if any(isinstance(part, Argument) for part in parts)
+        }
+
+    texts, spread = name_parts(calls[0]), list[Call]()
+    for call in calls:
+        if name_parts(call) == texts:
+            parts = {part: one for name in texts for part, one in zip(texts[name], call.given[name], strict=True)}
+            plain = {name: value for name, value in call.given.items() if name not in texts}
+            spread.append(
+                replace(call, given={name: one for name, one in {**parts, **plain}.items() if name != "None"})
+            )
+    return spread, texts
 
 
 def _retype(call: Call, dtype: str) -> Call:

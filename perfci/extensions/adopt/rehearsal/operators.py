@@ -3,6 +3,8 @@
 import contextlib
 import importlib.util
 import inspect
+import itertools
+import keyword
 import pkgutil
 import re
 import sys
@@ -18,8 +20,10 @@ from perfci.extensions.adopt.rehearsal.dry_torch import Argument
 LEFT_OUT = frozenset({"dtype", "layout", "device", "pin_memory", "memory_format", "generator"})
 """Arguments that no case varies: the defaults of most calls."""
 
-_GENERIC: Mapping[str, Any] = {"int": 1, "SymInt": 1, "float": 0.5, "number": 0.5, "bool": False}
+_GENERIC: Mapping[str, Any] = {"int": 1, "SymInt": 1, "float": 0.5, "bool": False}
 _MOST_SAMPLES = 32
+_MOST_OPERATORS = 8  # that are tried
+_SPELLINGS = ("{}", "native_{}", "_{}", "linalg_{}", "special_{}")
 
 
 @dataclass(frozen=True)
@@ -61,20 +65,23 @@ class Operator:
         return domain
 
     def list_calls(self, dtype: str = "float32") -> list[dict[str, Any]]:
-        """Arguments by name of OpInfo's samples in a dtype, tensors as `Argument`. Made up calls if there are none.
+        """Arguments by name of OpInfo's samples in a dtype, tensors as `Argument`. Made up calls if none is named.
 
         Those with tensors of one shape come first, then those with the most usual numbers of axes.
         """
         names = [argument.name for argument in self.arguments]
         samples: dict[str, tuple[list[tuple[int, ...]], dict[str, Any]]] = {}
-        for values, options in self._list_samples(getattr(torch, dtype)):
+        for values, options in self._list_samples(getattr(torch, dtype)) if dtype else self._make_up():
             given = dict(zip(names, values, strict=False)) | options
             if len(values) > len(names) or not given.keys() <= {*names}:
                 continue
             given = {argument.name: given.get(argument.name, argument.default_value) for argument in self.arguments}
             like = next((value for value in given.values() if torch.is_tensor(value)), None)
             given |= {argument.name: like for argument in self.arguments if argument.is_out}
-            shapes = [tuple(value.shape) for value in given.values() if torch.is_tensor(value)]
+            tensors = [
+                one for value in given.values() for one in (value if isinstance(value, list | tuple) else [value])
+            ]
+            shapes = [tuple(value.shape) for value in tensors if torch.is_tensor(value)]
             if shapes and all(shape and min(shape) for shape in shapes):
                 described = {name: self._describe(value) for name, value in given.items()}
                 plain = {name: value for name, value in described.items() if not isinstance(value, Argument)}
@@ -92,22 +99,28 @@ class Operator:
                 options = {name: value for name, value in sample.kwargs.items() if name not in LEFT_OUT}
                 if options or not sample.kwargs:
                     yield [sample.input, *sample.args], options
-            return
-        needed = [argument for argument in self.arguments if not argument.has_default_value() and not argument.is_out]
-        for shape in ((5, 5), (2, 5, 5), (2, 3, 5, 5), (2, 2, 3, 5, 5), (5,)) if dtype is torch.float32 else ():
-            # A list of as many numbers as its type says, such as a padding, or else a shape.
-            known = {"Tensor": torch.zeros(shape), "List[int]": [*shape], **_GENERIC}
+
+    def _make_up(self) -> Iterator[tuple[list[Any], dict[str, Any]]]:
+        takes = [argument for argument in self.arguments if not argument.is_out]
+        needed = [argument for argument in takes if not argument.has_default_value()]
+        shapes = (5, 5), (2, 5, 5), (2, 3, 5, 5), (2, 2, 3, 5, 5), (5,)
+        for parameters, shape in itertools.product((needed, takes), shapes):
+            # A list of as many numbers as its type says, such as a padding, or else a shape. Bounds that rise.
+            known = {"Tensor": torch.zeros(shape, device="meta"), "List[int]": [*shape], **_GENERIC}
             values: list[Any] = [
-                [1] * parameter.N if parameter.N else known.get(str(parameter.type)) for parameter in needed
+                [1] * one.N if one.N else 0.25 * place if "number" in str(one.type) else known.get(str(one.type))
+                for place, one in enumerate(parameters, start=1)
             ]
+            # Without memory, in which some operators end the process. Not all can do that.
             with contextlib.suppress(Exception):  # an operator that refuses them
-                pkgutil.resolve_name(self.path)(
-                    *(value.clone() if torch.is_tensor(value) else value for value in values)
-                )
+                with contextlib.suppress(NotImplementedError):
+                    pkgutil.resolve_name(self.path)(*values)
                 yield values, {}
 
     def _describe(self, value: Any) -> Any:
         """A tensor as an `Argument`, with what makes it if it has to lie in the operator's domain."""
+        if isinstance(value, list | tuple) and any(map(torch.is_tensor, value)):
+            return [*map(self._describe, value)]
         if not torch.is_tensor(value):
             return round(value, 2) if isinstance(value, float) else value
         low, high = self.domain
@@ -119,11 +132,24 @@ class Operator:
                 "torch.rand({shape}, generator=generator, dtype={dtype}, device=device)" + f" * {width:g} + {first:g}"
             )
             text = re.sub(r" \+ -(.*)", r" - \1", text.removesuffix(" + 0"))
-        return Argument(tuple(value.shape), str(value.dtype).removeprefix("torch."), text)
+        whole = not (value.dtype.is_floating_point or value.dtype.is_complex or value.dtype == torch.bool)
+        bounds = (int(value.min()), int(value.max()) + 1) if whole and value.numel() else None
+        return Argument(tuple(value.shape), str(value.dtype).removeprefix("torch."), text, bounds=bounds)
 
 
-def find_operator(name: str) -> Operator | None:
-    """Returns torch's operator of a function's name, such as relu_, xlogy_Tensor and sigmoid_out."""
+def find_operators(*names: str) -> list[Operator]:
+    """Returns torch's operators of names such as relu_, xlogy_Tensor and sigmoid_out, the likeliest first.
+
+    Those of a spelling by which torch has them, such as native_layer_norm, come behind.
+    """
+    plain = [spelling.format(name.strip("_")) for spelling in _SPELLINGS for name in names]
+    listed = [_list_overloads(name) for name in dict.fromkeys([*names, *plain])]
+    firsts, others = [one[0] for one in listed if one], [operator for one in listed for operator in one[1:]]
+    return [*firsts, *others][:_MOST_OPERATORS]
+
+
+def _list_overloads(name: str) -> list[Operator]:
+    """The overloads of an operator that take tensors, that of the name or the most usual one first."""
     plain, overload = name, ""
     if not hasattr(torch.ops.aten, name) and (
         match := re.fullmatch(r"(\w+?)_(out|[A-Z]\w*|tensor\w*|scalar\w*)", name)
@@ -132,30 +158,22 @@ def find_operator(name: str) -> Operator | None:
     packet = getattr(torch.ops.aten, plain, None)
     known = packet.overloads() if packet is not None and hasattr(packet, "overloads") else []
     overload = next((one for one in known if one.lower() == overload.lower()), overload)
-    schemas = {
-        overload_name: getattr(packet, overload_name)._schema
-        for overload_name in (overload, "default", "Tensor", "self", "dim", *known)
-        if overload_name in known
-    }
-    takes = {
-        overload_name: [one for one in schema.arguments if one.name not in LEFT_OUT]
-        for overload_name, schema in schemas.items()
-    }
-    # Some, such as add, have a default for numbers alone.
-    first = next(
-        (
-            overload_name
-            for overload_name, arguments in takes.items()
-            if any("Tensor" in str(one.type) for one in arguments)
-        ),
-        None,
-    )
-    if first is None:
-        return None
-    arguments = takes[first]
+    takes = dict[str, list[Any]]()
+    for one in (overload, "default", "Tensor", "self", "dim", *known):
+        arguments = getattr(packet, one)._schema.arguments if one in known else []
+        arguments = [*itertools.takewhile(_is_named, (take for take in arguments if take.name not in LEFT_OUT))]
+        if any("Tensor" in str(take.type) for take in arguments):  # some, such as add, have a default for numbers alone
+            takes.setdefault(one, arguments)
+    info = _find_info(plain) if takes else None
     # One that takes a number in the place of a tensor is another overload: torch chooses by what it is given.
-    several = not overload and first != "default" and len(known) > 1
-    return Operator(f"torch.ops.aten.{plain}" + f".{first}" * (not several), arguments, _find_info(plain))
+    several = not overload and "default" not in list(takes)[:1] and len(known) > 1
+    paths = [f"torch.ops.aten.{plain}" + f".{one}" * bool(number or not several) for number, one in enumerate(takes)]
+    return [Operator(path, one, info) for path, one in zip(paths, takes.values(), strict=True)]
+
+
+def _is_named(argument: Any) -> bool:
+    """Whether Python takes an argument's name: not `from` of uniform."""
+    return not keyword.iskeyword(argument.name)
 
 
 def find_reference(name: str) -> str | None:

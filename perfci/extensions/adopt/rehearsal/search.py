@@ -102,7 +102,7 @@ def judge(form: Form, texts: Sequence[str], calls: Sequence[Call], *, dry: bool)
         if best.trial.is_good or form.rehearsal.is_late:
             break
     assert best is not None
-    if not best.trial.is_good and not calls:
+    if not best.trial.is_good and not calls and not form.is_ragged:
         for one in _list_merged(best.form):
             found = _try_sizes(one, texts, calls)
             if found.trial.is_good:
@@ -141,8 +141,12 @@ def _list_positive(form: Form) -> Iterator[Form]:
 
 def _try_sizes(form: Form, texts: Sequence[str], calls: Sequence[Call]) -> Found:
     count, best = len(form.axes), None
-    ways = SIZES[0][:count], SIZES[0][:count][::-1], _EVEN[:count], _POWERS[:count], _POWERS[:count][::-1]
-    small = [call for call in calls[:1] if call.elements <= MOST_ELEMENTS and form.axes != ("shape",)]
+    ways = (
+        ((),)
+        if form.sample
+        else (SIZES[0][:count], SIZES[0][:count][::-1], _EVEN[:count], _POWERS[:count], _POWERS[:count][::-1])
+    )
+    small = [call for call in calls[:1] if call.elements <= MOST_ELEMENTS and not form.is_ragged]
     of_tests = [size_call(form, call) for call in small]
     for number, params in enumerate([*map(form.make_distinct, ways), *of_tests]):
         trial = form.run(params)
@@ -181,7 +185,7 @@ def _double(form: Form, axis: str) -> Form:
 def _list_bounds(form: Form) -> Iterator[Form]:
     """Ways to bound what integer tensors hold: by an axis that is none of theirs, by one of theirs, by a number."""
     whole = [name for name, text in form.inputs.items() if "1 << 4" in text]
-    if not whole or form.axes == ("shape",):
+    if not whole or form.is_ragged:
         yield form
         return
     theirs = {axis for name in whole for axis in re.findall(r"\w+", form.shapes[name])}
@@ -244,11 +248,12 @@ def _list_tensors(use: Use, *, is_first: bool) -> Iterator[tuple[float, Argument
     """Tensors that an argument may be, and how unlikely each is."""
     ranks = use.list_ranks()
     ranks = ranks if is_first or use.rank else sorted(ranks)
-    kinds = ("int64", "int32", "float32") if use.is_whole else ("float32",)
+    kinds: tuple[str, ...] = ("int64", "int32", "float32") if use.is_whole else ("float32",)
     if not is_first and 1 in ranks and not use.fixed and not use.is_whole:
         yield 1.6, Argument((1,), "float32", None, ("1",))  # a number on the device
     for place, rank in enumerate(ranks):
         cost = 0.0 if not place else (3.0 if use.rank else 0.0) + (place if is_first else place / 2)
+        kinds = ("float32", "int64") if use.is_target and rank > 1 else kinds
         marks = tuple(str(use.fixed.get(axis, use.fixed.get(axis - rank, "{}"))) for axis in range(rank))
         for number, kind in enumerate(kinds):
             text = WHOLE if kind != "float32" else None

@@ -18,6 +18,8 @@ _NEAR = 2e-2  # error of a right answer at most, of its size: float16 and TF32 a
 _MOST = 0.5  # of a tensor that a launch reads at least. None of it is read of one that only shows a shape
 _MADE = ("empty", "zeros", "ones", "full", "rand", "new_", "bernoulli")  # functions that ask for a tensor's form alone
 
+GRADIENT = "gradient"  # what a backward pass takes beside the function's inputs
+
 Array = np.ndarray[Any, Any]
 
 
@@ -30,6 +32,7 @@ class Trial:
     rewritten: tuple[str, ...] = ()  # tensors that the reference writes into
     unread: tuple[str, ...] = ()  # tensors that the kernel leaves unread for the most part
     ignored: tuple[str, ...] = ()  # tensors of which it reads nothing
+    idle: tuple[str, ...] = ()  # tensors on which the reference's values do not depend
     is_finite: bool = False  # the reference's values
     picks: tuple[int | str, ...] | None = None
     """what the reference gives too: places among what the kernel returns, or names of tensors that it writes into"""
@@ -50,12 +53,13 @@ class Trial:
     @property
     def is_good(self) -> bool:
         """Whether there is nothing to say against this form of a call."""
-        return self.agrees and not self.unread
+        return self.agrees and not self.unread and not self.idle
 
     @property
     def rank(self) -> tuple[bool, bool, int, float, int]:
         """The least is the best."""
-        return self.problem is not None, not self.is_finite, len(self.unread), self.share, len(self.ignored)
+        lost = len(self.unread) + len(self.idle)
+        return self.problem is not None, not self.is_finite, lost, self.share, len(self.ignored)
 
 
 def try_call(
@@ -93,6 +97,8 @@ def try_call(
     pairs = zip(picks or (), expected, strict=False)
     share = max((_differ(by_place[place], value) for place, value in pairs), default=1.0)
     alike = all(by_place[place].dtype == value.dtype for place, value in zip(picks or (), expected, strict=False))
+    # A gradient may depend on no input, such as that of a sum.
+    compared = shares if not share and GRADIENT not in given else {}
     return Trial(
         written=tuple(written), rewritten=tuple(rewritten), unread=tuple(unread) if watched.launches else (),
         ignored=tuple(name for name, share in shares.items() if not share),
@@ -101,7 +107,23 @@ def try_call(
         expected=tuple(place for place, _ in _list(right)) if _lacks(right) else None,
         outputs=tuple(tuple(value.shape) for value in expected), launches=watched.launches,
         dtypes=tuple(str(value.dtype).removeprefix("torch.") for value in expected), is_alike=alike,
+        idle=tuple(name for name in compared if shares[name] and _is_idle(reference, given, name, right)),
     )  # fmt: skip
+
+
+def _is_idle(reference: Callable[..., Any], given: Mapping[str, Any], name: str, right: Any) -> bool:
+    """Whether other values of a tensor change nothing, as where a norm's groups have one element each."""
+    value = given[name]
+    if not value.is_floating_point() or value.numel() < 2:
+        return False
+    # Not all by one factor, as a norm undoes that, and not in another order, which a sum does not see.
+    uneven = torch.linspace(0.4, 0.9, value.numel()).reshape(value.shape).to(value.dtype)
+    for other in (value * uneven, -value):
+        answer = reference(**_copy({**given, name: other}))
+        pairs = zip(_list(answer), _list(right), strict=False)
+        if any(before.shape != after.shape or _differ(before, after) for (_, before), (_, after) in pairs):
+            return False
+    return True
 
 
 def _copy(given: Mapping[str, Any]) -> dict[str, Any]:

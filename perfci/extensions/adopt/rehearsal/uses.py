@@ -55,6 +55,7 @@ class Use:
     rank: int | None = None  # its number of axes, if the text says so
     least: int = 0  # of its axes
     is_whole: bool = False  # a tensor of integers
+    is_target: bool = False  # what a loss is to give: integers, one for each row, or else numbers like the input's
     may_lack: bool = False  # it may be None
     fixed: dict[int, int] = field(default_factory=dict)  # axis -> the only size that it may have
     sides: tuple[str, ...] = ()  # names of its axes
@@ -81,6 +82,7 @@ def read_uses(function: Any, takes: inspect.Signature) -> dict[str, Use]:
         ):
             use.is_tensor = False
         use.may_lack = use.may_lack or "Optional" in kind or "None" in kind
+        use.is_target = not use.is_whole and name.lower() in {"target", "targets"}
         use.is_whole |= bool(_WHOLE.search(name)) and not name.isupper()
     for name, sides in _read_shapes(doc or "").items():
         if name in uses and uses[name].is_tensor is not False:
