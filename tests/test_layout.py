@@ -57,6 +57,7 @@ HOMES = {
         "extensions.driver.steps",
         "extensions.agents.counters",
         "extensions.lab.soak.endurance",
+        "extensions.beyond",
         "extensions.workloads",
         "extensions.ranks.rank",
         "extensions.ranks.timing",

@@ -6,6 +6,7 @@ work    its part
 least   a wrong case, shrunk
 lines   a case as lines of Python
 properties   what a suite states beyond its cases
+gradients        what autograd makes of an op
 configurations   candidates of autotuners and entries of tuned files
 """
 

@@ -10,5 +10,6 @@ def describe_stages() -> Mapping[str, str]:
     return {
         "shrink": say("shrinking the wrong case"),
         "properties": say("what its suite states"),
+        "gradients": say("gradients"),
         "configurations": say("every configuration"),
     }

@@ -50,6 +50,11 @@ class Look:
         suite, pattern = self._loaded.accuracy, self._task.pattern
         self._channel.send(Doing("properties", self._task.op))
         yield from check_properties(suite, self._device, pattern, self._describe)
+        if suite.gradients:
+            from perfci.extensions.beyond.gradients import check_gradients
+
+            self._channel.send(Doing("gradients", self._task.op))
+            yield from check_gradients(suite, self._device, pattern, self._describe)
         yield from self._check_configurations()
 
     def _check_configurations(self) -> Iterator[AccuracyCase]:
