@@ -26,7 +26,7 @@ before everything else."""
 BESIDE = {
     "expected_overdue", "expected_ended", "expected_exceeded", "expected_open",
     "worker_died", "worker_exited", "worker_hung", "worker_killed", "worker_late", "device_gone",
-    "model_case", "model_at_most",
+    "model_case", "model_at_most", "model_isolated_win",
 }  # fmt: skip
 """Reasons that are shown beside the one that decided: what an entry adds, and how a wrong op ended."""
 

@@ -6,6 +6,7 @@ fits                              the case that a call is
 traces flashinfer                 other forms: traces of torch.profiler, flashinfer-trace
 cases                             `perfci.workload`: cases that stand for all calls
 costs                             verdicts in terms of models
+end_to_end                        a script of the project's as a case
 page picture                      `perfci brief --model`
 """
 
@@ -23,6 +24,7 @@ EXTENSION = Extension(
         "record": (f"{HERE}.recording:Recorder",),
         "workload": (f"{HERE}.cases:list_cases",),
         "weigh": (f"{HERE}.costs:weigh_verdicts",),
+        "end_to_end": (f"{HERE}.end_to_end:duel_scripts",),
         "model_brief": (f"{HERE}.page:brief_model",),
     },
 )

@@ -19,6 +19,7 @@ FAR = 2.0  # powers of two between a call's size and a case's, up to which the c
 IDLE = 0.1  # share of the time in which the device waits from which a cost is an upper bound
 LEAST = 1e-4  # share of a step below which a change is not told
 NONE = Interval(0.0, 0.0, 0.0)
+MODEL, STEP = "model ", "step"  # before the name of a workload that stands for an op, and its case
 
 Key = tuple[str, str]  # op and id of a case
 
@@ -83,7 +84,7 @@ def _find_nearest(call: Call, changes: Mapping[Key, Interval]) -> Key | None:
 
 def find_changes(rows: Iterable[Judgement]) -> dict[Key, Interval]:
     """Returns the change of each case of an op that changed: of cases that do the same work it is none."""
-    timed = [row for row in rows if row.suite is Suite.PERFORMANCE and row.case is not None]
+    timed = [row for row in rows if row.suite is Suite.PERFORMANCE and row.case and not row.op.startswith(MODEL)]
     changed = {row.op for row in timed if find_change(row) and row.verdict is not Verdict.UNCHANGED}
     changes = dict[Key, Interval]()
     for row in (row for row in timed if row.op in changed):
@@ -99,8 +100,14 @@ def weigh_verdicts(judgements: Judgements, kernels: Path, limits: Mapping[str, f
     if not changes:
         return judgements
     workloads = [workload for workload in list_workloads(kernels) if workload.total_us]
-    rows = [replace(row, reasons=(*row.reasons, *_explain(row, workloads, changes))) for row in judgements.rows]
     costs = [(workload, predict(workload, changes)) for workload in workloads]
+    wins = {f"{MODEL}{workload.name}": _facts(workload, cost) for workload, cost in costs if cost.change.high < 0}
+    rows = [
+        replace(row, reasons=(*row.reasons, Reason("model_isolated_win", wins[row.op])))
+        if row.verdict is Verdict.REGRESSED and row.op in wins
+        else replace(row, reasons=(*row.reasons, *_explain(row, workloads, changes)))
+        for row in judgements.rows
+    ]
     judged = (_judge(workload, cost, limits.get(workload.name)) for workload, cost in costs)
     notes = (_describe(workload, cost, changes) for workload, cost in costs if abs(cost.change.value) >= LEAST)
     return replace(judgements, rows=(*rows, *(row for row in judged if row)), notes=(*judgements.notes, *notes))
@@ -136,7 +143,7 @@ def _judge(workload: Workload, cost: Cost, limit: float | None) -> Judgement | N
         verdict, kind = Verdict.REGRESSED, "model_beyond"
     else:
         verdict, kind = Verdict.INCONCLUSIVE, "model_undecided"
-    return Judgement(f"model {workload.name}", Suite.PERFORMANCE, None, verdict, (Reason(kind, facts),))
+    return Judgement(f"{MODEL}{workload.name}", Suite.PERFORMANCE, None, verdict, (Reason(kind, facts),))
 
 
 def _facts(workload: Workload, cost: Cost) -> dict[str, Fact]:

@@ -49,6 +49,69 @@ def test_a_model_limit_that_is_no_percentage_is_refused(project):
     assert "llama" in project.check().err
 
 
+# --- end to end -------------------------------------------------------------------------------------------------------
+
+SCRIPT = """
+import pathlib, re, sys
+text = pathlib.Path(__file__).parents[1].joinpath("scale/scale_triton.py").read_text()
+us = float(re.search(r"US_PER_MEGABYTE = ([0-9.]+)", text)[1])
+for turn, _ in enumerate(sys.stdin):
+    print(f"{(us + EXTRA) * (1 + turn % 3 / 1000)} ms", flush=True)
+"""
+
+
+@pytest.fixture
+def scripted(project):
+    """A function that makes a topic with another speed of scale, in a project with a script that adds to its times."""
+
+    def make(us, extra="0", script=SCRIPT):
+        write_workload(project.root / "kernels", LLAMA)
+        (project.root / "kernels/_workloads/llama.py").write_text(script.replace("EXTRA", extra))
+        begin_topic(project.root)
+        project.edit("scale", "triton", "US_PER_MEGABYTE = 320.0", f"US_PER_MEGABYTE = {us}")
+        return project.check("--op", "scale")
+
+    return make
+
+
+STEP = ("model llama", "performance", "step")
+
+
+def test_a_script_is_duelled_in_turns_by_the_same_rule(scripted, project):
+    answer = scripted(328.0)
+
+    row = answer.rows[STEP]
+    assert (row["verdict"], row["reason"]["kind"]) == ("REGRESSED", "duel_slower")
+    assert row["change"]["value"] == pytest.approx(0.025, abs=1e-3)
+    blocks = project.run_record().ops[-1].performance[0].blocks
+    assert len(blocks) == 24 and {block.process for block in blocks} == {0, 1}
+    # It is judged again from what is stored, and shown.
+    assert "model llama" in project.perfci("compare", str(project.root / "reports")).out
+
+
+def test_an_isolated_win_with_an_end_to_end_loss_is_a_verdict(scripted):
+    answer = scripted(300.0, extra="(30 if us < 310 else 0)")
+
+    assert answer.rows["scale", "performance", "rows=256,cols=128,dtype=float32"]["verdict"] == "IMPROVED"
+    row = answer.rows[STEP]
+    assert row["verdict"] == "REGRESSED"
+    assert [also["kind"] for also in row["also"]] == ["model_isolated_win"]
+    assert answer.code == 2
+
+
+def test_a_script_is_not_run_if_no_op_changed(scripted):
+    assert STEP not in scripted(320.0).rows
+
+
+def test_a_script_that_prints_no_time_is_an_error_with_what_it_printed(scripted):
+    row = scripted(328.0, script="import sys\nfor _ in sys.stdin: print('soon', flush=True)\n").rows[
+        "model llama", "performance", None
+    ]
+
+    assert (row["verdict"], row["reason"]["kind"]) == ("ERROR", "script_silent")
+    assert row["reason"]["facts"]["text"] == "soon"
+
+
 # --- brief ------------------------------------------------------------------------------------------------------------
 
 WORKLOAD = Workload(
