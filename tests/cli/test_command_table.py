@@ -34,7 +34,7 @@ TABLE = {
     "ranks": "OP... --op --size --case --against --duel --seed --accuracy --accept --device --format --project",
     "soak": "OP... --op --case --calls --decay-limit --device --seed --timer --format --project",
     "brief": "OP --op --case --device --rounds --model --format --project",
-    "record": "COMMAND... --as --after --read --export --format --project",
+    "record": "COMMAND... --as --after --also --read --export --format --project",
     "try": "OP --op --case --why --expect --advice --against --device --seed --format --project",
     "profile": "OP --op --case --device --seed --format --project",
     "tune": "OP --op --case --device --budget --write --seed --timer --format --project",

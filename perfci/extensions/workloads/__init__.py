@@ -23,6 +23,7 @@ EXTENSION = Extension(
     provides={
         "record": (f"{HERE}.recording:Recorder",),
         "workload": (f"{HERE}.cases:list_cases",),
+        "calls": (f"{HERE}.cases:write_calls",),
         "weigh": (f"{HERE}.costs:weigh_verdicts",),
         "end_to_end": (f"{HERE}.end_to_end:duel_scripts",),
         "model_brief": (f"{HERE}.page:brief_model",),

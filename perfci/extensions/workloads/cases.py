@@ -3,14 +3,15 @@
 import importlib
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from perfci.core.errors import UsageError
-from perfci.extensions.workloads.records import FOLDER, Call, read_params, read_workload
+from perfci.core.errors import PerfciError, UsageError
+from perfci.extensions.workloads.records import FOLDER, Call, Tensor, Workload, read_params, read_workload
+from perfci.store.files import decode
 
 MOST = 12  # cases that stand for all calls of an op
 _APART = 1e3  # distance of cases that differ in a dtype or flag: farther than any two sizes
@@ -34,6 +35,22 @@ def list_cases(name: str, op: str | None = None, most: int = MOST) -> tuple[dict
     if not chosen:
         raise UsageError("workload_lacks_op", name=name, op=op)
     return tuple(make_case(call) for call in chosen)
+
+
+def write_calls(path: Path) -> str:
+    """Returns the calls in the file of a workload as a benchmark in Python, for `perfci new`. Raises ValueError."""
+    try:
+        calls = decode(path, Workload).calls
+    except PerfciError as error:
+        raise ValueError(str(error)) from error
+    lines = [f"    {call.op.rpartition('/')[2]}({', '.join(_write_arguments(call))})" for call in calls]
+    return "\n".join(["def bench_calls():", *lines, "    pass"])
+
+
+def _write_arguments(call: Call) -> Iterator[str]:
+    for name, value in call.arguments.items():
+        made = f"torch.empty({value.shape}, dtype=torch.{value.dtype})" if isinstance(value, Tensor) else repr(value)
+        yield f"{name}={made}"
 
 
 def make_case(call: Call) -> dict[str, Any]:

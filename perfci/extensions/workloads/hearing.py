@@ -51,6 +51,7 @@ class Hearing:
         self.outputs: dict[int, tuple[TensorForm, ...]] = {}
         self._captured: list[tuple[int, int, int]] = []
         self._tensor, self._cuda, self._tick, self._inside = torch.Tensor, torch.cuda, tick, threading.local()
+        self.originals: dict[str, FunctionType] = {}  # the functions, with their code
         self._undo: list[Callable[[], None]] = [self._hear(op, function) for op, function in functions.items()]
         if torch.cuda.is_available():
             self._driver = ctypes.CDLL("libcuda.so.1")
@@ -69,6 +70,7 @@ class Hearing:
             code, function.__globals__, function.__name__, function.__defaults__, function.__closure__
         )
         original.__kwdefaults__ = function.__kwdefaults__
+        self.originals[op] = original
         constants = tuple(op if constant == "OP" else constant for constant in _trampoline.__code__.co_consts)
         # So many variables of outer functions as the closure has, none of which is read.
         replaced = _trampoline.__code__.replace(co_consts=constants, co_freevars=code.co_freevars)

@@ -10,10 +10,11 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from time import perf_counter, time_ns
 from types import FunctionType
@@ -58,10 +59,14 @@ class Recorder(AbstractContextManager["Recorder"]):
         name: str,
         project: str | os.PathLike[str] | None = None,
         *,
+        also: Sequence[str] = (),
         steps: int = STEPS,
         after_s: float | None = None,
     ) -> None:
-        """steps: how many are recorded. after_s: None, or seconds from the first call on, as steps are not marked."""
+        """also: further functions, PACKAGE.MODULE:FUNCTION, that are no op yet. steps: how many are recorded.
+
+        after_s: None, or seconds from the first call on, as steps are not marked.
+        """
         import torch
 
         self._torch, self._cuda = torch, torch.cuda.is_available()
@@ -69,7 +74,8 @@ class Recorder(AbstractContextManager["Recorder"]):
         find_path(self._where.kernels, name)
         self._name, self._most, self._after_s, self._first = name, steps, after_s, 0.0
         self._folders, self._notes = {op.op: op for op in ops(self._where)}, list[Reason]()
-        self._hearing = Hearing(dict(self._find_functions()), torch, self._tick)
+        self._functions = dict(self._find_functions(also))
+        self._hearing = Hearing(self._functions, torch, self._tick)
         self._phase, self._session = "waiting", _Session(self._cuda)
         self._began = self._recorded_s = self._plain_s = 0.0
         self._steps = self._plain_steps = 0
@@ -134,21 +140,22 @@ class Recorder(AbstractContextManager["Recorder"]):
 
     # --- what is heard
 
-    def _find_functions(self) -> Iterator[tuple[str, FunctionType]]:
-        """Yields the function of each op, as its file defines or imports it. An op that does not import is noted."""
+    def _find_functions(self, also: Sequence[str]) -> Iterator[tuple[str, FunctionType]]:
+        """Yields the function of each op, as its file defines or imports it, and others. What cannot be is noted."""
         sys.path.extend(project_roots(self._where.root))
-        for op in self._folders.values():
-            kernel = op.files[0]
+        named = ((op.op, partial(_import, op.files[0], op, self._where), op.name) for op in self._folders.values())
+        others = (text.partition(":") for text in also)
+        for name, load, wanted in (
+            *named, *((function, partial(importlib.import_module, module), function) for module, _, function in others),
+        ):  # fmt: skip
             try:
-                function = getattr(_import(kernel, op, self._where), op.name, None)
+                function = getattr(load(), wanted)
+                if not isinstance(function, FunctionType):
+                    raise TypeError(type(function).__name__)  # noqa: TRY301
+                yield name, function
             except (Exception, SystemExit) as error:
-                if MARK not in op.op:  # most programs lack the package of some backend
-                    self._note("op_unheard", op, error)
-                continue
-            if isinstance(function, FunctionType):
-                yield op.op, function
-            else:
-                self._note("op_unheard", op, TypeError(type(function).__name__))
+                if MARK not in name:  # most programs lack the package of some backend
+                    self._note("op_unheard", name, error)
 
     # --- what it comes to
 
@@ -183,22 +190,21 @@ class Recorder(AbstractContextManager["Recorder"]):
         )  # fmt: skip
 
     def _describe_call(self, signature: Signature, key: int, seen: Attributed) -> Call:
-        op, took = self._folders[signature.op], seen.calls[key]
-        module = _import(op.files[0], op, self._where)
-        names = fits.bind(getattr(module, op.name), signature)
+        took, op = seen.calls[key], self._folders.get(signature.op)
+        names = fits.bind(self._hearing.originals[signature.op], signature)
         arguments = {name: _write_argument(value) for name, value in names.items()}
         outputs = tuple(_write_tensor(form) for form in self._hearing.outputs.get(key, ()))
-        call = Call(op.op, arguments, outputs, took.count, took.us, took.kernels, took.replayed)
+        call = Call(signature.op, arguments, outputs, took.count, took.us, took.kernels, took.replayed)
         try:
-            suite_file = op.folder / f"{op.name}_performance.py"
-            suite = _import(suite_file, op, self._where)
-            return fits.fit(call, names, suite.performance, self._torch)
+            if op:
+                suite = _import(op.folder / f"{op.name}_performance.py", op, self._where).performance
+                call = fits.fit(call, names, suite, self._torch)
         except (Exception, SystemExit) as error:
-            self._note("call_unfit", op, error)
-            return call
+            self._note("call_unfit", signature.op, error)
+        return call
 
-    def _note(self, kind: str, op: OpFolder, error: BaseException) -> None:
-        reason = Reason(kind, {"op": op.op, "error": f"{type(error).__name__}: {error}"[:200]})
+    def _note(self, kind: str, op: str, error: BaseException) -> None:
+        reason = Reason(kind, {"op": op, "error": f"{type(error).__name__}: {error}"[:200]})
         self._notes += [] if reason in self._notes else [reason]
 
     def _measure_limits(self, calls: list[Call]) -> tuple[Limits, Device | None]:

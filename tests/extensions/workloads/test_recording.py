@@ -123,6 +123,25 @@ def test_a_program_that_ends_before_it_is_recorded_leaves_no_workload(project):
     assert not (project / "kernels/_workloads").exists()
 
 
+def test_a_function_that_is_no_op_yet_is_recorded_and_gives_perfci_new_its_sizes(project):
+    (project / "mylib.py").write_text("def triple(x, bias=None):\n    return x * 3\n")
+    (project / "serve.py").write_text(
+        "import mylib, torch\nmylib.triple(torch.ones(5, 7))\nmylib.triple(torch.ones(2), bias=1)\n"
+    )
+
+    done = record(project, "--after", "0", "--also", "mylib:triple", "--", sys.executable, "serve.py")
+
+    assert done.returncode == 0, done.stderr
+    file = project / "kernels/_workloads/serve.json"
+    assert [call.op for call in read_workload(project / "kernels", "serve").calls] == ["triple"]
+    from perfci.extensions.workloads.cases import write_calls
+
+    assert "    triple(bias=1, x=torch.empty((2,), dtype=torch.float32))" in write_calls(file)
+    file.write_text("{}x")
+    with pytest.raises(ValueError, match=r"serve\.json"):
+        write_calls(file)
+
+
 def test_what_is_no_python_program_is_refused(project):
     assert "Name a Python program" in record(project, "--", "make", "serve").stderr
 

@@ -49,7 +49,12 @@ def new_op(
     ] = None,
     tests: Annotated[
         list[Path],
-        option("--tests", "Tests whose sizes become cases; repeat for several.", "those beside the file", "PATH"),
+        option(
+            "--tests",
+            "Tests, or a recorded workload, whose sizes become cases; repeat.",
+            "those beside the file",
+            "PATH",
+        ),
     ] = [],  # noqa: B006
     copy: Annotated[bool, flag("--copy", "Check a copy of the file, for one that Python cannot import.")] = False,
     backward: Annotated[bool, flag("--backward", "The function's backward pass: an op that gives gradients.")] = False,

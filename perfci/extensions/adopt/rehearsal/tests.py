@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from perfci.core.extensions import provided
 from perfci.extensions.adopt.rehearsal.axes import Call
 from perfci.extensions.adopt.rehearsal.dry_torch import Absent, DryTorch, Makers
 
@@ -62,7 +63,8 @@ class TestReader:
         scope |= {"torch": Makers(self._going), "math": math, "itertools": itertools, "__name__": path.stem}
         scope |= {"range": lambda *bounds: range(*bounds)[:_MOST_TURNS], "print": lambda *_, **__: None}
         try:
-            tree = ast.parse(path.read_text(encoding="utf-8"))
+            text = next(provided("calls"))(path) if path.suffix == ".json" else path.read_text(encoding="utf-8")
+            tree = ast.parse(text)
         except (OSError, SyntaxError, ValueError):
             return scope
         for node in ast.walk(tree):

@@ -8,10 +8,10 @@ from perfci.core.errors import PerfciError
 from perfci.extensions.workloads.recording import Recorder
 
 
-def main(root: str, name: str, after_s: str, *words: str) -> None:
+def main(root: str, name: str, after_s: str, also: str, *words: str) -> None:
     """Run `script.py ARGUMENTS` or `-m module ARGUMENTS` as Python does."""
     module = words[0] == "-m"
-    recorder = Recorder(name, root, after_s=float(after_s))
+    recorder = Recorder(name, root, also=also.split(), after_s=float(after_s))
     sys.argv = list(words[1:] if module else words)
     sys.path[0] = str(Path.cwd() if module else Path(words[0]).resolve().parent)
     with recorder:

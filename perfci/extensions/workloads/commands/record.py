@@ -21,7 +21,7 @@ STDERR = 2  # descriptor: what the program prints is no answer of this command
 AFTER_S = 5.0  # what the first calls compile is no part of a model's work
 
 
-@options.takes("words name after", {"read": "name", "export": "name"})
+@options.takes("words name after also", {"read": "name", "export": "name"})
 @options.shows("perfci record -- python serve.py  # what serve.py calls, 5 s after its first call")
 def record(
     words: Annotated[
@@ -31,6 +31,9 @@ def record(
     after: Annotated[
         float, option("--after", "Seconds from the first call to the recording, for warming up.", metavar="S", min=0)
     ] = AFTER_S,
+    also: Annotated[
+        list[str], option("--also", "A function that is no op yet; repeat for several.", "none", "MODULE:FUNCTION")
+    ] = [],  # noqa: B006
     read: Annotated[
         Path | None,
         option(
@@ -58,7 +61,7 @@ def record(
         print_lines(say("Definitions and workloads: {path}", path=relative(written)))
         return Exit.OK
     else:
-        name = _run(where, name, after, words)
+        name = _run(where, name, after, also, words)
     brief, lines = brief_model(where, name)
     if output == "json":
         print_json(brief)
@@ -73,22 +76,15 @@ def _need(name: str | None) -> str:
     return name
 
 
-def _run(where: Settings, name: str | None, after_s: float, words: list[str]) -> str:
+def _run(where: Settings, name: str | None, after_s: float, also: list[str], words: list[str]) -> str:
     """Run a program with recording, in the interpreter that it names. Returns the workload's name."""
     if len(words) < 2 or not Path(words[0]).name.startswith("python"):
         raise UsageError("record_command", command=" ".join(words) or None)
     name = name or Path(words[2 if words[1] == "-m" else 1]).stem
     path = find_path(where.kernels, name)
     before = path.stat().st_mtime_ns if path.exists() else None
-    command = [
-        words[0],
-        "-m",
-        "perfci.extensions.workloads.commands.program",
-        str(where.root),
-        name,
-        str(after_s),
-        *words[1:],
-    ]
+    given = (str(where.root), name, str(after_s), " ".join(also))
+    command = [words[0], "-m", "perfci.extensions.workloads.commands.program", *given, *words[1:]]
     inner = os.pathsep.join(filter(None, (str(PACKAGE.parent), os.environ.get("PYTHONPATH"))))
     code = subprocess.run(command, env={**os.environ, "PYTHONPATH": inner}, stdout=STDERR, check=False).returncode
     if (path.stat().st_mtime_ns if path.exists() else None) == before:
