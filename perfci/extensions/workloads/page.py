@@ -176,7 +176,7 @@ def _write_places(title: str, places: Sequence[Place]) -> Iterator[str]:
 
 
 def _tabulate_places(places: Sequence[Place]) -> Table:
-    bounds = {"memory": say("memory"), "compute": say("computation"), "launch": say("launch"), "unknown": "-"}
+    bounds = {"memory": say("memory"), "compute": say("arithmetic units"), "launch": say("launch"), "unknown": "-"}
     rows = (
         (
             code(place.op), code(place.case) if place.case else "-", str(place.calls), units.percent(place.share),
