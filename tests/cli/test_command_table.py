@@ -31,7 +31,9 @@ TABLE = {
         " --strict --quiet --format --project"
     ),
     "chain": "NAME... --case --device --seed --format --project",
-    "ranks": "OP... --op --size --case --against --duel --seed --accuracy --accept --device --format --project",
+    "ranks": (
+        "OP... --op --size --case --against --duel --seed --accuracy --accept --device --devices --format --project"
+    ),
     "soak": "OP... --op --case --calls --decay-limit --device --seed --timer --format --project",
     "brief": "OP --op --case --device --rounds --model --format --project",
     "record": "COMMAND... --as --after --also --read --export --format --project",

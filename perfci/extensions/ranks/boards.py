@@ -60,11 +60,10 @@ def name_locks(uuids: Sequence[str]) -> list[str]:
     return [uuid if not uuid or uuid.startswith(("GPU-", "MIG-", "FAKE-")) else f"GPU-{uuid}" for uuid in uuids]
 
 
-def choose_boards(names: Sequence[str], uuids: Sequence[str], size: int, sick: Sequence[str]) -> list[int]:
-    """Places of the boards that a group gets: the first that are not put aside. Fewer than `size` if there are not."""
+def choose_boards(names: Sequence[str], uuids: Sequence[str], sick: Sequence[str]) -> list[int]:
+    """Places of the boards that are not put aside."""
     aside = set(map(board_key, sick))
-    whole = [at for at in range(len(names)) if at >= len(uuids) or board_key(uuids[at]) not in aside]
-    return whole[:size]
+    return [at for at in range(len(names)) if at >= len(uuids) or board_key(uuids[at]) not in aside]
 
 
 def turn(boards: Sequence[int], process: int) -> list[int]:

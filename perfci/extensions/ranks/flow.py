@@ -2,12 +2,12 @@
 
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from perfci.core.errors import UsageError
 from perfci.core.model import Device, DuelWhat, PlannedOp, Reason, Verdict
-from perfci.core.settings import Settings
+from perfci.core.settings import ALL, ONE, Settings
 from perfci.extensions.ranks import baselines
 from perfci.extensions.ranks.boards import choose_boards, hold_boards, name_locks, turn
 from perfci.extensions.ranks.declared import find_sizes
@@ -43,11 +43,14 @@ from perfci.runs.effective_thresholds import alpha_of
 from perfci.runs.plan import Request, draw_seed
 from perfci.thresholds import read as thresholds
 from perfci.thresholds.case import CaseThresholds
-from perfci.worker.process import run_worker
+from perfci.worker.process import Running, Working, side_by_side, working
 from perfci.worker.protocol import Doing, Message, Noted, Waiting
 from perfci.worker.tasks import OpFiles
 
 FOLDER = "ranks"  # in the reports folder: what the workers printed, and the answer
+
+Job = tuple[OpFolder, PlannedOp, int]
+"""An op, and how many ranks its groups have"""
 
 NO_PEER = frozenset({"cpu", "fake"})  # devices with as many boards as anybody wants
 
@@ -133,11 +136,12 @@ def check_ranks(
         described = describe_sources(bench, request, OpSource(bench.settings, folders))[0]
         found = bases.find(bench, request)
         run = _Run(bench, request, described, found.tree, found.rules, times=times)
-        results = tuple(
-            run.check(folder, planned, size)
+        jobs = [
+            (folder, planned, size)
             for folder, planned in zip(folders, _sort(folders, described.ops), strict=True)
             for size in (sizes or find_sizes(folder))
-        )
+        ]
+        results = run.check_all(jobs)
     base = found.tree.base.name if found.tree else None
     return RanksResult(described.device, request.seed or 0, base, results, found.against.note)
 
@@ -166,9 +170,24 @@ class _Run:
         self._alpha = alpha_of(rules, request.thresholds)
         self._kind = described.device.kind
 
-    def check(self, folder: OpFolder, planned: PlannedOp, size: int) -> OpRanks:
-        """One op in groups of one size."""
-        boards = self._choose(size)
+    def check_all(self, jobs: Sequence[Job]) -> tuple[OpRanks, ...]:
+        """Do all jobs, side by side as far as boards were asked for, each group with boards of its own."""
+        results, waiting = dict[int, OpRanks](), iter(enumerate(jobs))
+        largest = max(size for _, _, size in jobs)
+
+        def work_off(first: int) -> Iterator[Sequence[Running]]:
+            for number, (folder, planned, size) in waiting:
+                results[number] = yield from self._check(folder, planned, size, first)
+
+        groups = len(self._list_boards()) // largest if self._request.devices not in {None, ONE} else 1
+        side_by_side([work_off(largest * group) for group in range(min(max(groups, 1), len(jobs)))])
+        return tuple(results[number] for number in range(len(jobs)))
+
+    def _check(
+        self, folder: OpFolder, planned: PlannedOp, size: int, first: int
+    ) -> Generator[Sequence[Running], None, OpRanks]:
+        """One op in groups of one size, on the boards from the first one on."""
+        boards = [*range(size)] if self._kind in NO_PEER else self._list_boards()[first : first + size]
         if planned.failure:
             return OpRanks(folder.op, size, failure=planned.failure)
         if len(boards) < size:
@@ -181,15 +200,20 @@ class _Run:
 
         settings = self._bench.settings
         with hold_boards(locked, settings.lock_folder, wait, settings.lock_wait_s):
-            return self._measure(folder, planned, size, boards)
+            return (yield from self._measure(folder, planned, size, boards))
 
-    def _choose(self, size: int) -> list[int]:
+    def _list_boards(self) -> list[int]:
+        """Places of the host's boards that may be in groups, as they were asked for, without those put aside."""
         if self._kind in NO_PEER:
-            return [*range(size)]
+            return []
         names = name_devices(os.environ, self._kind, self._described.visible)
-        return choose_boards(names, self._described.uuids, size, find_sick(self._rules))
+        whole = choose_boards(names, self._described.uuids, find_sick(self._rules))
+        asked = (self._request.devices or ALL).split(",")
+        return [at for at in whole if {*asked} & {ALL, ONE, str(at)}]
 
-    def _measure(self, folder: OpFolder, planned: PlannedOp, size: int, boards: Sequence[int]) -> OpRanks:
+    def _measure(
+        self, folder: OpFolder, planned: PlannedOp, size: int, boards: Sequence[int]
+    ) -> Generator[Sequence[Running], None, OpRanks]:
         """Processes, until the judge has what it needs."""
         heard, failure = _Heard(), None
         limits = {case: self._limits.for_case(folder.op, case) for case in planned.performance}
@@ -198,7 +222,9 @@ class _Run:
         while process < wanted and failure is None:
             heard.blocks.append([])
             heard.boards.append(())
-            failure = self._run_process(folder, size, turn(boards, process), process, open_cases, limits, heard.hear)
+            failure = yield from self._run_process(
+                folder, size, turn(boards, process), process, open_cases, limits, heard.hear
+            )
             process += 1
             timed = self._judge(folder, size, heard, limits)
             open_cases = tuple(case.case for case in timed if case.processes)
@@ -226,7 +252,7 @@ class _Run:
     def _run_process(
         self, folder: OpFolder, size: int, boards: Sequence[int], process: int, cases: tuple[str, ...] | None,
         limits: Mapping[str, CaseThresholds], hear: Listener,
-    ) -> Reason | None:  # fmt: skip
+    ) -> Working:  # fmt: skip
         bench, request = self._bench, self._request
 
         def heard(message: Message) -> None:
@@ -252,7 +278,7 @@ class _Run:
         )  # fmt: skip
         # The group's limit comes first, and says more.
         around = dataclasses.replace(around, environment=variables, limit_s=2 * around.limit_s + 30)
-        return run_worker(task, around, heard)
+        return (yield from working(task, around, heard))
 
     def _find_base(self, folder: OpFolder) -> OpPlace | None:
         """The op as of the base, if it has it and anything of it differs, or if all are compared."""

@@ -63,6 +63,6 @@ def test_a_group_that_waits_too_long_gives_up(tmp_path, monkeypatch):
 
 
 def test_sick_boards_are_in_no_group_and_ranks_change_boards_from_process_to_process():
-    assert choose_boards(["0", "1", "2"], ["a", "b", "c"], 2, ["GPU-a"]) == [1, 2]
-    assert choose_boards(["0", "1"], ["a", "b"], 4, []) == [0, 1]
+    assert choose_boards(["0", "1", "2"], ["a", "b", "c"], ["GPU-a"]) == [1, 2]
+    assert choose_boards(["0", "1"], [], []) == [0, 1]
     assert [turn([1, 2], process) for process in range(3)] == [[1, 2], [2, 1], [1, 2]]

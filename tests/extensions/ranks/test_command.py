@@ -5,10 +5,16 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from perfci.core.model import Device, PlannedOp
+from perfci.core.settings import load
+from perfci.extensions.ranks import flow
+from perfci.runs.describe import Described
+from perfci.runs.plan import Request
 from tests.extensions.ranks.talking import make_project, plant
 
 ROOT = Path(__file__).parents[3]
@@ -66,21 +72,47 @@ def test_a_project_without_such_ops_is_told_how_an_op_says_so(tmp_path):
     assert "give its accuracy suite ranks=2" in done.stderr
 
 
-def test_a_group_that_the_machine_has_no_boards_for_is_skipped_and_says_so(tmp_path, monkeypatch):
-    from perfci.core.model import Device, PlannedOp
-    from perfci.core.settings import load
-    from perfci.extensions.ranks import flow
-    from perfci.runs.describe import Described
-    from perfci.runs.plan import Request
+def run_on_boards(tmp_path, monkeypatch, sizes, devices=None):
+    """Runs groups on a machine with five boards, one of them sick. Returns what each was given, and the result."""
+    uuids = ("a", "b", "c", "d", "e")
+    described = Described(Device("cuda", "NVIDIA H200", "nvidia-h200"), (PlannedOp("talk"),), 5, 5, uuids)
+    given, running, at_once = [], [], []
 
-    described = Described(Device("cuda", "NVIDIA H200", "nvidia-h200"), (PlannedOp("talk"),), 2, 2, ("a", "b"))
+    def working(task, around, heard):
+        given.append(around.environment["CUDA_VISIBLE_DEVICES"])
+        running.append(given[-1])
+        yield ()
+        at_once.append([*running])
+        yield ()
+        running.remove(around.environment["CUDA_VISIBLE_DEVICES"])
+        assert around.environment["NCCL_NVLS_ENABLE"] == "0"
+
+    monkeypatch.setattr(flow, "working", working)
     monkeypatch.setattr(flow, "describe_sources", lambda *_: [described])
     monkeypatch.setattr(flow, "find_sick", lambda _: ("GPU-b",))
-    settings = load(make_project(tmp_path))
-    result = flow.check_ranks(settings, Request(("talk",), device="cuda"), lambda _: None, (2,))
+    settings = replace(load(make_project(tmp_path)), lock_folder=tmp_path)
+    request = Request(("talk",), device="cuda", devices=devices)
+    return given, flow.check_ranks(settings, request, lambda _: None, sizes), at_once
 
-    (op,) = result.ops
-    assert (op.skipped.kind, op.skipped.facts) == ("ranks_few_boards", {"ranks": 2, "boards": 1})
+
+def test_a_group_that_the_machine_has_no_boards_for_is_skipped_and_says_so(tmp_path, monkeypatch):
+    given, result, _ = run_on_boards(tmp_path, monkeypatch, (2, 8))
+
+    assert given == ["0,2"]
+    assert (result.ops[1].skipped.kind, result.ops[1].skipped.facts) == ("ranks_few_boards", {"ranks": 8, "boards": 4})
+
+
+def test_groups_are_at_work_side_by_side_on_boards_of_their_own_if_that_is_asked_for(tmp_path, monkeypatch):
+    given, _, at_once = run_on_boards(tmp_path, monkeypatch, (2, 2), "all")
+
+    assert given == ["0,2", "3,4"]
+    assert at_once[0] == given
+
+
+def test_groups_keep_to_the_boards_that_are_named(tmp_path, monkeypatch):
+    given, result, _ = run_on_boards(tmp_path, monkeypatch, (2,), "1,3,4")
+
+    assert (given, result.ops[0].skipped) == (["3,4"], None)
 
 
 def test_the_report_of_a_check_says_that_its_figures_are_of_one_rank(tmp_path):

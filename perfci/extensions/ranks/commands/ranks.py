@@ -11,7 +11,9 @@ from perfci.cli.exits import Exit
 from perfci.cli.output import Grid, Paragraph, print_found
 from perfci.cli.parsing import CHOSEN, MEASURED, flag, option
 from perfci.cli.progress import Progress
+from perfci.core.errors import UsageError
 from perfci.core.model import DuelWhat, Gate, Reason
+from perfci.core.settings import are_devices
 from perfci.core.wording import say
 from perfci.extensions.common.kept import keep_answer
 from perfci.extensions.ranks import baselines
@@ -32,6 +34,7 @@ def ranks(
     device: options.DeviceOption = "auto",
     against: options.Against = None,
     duel: options.Duel = "changed",
+    devices: options.Devices = None,
     seed: options.Seed = None,
     accuracy: Annotated[bool, flag("--accuracy", "Time nothing.", group=MEASURED)] = False,
     accept: Annotated[
@@ -41,8 +44,10 @@ def ranks(
     project: options.Project = options.HERE,
 ) -> int:
     """Check ops over several boards, rank by rank and as a whole: a process a rank, in one group."""
+    if devices is not None and not are_devices(devices):
+        raise UsageError("devices_malformed", devices=devices)
     where = language.load(project)
-    request = Request(tuple(ops), case, device, seed=seed, against=against, duel=DuelWhat(duel))
+    request = Request(tuple(ops), case, device, seed=seed, against=against, duel=DuelWhat(duel), devices=devices)
     with Progress() as progress:
         result = check_ranks(where, request, progress, size, times=not accuracy)
     code = get_exit_code(result)
