@@ -27,6 +27,7 @@ READY = {
     "picked": "picked_reference",
     "mean_double": "mean_reference",
     "centred": "centred_reference",
+    "put": "put_reference",
 }
 """function -> reference"""
 
@@ -36,6 +37,7 @@ pytestmark = pytest.mark.torch
 @pytest.fixture(scope="module")
 def said() -> dict[str, Any]:
     pairs = {**{f"op_{name}": (name, reference) for name, reference in READY.items()}, "wrong": ("scaled", "triple")}
+    pairs["numbers"] = "double_and_sizes", "double_numbers"
     pairs["powers"] = "double_powers", "double_reference"
     pairs["slow"] = "slow", "double_reference"
     pairs["other"] = "double_and_sizes", "triple"
@@ -105,6 +107,16 @@ def test_inputs_on_which_the_reference_is_nan_are_made_where_it_is_not(said):
 def test_a_size_of_which_the_reference_makes_nan_is_no_case(said):
     assert "0" not in said["op_mean_double"].suites.edges[0]["rows"]
     assert "0" in said["op_scaled"].suites.edges[0]["rows"]
+
+
+def test_places_that_are_stored_to_are_there_once_each(said):
+    assert said["op_put"].suites.inputs["places"].startswith("torch.randperm(rows, ")
+
+
+def test_values_for_which_the_reference_raises_are_left_out(said):
+    accuracy = "".join(said["numbers"].suites.accuracy)
+    assert said["numbers"].is_ready
+    assert '"nan"' not in accuracy and '"inf"' not in accuracy
 
 
 def test_a_form_in_which_the_values_do_not_depend_on_an_input_is_not_chosen(said):

@@ -210,3 +210,25 @@ def double_powers(x: torch.Tensor):
     out = torch.empty_like(x)
     _double[(batch * rows,)](x, out, x.numel(), BLOCK=cols)  # a block has to be a power of 2
     return out
+
+
+@triton.jit
+def _put(x_ptr, places_ptr, out_ptr, cols, BLOCK: tl.constexpr):
+    row, at = tl.program_id(0), tl.arange(0, BLOCK)
+    place = tl.load(places_ptr + row)
+    tl.store(out_ptr + place * cols + at, tl.load(x_ptr + row * cols + at, mask=at < cols), mask=at < cols)
+
+
+def put(x: torch.Tensor, places: torch.Tensor, out: torch.Tensor):
+    assert x.shape[1] == out.shape[1] and places.shape[0] == x.shape[0]
+    _put[(x.shape[0],)](x, places, out, x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]))
+
+
+def put_reference(x, places, out):
+    out[places] = x
+    return out
+
+
+def double_numbers(x):
+    assert not x.isnan().any()
+    return x * 2

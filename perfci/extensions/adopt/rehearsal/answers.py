@@ -55,5 +55,7 @@ def explain(trial: Trial, *, dry: bool, facts: Mapping[str, Any]) -> list[Reason
         return [Reason("look_unfinite", {**facts})]
     if trial.share:
         return [Reason("look_differs", {**facts, "share": trial.share})]
+    if trial.races:
+        return [Reason("look_races", {**facts})]
     lacks = {"look_unread": trial.unread, "look_idle": trial.idle}
     return [Reason(kind, {**facts, "tensors": ", ".join(names)}) for kind, names in lacks.items() if names]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import time
@@ -117,6 +118,11 @@ class Form:
         """Whether axes are whole shapes."""
         return self.axes == ("shape",) or bool(self.sample)
 
+    @property
+    def has_places(self) -> bool:
+        """Whether integers may point into a tensor: one beyond it would write into memory of something else."""
+        return any(text.startswith(("torch.randint(", "torch.randperm(")) for text in self.inputs.values())
+
     def make_inputs(self, params: Mapping[str, Any], dtype: str = "", seed: int = 0) -> dict[str, Any]:
         """Returns a case's inputs with values. Raises what torch raises."""
         given = {"torch": torch, "dtype": getattr(torch, dtype or self.dtype), "device": "cpu", **params}
@@ -143,13 +149,25 @@ class Form:
         self.rehearsal.spent_s += seconds
         return replace(trial, seconds=seconds)
 
+    def takes_nan(self, params: Mapping[str, Any]) -> bool:
+        """Whether the reference takes tensors with a NaN."""
+        with self.rehearsal.real(), contextlib.suppress(Exception):
+            inputs = self.make_inputs(params)
+            tensors = [value for value in inputs.values() if isinstance(value, torch.Tensor)]
+            for tensor in tensors:
+                tensor.reshape(-1)[:1].fill_(math.nan) if tensor.is_floating_point() else None
+            device = self.devices[1]
+            (wrap(self.reference, device) if device else self.reference)(**inputs)
+            return True
+        return False
+
     def takes(self, params: Mapping[str, Any]) -> bool:
         """Whether neither raises for a case, called for real. True for all once such calls took long enough.
 
         Of no elements the reference may make NaN, as a mean does: then there is no right answer.
         """
         if self.rehearsal.spent_s > MOST_SECONDS:
-            return True
+            return not self.has_places
         trial = self.run(params)
         return not trial.problem and (trial.is_finite or not {0, (0,)} & {*params.values()})
 

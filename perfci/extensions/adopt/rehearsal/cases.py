@@ -82,9 +82,10 @@ def make_suites(
     left_out = {"large"} if not dot and (summed or (_SUMS.search(source) and not pointwise)) else set[str]()
     if left_out:
         lines.append("# All but large values: a sum beyond the largest number depends on the order of its terms.")
-    if steps:
+    if steps or (done and not form.takes_nan(small_case)):
         left_out |= {"nan", "inf"}
-        lines.append("# Neither NaN nor infinities, of which there is no whole number.")
+        why = "of which there is no whole number" if steps else "for which the reference raises an error"
+        lines.append(f"# Neither NaN nor infinities, {why}.")
     if left_out:
         lines += fit("values=(", [f'"{kind}"' for kind in (*VALUES, more) if kind not in left_out], "),", "    ")
     else:

@@ -36,7 +36,7 @@ from perfci.extensions.adopt.rehearsal.dry_torch import Argument, DryTorch
 from perfci.extensions.adopt.rehearsal.notes import find_faults
 from perfci.extensions.adopt.rehearsal.operators import Operator
 from perfci.extensions.adopt.rehearsal.tests import TestReader
-from perfci.extensions.adopt.rehearsal.trial import GRADIENT
+from perfci.extensions.adopt.rehearsal.trial import GRADIENT, Trial
 from perfci.extensions.adopt.rehearsal.uses import read_uses
 from perfci.extensions.adopt.sketch import Sketch, SketchFiles, SketchFunction
 from perfci.ops.spec import Accuracy
@@ -101,7 +101,7 @@ def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
     domain = operator.domain if operator else (0.0, None) if positive else (None, None)
     bounded = [f"domain={domain},"] if set(domain) != {None} else []
     written = [f"mutates={mutates},"] if mutates else []
-    stated = _list_held(form, mutates) if right and not trial.problem and trial.seconds < _QUICK else []
+    stated = _list_held(form, mutates) if right and _is_quick(form, trial) else []
     suites = replace(suites, accuracy=(*suites.accuracy, *bounded, *written, *stated))
     guessed = ", ".join(f"{name}: {value}" for name, value in {**form.inputs, **form.shapes}.items())
     arguments = tuple(called.found.texts)
@@ -141,6 +141,11 @@ def _list_held(form: Form, mutates: Sequence[str]) -> list[str]:
         device = open_device("cpu", seed=0)
         held = " ".join(line for propose in provided("properties") for line in propose(suite, device, params))
     return [f"# The present kernel has these properties. State those that users rely on: {held}"] if held else []
+
+
+def _is_quick(form: Form, trial: Trial) -> bool:
+    """Whether a call for real is safe without a look at each access, and quick."""
+    return not form.has_places and not trial.problem and trial.seconds < _QUICK
 
 
 def _limit(function: Callable[..., Any], until_s: float) -> Callable[..., Any]:

@@ -21,6 +21,8 @@ _MOST_CANDIDATES = 4000
 _MOST_PAIRS = 12
 _USUAL = {"float32": 0.0, "int64": 0.0, "int32": 0.7, "bool": 0.5}
 WHOLE = "torch.randint(0, 1 << 4, {shape}, generator=generator, dtype={dtype}, device=device)"
+_PLACES = re.compile(r"torch\.randint\(0, \w+, ")
+_ROW_OF_PLACES = re.compile(r"torch\.randint\(0, \w+, \((\w+),\), ")
 _EVEN = (4, 6, 10, 14, 22, 26, 34, 38)
 _POWERS = (2, 4, 16, 32, 64, 128)
 _EMPTY = inspect.Parameter.empty
@@ -97,14 +99,14 @@ def judge(form: Form, texts: Sequence[str], calls: Sequence[Call], *, dry: bool)
         return Found(form, texts, Trial("no shapes were found that both take"), dry, calls)
     best: Found | None = None
     for one in _list_bounds(form):
-        found = _try_sizes(one, texts, calls)
+        found = _try_places(one, texts, calls)
         best = found if best is None or found.rank < best.rank else best
         if best.trial.is_good or form.rehearsal.is_late:
             break
     assert best is not None
     if not best.trial.is_good and not calls and not form.is_ragged:
         for one in _list_merged(best.form):
-            found = _try_sizes(one, texts, calls)
+            found = _try_places(one, texts, calls)
             if found.trial.is_good:
                 return found
     if best.trial.problem is None and not best.trial.is_finite and not calls:  # such as logarithms of negative numbers
@@ -114,6 +116,19 @@ def judge(form: Form, texts: Sequence[str], calls: Sequence[Call], *, dry: bool)
             if best.trial.is_good:
                 break
     return best
+
+
+def _try_places(form: Form, texts: Sequence[str], calls: Sequence[Call]) -> Found:
+    """The form as a trial takes it. Places that are stored to are there once each, or programs would race."""
+    found = _try_sizes(form, texts, calls)
+    inputs = found.form.inputs
+    alike = {name: _PLACES.sub("torch.randint(0, 1, ", text) for name, text in inputs.items()}
+    params = dict(found.form.little) or found.form.make_distinct()
+    if not found.trial.is_good or alike == inputs or not replace(found.form, inputs=alike).run(params).races:
+        return found
+    once = {name: _ROW_OF_PLACES.sub(r"torch.randperm(\1, ", text) for name, text in inputs.items()}
+    other = _try_sizes(replace(form, inputs=once), texts, calls)
+    return other if other.trial.is_good else replace(found, trial=replace(found.trial, races=True))
 
 
 def _list_merged(form: Form) -> Iterator[Form]:

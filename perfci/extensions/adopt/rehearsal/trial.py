@@ -32,6 +32,7 @@ class Trial:
     rewritten: tuple[str, ...] = ()  # tensors that the reference writes into
     unread: tuple[str, ...] = ()  # tensors that the kernel leaves unread for the most part
     ignored: tuple[str, ...] = ()  # tensors of which it reads nothing
+    races: bool = False  # programs of one launch store different values at one address
     idle: tuple[str, ...] = ()  # tensors on which the reference's values do not depend
     is_finite: bool = False  # the reference's values
     picks: tuple[int | str, ...] | None = None
@@ -53,12 +54,12 @@ class Trial:
     @property
     def is_good(self) -> bool:
         """Whether there is nothing to say against this form of a call."""
-        return self.agrees and not self.unread and not self.idle
+        return self.agrees and not self.unread and not self.idle and not self.races
 
     @property
     def rank(self) -> tuple[bool, bool, int, float, int]:
         """The least is the best."""
-        lost = len(self.unread) + len(self.idle)
+        lost = len(self.unread) + len(self.idle) + self.races
         return self.problem is not None, not self.is_finite, lost, self.share, len(self.ignored)
 
 
@@ -107,6 +108,7 @@ def try_call(
         expected=tuple(place for place, _ in _list(right)) if _lacks(right) else None,
         outputs=tuple(tuple(value.shape) for value in expected), launches=watched.launches,
         dtypes=tuple(str(value.dtype).removeprefix("torch.") for value in expected), is_alike=alike,
+        races=watched.races,
         idle=tuple(name for name in compared if shares[name] and _is_idle(reference, given, name, right)),
     )  # fmt: skip
 
@@ -199,7 +201,9 @@ class _Accesses:
     tensors: Mapping[str, torch.Tensor]
     seconds: float  # of this process
     launches: int = 0
+    races: bool = False
     _until: float = math.inf
+    _stores: list[tuple[Array, Array, Array]] = field(default_factory=list)  # addresses, values, number of the program
     _read: dict[str, Array] = field(default_factory=dict)  # name -> for each element whether it was read
     _spans: list[tuple[int, int]] = field(default_factory=list)  # addresses of the launch under way
 
@@ -215,7 +219,10 @@ class _Accesses:
         def launch(executor: Any, *args: Any, **kwargs: Any) -> Any:
             self.launches += 1
             self._spans.clear()
-            return run(executor, *args, **kwargs)
+            self._stores.clear()
+            result = run(executor, *args, **kwargs)
+            self.races |= self._find_race()
+            return result
 
         def convert(value: Any) -> Any:
             base = getattr(value, "base", value)
@@ -225,7 +232,7 @@ class _Accesses:
             return copy(value)
 
         with (
-            mock.patch.object(interpreter, "_interpreter", _Memory(memory, self)),
+            mock.patch.object(interpreter, "_interpreter", _Memory(memory, self, interpreter.interpreter_builder)),
             mock.patch.object(interpreter.GridExecutor, "__call__", launch),
             mock.patch.object(interpreter, "_implicit_cvt", convert),
             _Reads(self),
@@ -260,6 +267,23 @@ class _Accesses:
                 at = (addresses - begin) // size
                 self._read[name][at[(at >= 0) & (at < tensor.numel())]] = True
 
+    def note_store(self, pointers: Array, values: Array, mask: Any, program: tuple[int, ...]) -> None:
+        """Notes what one program stores."""
+        chosen = np.broadcast_to(np.asarray(mask), pointers.shape).astype(bool)
+        number = (program[0] << 40) + (program[1] << 20) + program[2]
+        stored = np.broadcast_to(np.asarray(values), pointers.shape)[chosen].astype(np.float64)
+        self._stores.append((pointers[chosen].astype(np.int64), stored, np.full(stored.shape, number)))
+
+    def _find_race(self) -> bool:
+        """Whether two programs of the launch stored different values at one address."""
+        if not self._stores:
+            return False
+        addresses, values, programs = (np.concatenate(parts) for parts in zip(*self._stores, strict=True))
+        order = np.argsort(addresses, kind="stable")
+        addresses, values, programs = addresses[order], values[order], programs[order]
+        is_shared = (addresses[1:] == addresses[:-1]) & (programs[1:] != programs[:-1])
+        return bool((is_shared & (values[1:] != values[:-1])).any())
+
     def note_torch(self, value: torch.Tensor) -> None:
         """Torch computes with a tensor: it reads all of it."""
         for name, tensor in self.tensors.items():
@@ -270,8 +294,8 @@ class _Accesses:
 class _Memory:
     """Stands in for the interpreter's memory."""
 
-    def __init__(self, memory: Any, accesses: _Accesses) -> None:
-        self._memory, self._accesses = memory, accesses
+    def __init__(self, memory: Any, accesses: _Accesses, builder: Any) -> None:
+        self._memory, self._accesses, self._builder = memory, accesses, builder
 
     def load(self, pointers: Array, mask: Array, other: Array, dtype: Any) -> Any:
         self._accesses.note_launch(pointers, mask, reads=True)
@@ -279,6 +303,7 @@ class _Memory:
 
     def store(self, pointers: Array, values: Array, mask: Array) -> Any:
         self._accesses.note_launch(pointers, mask, reads=False)
+        self._accesses.note_store(pointers, values, mask, self._builder.grid_idx)
         return self._memory.store(pointers, values, mask)
 
     def __getattr__(self, name: str) -> Any:
