@@ -16,6 +16,8 @@ import torch.distributed as dist
 import triton
 import triton.language as tl
 
+import _launch
+
 ALIGNMENT = 256
 """Bytes that halves begin at a multiple of."""
 
@@ -51,6 +53,12 @@ def find_group() -> tuple[int, int]:
     if dist.is_available() and dist.is_initialized():
         return dist.get_rank(), dist.get_world_size()
     return 0, 1
+
+
+def refuse_apart(op: str, limits: _launch.Limits) -> None:
+    """Raises NotImplementedError for chips on which no rank reaches the memory of another: Ascend's, in Triton."""
+    if not limits.registers:
+        raise NotImplementedError(f"{op}: no rank reaches the memory of another on an {limits.key}")
 
 
 def workspace(op: str, device: torch.device, flags: int, half: int) -> Workspace:

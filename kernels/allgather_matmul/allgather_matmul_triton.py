@@ -56,7 +56,8 @@ def allgather_matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
     The ranks are those of torch.distributed's default group, one without it. All have to call it with one m, k and
     dtype: float32 (multiplied in full precision), float16 or bfloat16, summed in float32 and rounded once. The memory
-    that rows are sent to stays for the next call. Raises TypeError for dtypes, ValueError for shapes or devices.
+    that rows are sent to stays for the next call. Raises TypeError for dtypes, ValueError for shapes or devices, and
+    NotImplementedError for chips on which no rank reaches the memory of another.
     """
     _launch.check_matmul("allgather_matmul", a, b, None, None)
     (m, k), n = a.shape, b.shape[1]
@@ -65,6 +66,7 @@ def allgather_matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     if m * k == 0:
         return out.zero_()
     limits = _launch.limits(a.device)
+    _symmetric.refuse_apart("allgather_matmul", limits)
     config = choose_config(ranks * m, n, k, a.element_size(), limits)
     rows, cols = _launch.tiles(m, config.block_m), _launch.tiles(n, config.block_n)
     space = _symmetric.workspace("allgather_matmul", a.device, ranks * rows, ranks * m * k * a.element_size())

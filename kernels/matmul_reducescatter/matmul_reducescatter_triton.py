@@ -51,7 +51,8 @@ def matmul_reducescatter(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     The ranks are those of torch.distributed's default group, one without it. All have to call it with one m, n and
     dtype: float32 (multiplied in full precision), float16 or bfloat16. What a peer sends is rounded, as its dtype has
     it. Sums are in float32, and rounded once more. The memory that tiles are sent to stays for the next call. Raises
-    TypeError for dtypes, ValueError for shapes or devices, and for rows that are no multiple of the ranks.
+    TypeError for dtypes, ValueError for shapes or devices, and for rows that are no multiple of the ranks, and
+    NotImplementedError for chips on which no rank reaches the memory of another.
     """
     _launch.check_matmul("matmul_reducescatter", a, b, None, None)
     (rows, k), n = a.shape, b.shape[1]
@@ -63,6 +64,7 @@ def matmul_reducescatter(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     if out.numel() == 0:
         return out
     limits = _launch.limits(a.device)
+    _symmetric.refuse_apart("matmul_reducescatter", limits)
     config = choose_config(rows, n, k, a.element_size(), limits)
     tiles = _launch.tiles(m, config.block_m) * _launch.tiles(n, config.block_n)
     space = _symmetric.workspace("matmul_reducescatter", a.device, ranks * tiles, rows * n * a.element_size())
