@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -29,7 +30,7 @@ CYCLES_A_US = 1800
 """Of a spin that slows a launch down: an H200's clock under a matmul, about."""
 BLOCK = "    if program < senders:\n"
 RETURN = "    return out\n\n\n@triton.jit(do_not_specialize"
-COPY = "            for start in range(0, k, COLUMNS):\n                cols = start + tl.arange(0, COLUMNS)\n"
+COPY_BEGINS, COPY_ENDS = "            for start in range(0, k, COLUMNS):\n", "            raise_flag("
 
 SIZES = "(*perfci.grid(m=[2048, 4096, 8192], n=[4096, 8192], k=[2048, 4096], dtype=[torch.bfloat16]),\n"
 SIZES += "        *perfci.grid(m=[4096], n=[4096], k=[1024, 8192, 16384], dtype=[torch.float16]))"
@@ -61,8 +62,9 @@ def lose_overlap(path: Path) -> None:
 
 def send_twice(path: Path) -> None:
     """Rows are written to the peers two times."""
-    again = COPY.replace("range(0, k, COLUMNS)", "range(0, 2 * k, COLUMNS)").replace("start +", "start % k +")
-    replace(path, COPY, again)
+    text = path.read_text()
+    copy = text[text.index(COPY_BEGINS) : text.index(COPY_ENDS)]
+    replace(path, copy, "            for _ in range(2):\n" + textwrap.indent(copy, "    "))
 
 
 def die(path: Path) -> None:
