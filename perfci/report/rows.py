@@ -143,8 +143,8 @@ def count_all(judgements: Judgements) -> Counts:
     """Returns the counts of the summary line."""
     verdicts = count_verdicts(make_rows(judgements))
     ranked = sorted(verdicts.items(), key=lambda item: (rank(item[0]), list(Verdict).index(item[0])))
-    # A lost shard, "shard 1/2", has a blank in its name. An op has none.
-    ops = {row.op for row in judgements.rows if " " not in row.op}
+    # A lost shard, "shard 1/2", has a blank in its name, a model a hyphen. An op has neither.
+    ops = {row.op for row in judgements.rows if not {" ", "-"}.intersection(row.op)}
     return Counts(len(ops), verdicts.total(), tuple(ranked), judgements.gate)
 
 

@@ -19,7 +19,7 @@ FAR = 2.0  # powers of two between a call's size and a case's, up to which the c
 IDLE = 0.1  # share of the time in which the device waits from which a cost is an upper bound
 LEAST = 1e-4  # share of a step below which a change is not told
 NONE = Interval(0.0, 0.0, 0.0)
-MODEL, STEP = "model ", "step"  # before the name of a workload that stands for an op, and its case
+MODEL, STEP = "model-", "step"  # before the name of a workload that stands for an op, and its case
 
 Key = tuple[str, str]  # op and id of a case
 

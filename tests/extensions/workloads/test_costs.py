@@ -105,4 +105,4 @@ def test_a_stated_limit_is_held_against_the_interval_of_all_ops_together(tmp_pat
     told = weigh(tmp_path, judged(Verdict.REGRESSED, change, half), limits={"llama": 0.005})
 
     row = told.rows[-1]
-    assert (row.op, row.verdict, row.reasons[0].kind) == ("model llama", verdict, kind)
+    assert (row.op, row.verdict, row.reasons[0].kind) == ("model-llama", verdict, kind)

@@ -33,14 +33,14 @@ def test_a_verdict_its_headline_note_and_page_say_what_it_costs_the_model(modell
     assert answer.code == 2
     scale = answer.rows["scale", "performance", "rows=256,cols=128,dtype=float32"]
     assert [also["kind"] for also in scale["also"]][-1:] == ["model_case"]
-    model = answer.rows["model llama", "performance", None]
+    model = answer.rows["model-llama", "performance", None]
     assert (model["verdict"], model["reason"]["kind"]) == ("REGRESSED", "model_beyond")
     shown = modelled.perfci("compare", str(modelled.root / "reports")).out
-    assert "A step of llama takes +0.2 % longer" in shown
+    assert "A step of llama takes 0.2 % longer" in shown
     assert "For llama: +2.4 % here = +0.1 % of a step" in shown
     report = (modelled.root / "reports/report.md").read_text()
     assert report.index("A step of llama takes") < report.index("exit code 2")
-    assert report.count("A step of llama takes +0.2 % longer (+0.2 % to +0.2 %) by scale, 8.0 % of its time.") == 1
+    assert report.count("A step of llama takes 0.2 % longer (+0.2 % to +0.2 %) by scale, 8.0 % of its time.") == 1
 
 
 def test_a_model_limit_that_is_no_percentage_is_refused(project):
@@ -74,7 +74,7 @@ def scripted(project):
     return make
 
 
-STEP = ("model llama", "performance", "step")
+STEP = ("model-llama", "performance", "step")
 
 
 def test_a_script_is_duelled_in_turns_by_the_same_rule(scripted, project):
@@ -85,8 +85,13 @@ def test_a_script_is_duelled_in_turns_by_the_same_rule(scripted, project):
     assert row["change"]["value"] == pytest.approx(0.025, abs=1e-3)
     blocks = project.run_record().ops[-1].performance[0].blocks
     assert len(blocks) == 24 and {block.process for block in blocks} == {0, 1}
-    # It is judged again from what is stored, and shown.
-    assert "model llama" in project.perfci("compare", str(project.root / "reports")).out
+    # It is judged again from what is stored, and shown. No command asks to check it alone, as it is no op.
+    shown = project.perfci("compare", str(project.root / "reports")).out
+    assert "REGRESSED  model-llama step" in shown and "1 op, " in shown
+    report = (project.root / "reports/report.md").read_text()
+    assert "perfci check scale --seed" in report
+    assert project.accept().code == 1
+    assert project.perfci("accept", str(project.root / "reports"), "--slower", "--why", "meant", "--dirty").code == 0
 
 
 def test_an_isolated_win_with_an_end_to_end_loss_is_a_verdict(scripted):
@@ -105,7 +110,7 @@ def test_a_script_is_not_run_if_no_op_changed(scripted):
 
 def test_a_script_that_prints_no_time_is_an_error_with_what_it_printed(scripted):
     row = scripted(328.0, script="import sys\nfor _ in sys.stdin: print('soon', flush=True)\n").rows[
-        "model llama", "performance", None
+        "model-llama", "performance", None
     ]
 
     assert (row["verdict"], row["reason"]["kind"]) == ("ERROR", "script_silent")
