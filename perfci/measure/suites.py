@@ -192,7 +192,7 @@ def _name(suite: _Suite) -> str:
 
 
 _LESS: Mapping[str, Callable[[Any, Any], bool]] = {
-    **dict.fromkeys(("deterministic", "gradients", "idempotent"), lambda was, now: bool(was and not now)),
+    **dict.fromkeys(("deterministic", "gradients", "graph", "idempotent"), lambda was, now: bool(was and not now)),
     **dict.fromkeys(("invariant", "permutes"), lambda was, now: not set(was or ()) <= set(now or ())),
     "uses_dot": lambda was, now: bool(now and not was),
     "cache": lambda was, now: (was, now) == ("cold", "warm"),

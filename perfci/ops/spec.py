@@ -222,6 +222,7 @@ class Accuracy:
     invariant: Sequence[str] = ()  # parameters, such as rows, of which one gets the same bits alone as among others
     permutes: Sequence[str] = ()  # parameters along which permuted inputs get the permuted answer
     gradients: bool = False  # autograd differentiates kernel and reference alike
+    graph: bool = False  # calls may be captured in a graph: a replay has the answer to what its inputs hold then
     idempotent: bool = False  # its answer, given for the first input like it, is its answer
     uses_dot: bool = False  # multiplies matrices: a term of a sum is a product of two inputs
     quantised: Quantised | None = None  # which tensors the op stores in low precision; None: none

@@ -7,6 +7,8 @@ least   a wrong case, shrunk
 lines   a case as lines of Python
 properties   what a suite states beyond its cases
 gradients        what autograd makes of an op
+graphs cuda_graphs   calls captured, and replayed with other inputs
+structure        sizes, strides, alignment and far places
 configurations   candidates of autotuners and entries of tuned files
 """
 

@@ -21,7 +21,7 @@ from perfci.worker.tasks import OpFiles
 SHARE, LEAST_S = 0.05, 0.2
 """Of the seconds that the op's checks took, and at least: what an ordinary check spends on configurations"""
 
-STATES = re.compile(rb"(?m)^[^#\n]*\b(invariant|permutes|idempotent|gradients)\s*=")
+STATES = re.compile(rb"(?m)^[^#\n]*\b(invariant|permutes|idempotent|graph|gradients)\s*=")
 """What a suite that states a property has in its file. Others cost no worker"""
 
 

@@ -11,5 +11,6 @@ def describe_stages() -> Mapping[str, str]:
         "shrink": say("shrinking the wrong case"),
         "properties": say("what its suite states"),
         "gradients": say("gradients"),
+        "structure": say("sizes and places by the kernel's structure"),
         "configurations": say("every configuration"),
     }

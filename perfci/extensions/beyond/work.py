@@ -8,11 +8,14 @@ from collections.abc import Iterator
 from perfci.core.model import AccuracyCase, Fact, Reason, because
 from perfci.device.seam import Accelerator
 from perfci.extensions.beyond.configurations import Looked, check_configurations, list_configurations
+from perfci.extensions.beyond.graphs import check_graphs, find_capture
 from perfci.extensions.beyond.least import Shrinker
 from perfci.extensions.beyond.lines import write_lines
 from perfci.extensions.beyond.properties import check_properties
 from perfci.extensions.beyond.task import LookBeyond
+from perfci.measure.search import list_candidates, search
 from perfci.measure.verify import list_probes
+from perfci.ops.spec import case_id
 from perfci.worker.load import LoadedOp, describe_exception
 from perfci.worker.opening import load_files, open_op
 from perfci.worker.protocol import Doing, MessageChannel, OpDone
@@ -55,7 +58,27 @@ class Look:
 
             self._channel.send(Doing("gradients", self._task.op))
             yield from check_gradients(suite, self._device, pattern, self._describe)
+        yield from check_graphs(suite, self._device, pattern, self._describe, find_capture(self._device))
         yield from self._check_configurations()
+        if self._task.budget_s is None and self._device.info.kind != "fake":
+            yield from self._check_structure()
+
+    def _check_structure(self) -> Iterator[AccuracyCase]:
+        """Every size and value of a search, and arrays that lie in memory as no suite has them."""
+        from perfci.extensions.beyond.structure import check_placed, list_placed, reach_far
+
+        task, suite, device = self._task, self._loaded.accuracy, self._device
+        self._channel.send(Doing("structure", task.op))
+        for check in list_candidates(suite, task.seed, task.pattern, duel=False):
+            found = search(suite, device, check, self._describe, None)
+            if found and found.failure:
+                yield found
+        for params in list_probes(suite, task.pattern) if not suite.mutates else ():
+            for placed in list_placed(suite):
+                self._channel.send(Doing("structure", task.op, f"{case_id(params)}, {placed.name}"))
+                made = reach_far(params) if placed.far else params
+                if wrong := check_placed(suite, device, made, placed, self._describe):
+                    yield wrong
 
     def _check_configurations(self) -> Iterator[AccuracyCase]:
         task, suite, device, looked = self._task, self._loaded.accuracy, self._device, Looked()

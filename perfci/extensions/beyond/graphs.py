@@ -1,0 +1,85 @@
+"""Calls captured in a graph and replayed with other inputs: what a launch that the capture left out shows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Protocol
+
+from perfci.core.model import AccuracyCase, Reason, because
+from perfci.device.arrays import Arrays
+from perfci.device.seam import Accelerator
+from perfci.measure.bench import Describe
+from perfci.measure.inputs import flat
+from perfci.measure.verify import Check, list_probes, make_inputs, verify
+from perfci.ops.spec import Accuracy
+
+CAPTURED, REPLAYED = 0, 1  # seeds of the inputs
+
+
+class Graph(Protocol):
+    """A call that was captured."""
+
+    output: Any  # what it returned, which a replay writes anew
+    launches: int  # of kernels and copies in the call as it was made before
+
+    def replay(self) -> int:
+        """Repeat the call's work, and wait for it. Returns how many kernels and copies that were."""
+
+
+Capture = Callable[[Callable[[], Any]], Graph]
+"""Warms a call up, and captures it"""
+
+
+def find_capture(device: Accelerator) -> Capture | None:
+    """Returns how calls on a device are captured. None if it has no graphs."""
+    if device.info.kind != "cuda":
+        return None
+    from perfci.extensions.beyond.cuda_graphs import CudaGraph
+
+    return CudaGraph
+
+
+def check_graphs(
+    suite: Accuracy, device: Accelerator, pattern: str | None, describe: Describe, capture: Capture | None
+) -> Iterator[AccuracyCase]:
+    """Yields a check of each probe case, if the suite states that calls may be captured."""
+    for params in list_probes(suite, pattern) if suite.graph else ():
+        check = Check(params, "normal", "contiguous", REPLAYED, fresh=False)
+        if capture is None or suite.mutates:
+            why = "mutates" if suite.mutates else device.info.name
+            yield check.result(unchecked=Reason("graph_unchecked", {"case": check.case, "why": why}))
+            continue
+        try:
+            yield _check(suite, device, check, describe, capture)
+        except Exception as error:
+            yield check.result(failure=Reason("graph_raised", {"case": check.case, **describe(error)}), raised=True)
+
+
+def _check(suite: Accuracy, device: Accelerator, check: Check, describe: Describe, capture: Capture) -> AccuracyCase:
+    """Capture a call, put other inputs into its buffers, replay it, and compare. Raises what the kernel raises."""
+    arrays = device.arrays
+    static = make_inputs(suite, arrays, replace(check, seed=CAPTURED))
+    graph = capture(lambda: suite.kernel(**static))
+    outputs = flat(graph.output)
+    for output in outputs:
+        if arrays.dtype_facts(output) is not None:
+            output[...] = float("nan")  # so that nothing is right because it was before
+    if not arrays.refill(static, make_inputs(suite, arrays, check)):
+        return check.result(unchecked=Reason("graph_unchecked", {"case": check.case, "why": "make_inputs"}))
+    launches = graph.replay()
+    failure = verify(replace(suite, kernel=_return(arrays, outputs)), device, check, describe).failure
+    if failure:
+        failure = because("wrong_replay", failure, launches=launches, of=graph.launches)
+    elif launches < graph.launches:
+        failure = Reason("graph_lacks_launch", {"case": check.case, "launches": launches, "of": graph.launches})
+    return check.result(failure=failure)
+
+
+def _return(arrays: Arrays, outputs: list[Any]) -> Callable[..., Any]:
+    """A kernel that gives copies of these."""
+
+    def kernel(**_: Mapping[str, Any]) -> list[Any]:
+        return list(arrays.copies(dict(enumerate(outputs))).values())
+
+    return kernel
