@@ -216,7 +216,7 @@ def play_row(name: str, loss: float, checks: int) -> Tally:
 
 
 HEAD = (
-    "noise, and a loss of twice tau unless it says otherwise", "PASS", "nominal 95 % bound", "REGRESSED or TAIL",
+    "noise, and a loss of twice tau unless another is given", "PASS", "nominal 95 % bound", "REGRESSED or TAIL",
     "INCONCLUSIVE", "blocks", "unchanged: REGRESSED, IMPROVED or TAIL", "INCONCLUSIVE", "blocks",
 )  # fmt: skip
 

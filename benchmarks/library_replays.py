@@ -28,7 +28,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parents[1]
 Op = Mapping[str, Any]
 AUTHOR = ("-c", "user.name=replay", "-c", "user.email=replay@example.com")
-HEADER = "| commit | date | op | verdicts | perfci says | the commit says | s |\n" + "| --- " * 7 + "|\n"
+HEADER = "| commit | date | op | verdicts | perfci says | the commit's message | s |\n" + "| --- " * 7 + "|\n"
 
 
 def main() -> None:
