@@ -235,8 +235,8 @@ def test_literals_are_read_where_a_thin_file_imports_its_kernel_from(tmp_path, d
         "from enum import IntEnum\nLIMIT = 65536\nOTHER = 333\n\n\nclass Memory(IntEnum):\n    H100 = 120000\n"
     )
     (package / "gates.py").write_text(
-        "import torch\nfrom .limits import LIMIT, Memory\nSTEP = 48\n\n\ndef _double(x):\n    return x * STEP if Memory.H100 else x\n"
-        "\n\n"
+        "import torch\nfrom .limits import LIMIT, Memory\nSTEP = 48\n\n\n"
+        "def _double(x):\n    return x * STEP if Memory.H100 else x\n\n\n"
         "def gate(x):\n    return _double(x) if len(x) > LIMIT else x\n\n\ndef other(x):\n    return x * 77\n"
     )
     thin = tmp_path / "kernels" / "gate" / "gate_triton.py"
