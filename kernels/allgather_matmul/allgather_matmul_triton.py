@@ -39,6 +39,8 @@ GROUP = 8
 """Rows of tiles walked together, so that their columns of b are in L2."""
 VECTOR = 16
 """Lengths that are multiples of this are copied in vectors."""
+ALIGNMENT = 16
+"""Bytes that rows begin at a multiple of, wherever they lie."""
 TILES = 100
 """As many large tiles keep most processors of a large GPU at work."""
 
@@ -65,6 +67,8 @@ def allgather_matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     out = torch.empty((ranks * m, n), dtype=a.dtype, device=a.device)
     if m * k == 0:
         return out.zero_()
+    a = a.contiguous()
+    a = a if a.data_ptr() % ALIGNMENT == 0 else a.clone()
     limits = _launch.limits(a.device)
     _symmetric.refuse_apart("allgather_matmul", limits)
     config = choose_config(ranks * m, n, k, a.element_size(), limits)
@@ -73,7 +77,7 @@ def allgather_matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     senders = min(config.senders, rows) if ranks > 1 else 0
     with _launch.on(a.device):
         _allgather_matmul_kernel[(senders + ranks * rows * cols,)](
-            a.contiguous(), b, out, space.addresses, space.state, rank, senders, m, n, k, *b.stride(),
+            a, b, out, space.addresses, space.state, rank, senders, m, n, k, *b.stride(),
             space.data, space.half, RANKS=ranks, GROUP=GROUP, EVEN=k % config.block_k == 0,
             BLOCK_M=config.block_m, BLOCK_N=config.block_n, BLOCK_K=config.block_k, COLUMNS=config.columns,
             num_warps=config.warps, num_stages=config.stages,
@@ -97,18 +101,17 @@ def _allgather_matmul_kernel(
         tile = program - senders
         source = (rank + tile // (tiles_m * tiles_n)) % RANKS
         row, col = grouped(tile % (tiles_m * tiles_n), tiles_m, tiles_n, GROUP)
-        if source == rank:
-            _multiply(
-                a_ptr, b_ptr, out_ptr, source, row, col, m, n, k, b_row_stride, b_col_stride,
-                EVEN, BLOCK_M, BLOCK_N, BLOCK_K,
-            )  # fmt: skip
-        else:
+        # One loop for both: two would need twice the shared memory.
+        address, offset = a_ptr.to(tl.int64), tl.where(source == rank, 0, source.to(tl.int64) * m * k)
+        if source != rank:
             await_flag(addresses_ptr, rank, source * tiles_m + row, calls + 1)
-            sent_ptr = place(addresses_ptr, rank, data, a_ptr) + source.to(tl.int64) * m * k
-            _multiply(
-                sent_ptr, b_ptr, out_ptr, source, row, col, m, n, k, b_row_stride, b_col_stride,
-                EVEN, BLOCK_M, BLOCK_N, BLOCK_K,
-            )  # fmt: skip
+            address = tl.load(addresses_ptr + rank) + data
+        from_ptr = tl.multiple_of(address.to(a_ptr.dtype), 16) + offset
+        total = product(
+            from_ptr, b_ptr, row, col, m, n, k, k, b_row_stride, b_col_stride, EVEN, BLOCK_M, BLOCK_N, BLOCK_K
+        )
+        at, inside = locate(row, col, m, n, BLOCK_M, BLOCK_N)
+        tl.store(out_ptr + source.to(tl.int64) * m * n + at, total.to(out_ptr.dtype.element_ty), mask=inside)
     end_call(state_ptr, calls + 1)
 
 
@@ -130,14 +133,3 @@ def _send(
                 mask = (rows < m)[:, None] & (cols < k)[None, :]
                 tl.store(to_ptr + at, tl.load(a_ptr + at, mask=mask), mask=mask)
             raise_flag(addresses_ptr, peer, rank * tiles_m + block, call)
-
-
-@triton.jit
-def _multiply(
-    a_ptr, b_ptr, out_ptr, source, row, col, m, n, k, b_row_stride, b_col_stride,
-    EVEN: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-):  # fmt: skip
-    """One tile of the product of one rank's rows."""
-    total = product(a_ptr, b_ptr, row, col, m, n, k, k, b_row_stride, b_col_stride, EVEN, BLOCK_M, BLOCK_N, BLOCK_K)
-    at, inside = locate(row, col, m, n, BLOCK_M, BLOCK_N)
-    tl.store(out_ptr + source.to(tl.int64) * m * n + at, total.to(out_ptr.dtype.element_ty), mask=inside)
