@@ -55,7 +55,7 @@ SUITES = {
 )
 @options.takes(
     "ops backend case device budget seed strict html suite timer against duel base_python devices deadline threshold"
-    " timings verbose last_failed quiet report_back thorough",
+    " timings verbose last_failed quiet report_back thorough sanitize",
     {
         "toolchain": "ops backend case device budget seed suite timer devices deadline threshold strict html"
         " timings verbose quiet",
@@ -64,7 +64,7 @@ SUITES = {
         "against_release": "ops backend case against device budget seed timer deadline threshold out strict html"
         " timings verbose quiet",
         "watch": "ops backend case device budget seed strict html suite timer against duel base_python devices"
-        " threshold timings verbose quiet thorough",
+        " threshold timings verbose quiet thorough sanitize",
         "confirm": "plan device deadline",
         "plan": "shard device deadline",
         "on": "ops backend case device budget seed strict html suite timer against duel deadline threshold"
@@ -80,6 +80,10 @@ def check(
     thorough: Annotated[
         bool,
         flag("--thorough", "Check every configuration, of unchanged ops too.", group=options.OTHERWISE),
+    ] = False,
+    sanitize: Annotated[
+        bool,
+        flag("--sanitize", "Also run probe cases under sanitizers.", group=options.OTHERWISE),
     ] = False,
     quiet: options.Quiet = False,
     no_judge: Annotated[
@@ -185,7 +189,8 @@ def check(
     request = make_request(
         ops, case, device, suite, against, duel, threshold, backends=backend, seed=seed, timer=timer,
         budget_s=DEFAULT_BUDGET_S if budget is None else budget, base_python=base_python,
-        devices=devices or where.devices, deadline=limit.deadline, deadline_note=limit.note, thorough=thorough,
+        devices=devices or where.devices, deadline=limit.deadline, deadline_note=limit.note,
+        thorough=thorough, sanitize=sanitize,
     )  # fmt: skip
     if no_judge:
         return _measure(request, where, json=json)

@@ -45,6 +45,7 @@ class Request:
     changed: bool = False  # --changed: only ops with files that differ from those of the base
     peers: bool = False  # --backend all: time other backends, and what suites name as peers, side by side
     thorough: bool = False  # --thorough: all that is looked for beyond the suites, in ops that did not change too
+    sanitize: bool = False  # --sanitize: probe cases under sanitizers, of ops that did not change too
     elsewhere: bool = False  # other machines run the plan: backends that this device cannot run are described too
     weight: int = 1  # of a round: how many times its cases count in the family of duels of all rounds
 
@@ -101,7 +102,7 @@ def make_plan(
         base=against.base,
         duel=against.duel,
         # Peers' figures are of every case, whatever a change touches.
-        skip_unchanged=against.skips and not (request.peers or request.thorough),
+        skip_unchanged=against.skips and not (request.peers or request.thorough or request.sanitize),
         duel_family=family,
         removed=tuple(op for op in against.removed if op not in renamed),
         base_note=against.note or (Reason("nothing_to_duel") if alone else None),

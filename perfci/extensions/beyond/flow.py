@@ -7,6 +7,7 @@ from collections import Counter
 from perfci.core.files import read_regular
 from perfci.core.model import AccuracyCase, Judgements, OpRun, Reason, Run, Suite
 from perfci.extensions.beyond.configurations import SPACE
+from perfci.extensions.beyond.sanitize import list_tools, read_findings, surround, tell
 from perfci.extensions.beyond.task import SHRINK_S, LookBeyond
 from perfci.judge.accuracy import sort_failed
 from perfci.ops.backends import backend_of, find_kernel, name_of
@@ -16,7 +17,7 @@ from perfci.runs.experiment import Experiment
 from perfci.runs.needed import place_needed
 from perfci.worker.process import run_worker
 from perfci.worker.protocol import Doing, Message, OpDone
-from perfci.worker.tasks import OpFiles
+from perfci.worker.tasks import OpFiles, WorkerEnvironment
 
 SHARE, LEAST_S = 0.05, 0.2
 """Of the seconds that the op's checks took, and at least: what an ordinary check spends on configurations"""
@@ -42,10 +43,38 @@ def _look_at(experiment: Experiment, run: Run, op: OpRun) -> OpRun:
         return op
     (files,) = list_files(select(experiment.settings, (op.op,)))
     failed = sort_failed(op.accuracy)
-    if failed[0].raised if failed else not (states_properties(files) or has_choices(files, run.plan.device)):
-        return op
     with experiment.bench.timing("beyond"):
+        if not failed and experiment.request.sanitize:
+            op = _sanitize(experiment, run, op, files)
+        if failed[0].raised if failed else not (states_properties(files) or has_choices(files, run.plan.device)):
+            return op
         return _run(experiment, run, op, files, failed[0] if failed else None)
+
+
+def _sanitize(experiment: Experiment, run: Run, op: OpRun, files: OpFiles) -> OpRun:
+    """Have each sanitizer watch the op's probe cases."""
+    tools, checks = list_tools(run.plan.device), list[AccuracyCase]()
+    task = dataclasses.replace(_plan(experiment, run, files), watched=True)
+    for tool in tools:
+        around = surround(_surround(experiment, run, task), tool)
+        failure = run_worker(task, around, experiment.bench.listener)
+        checks += tell(tool, read_findings(around, tool), failure)
+    note = Reason("sanitized", {"op": op.op, "tools": ", ".join(tools)}) if tools else Reason("sanitizers_missing")
+    return dataclasses.replace(op, accuracy=(*op.accuracy, *checks), notes=(*op.notes, note))
+
+
+def _plan(experiment: Experiment, run: Run, files: OpFiles) -> LookBeyond:
+    """The task of a worker on one op."""
+    bench, plan = experiment.bench, run.plan
+    place, opening = place_needed(bench, bench.settings, (files,)), plan_opening(bench.settings, plan.device, plan.seed)
+    return LookBeyond(place=place, opening=opening, pattern=plan.filter)
+
+
+def _surround(experiment: Experiment, run: Run, task: LookBeyond) -> WorkerEnvironment:
+    """What such a worker runs in."""
+    backend = backend_of(find_kernel(task.op, task.folder))
+    place = WorkerPlace(f"beyond-{task.op}", run.plan.device, task.place.root, backend=backend)
+    return make_environment(experiment.bench, place)
 
 
 def states_properties(files: OpFiles) -> bool:
@@ -70,7 +99,7 @@ def list_chosen(op: OpRun) -> tuple[str, ...]:
 
 def _run(experiment: Experiment, run: Run, op: OpRun, files: OpFiles, wrong: AccuracyCase | None) -> OpRun:
     """Have a worker look at an op. If it fails, what it was doing is one more check that failed."""
-    bench, plan, checks, at = experiment.bench, run.plan, list[AccuracyCase](), Doing("start", files.op)
+    checks, at = list[AccuracyCase](), Doing("start", files.op)
     notes: tuple[Reason, ...] = ()
 
     def hear(message: Message) -> None:
@@ -82,20 +111,12 @@ def _run(experiment: Experiment, run: Run, op: OpRun, files: OpFiles, wrong: Acc
                 at = message
             case OpDone():
                 notes = message.notes
-        bench.listener(message)
+        experiment.bench.listener(message)
 
     budget_s = None if experiment.request.thorough else max(LEAST_S, SHARE * (op.verify_s or 0.0))
-    task = LookBeyond(
-        place=place_needed(bench, bench.settings, (files,)),
-        opening=plan_opening(bench.settings, plan.device, plan.seed),
-        wrong=wrong,
-        pattern=plan.filter,
-        budget_s=SHRINK_S if wrong else budget_s,
-        chosen=list_chosen(op),
-    )
-    backend = backend_of(find_kernel(files.op, task.folder))
-    place = WorkerPlace(f"beyond-{files.op}", plan.device, task.place.root, backend=backend)
-    failure = run_worker(task, make_environment(bench, place), hear)
+    budget_s = SHRINK_S if wrong else budget_s
+    task = dataclasses.replace(_plan(experiment, run, files), wrong=wrong, budget_s=budget_s, chosen=list_chosen(op))
+    failure = run_worker(task, _surround(experiment, run, task), hear)
     if failure and wrong is None:
         checks.append(AccuracyCase(at.case or "-", "normal", "contiguous", 0, failure=failure, raised=True))
     return dataclasses.replace(op, accuracy=(*op.accuracy, *checks), notes=(*op.notes, *notes))

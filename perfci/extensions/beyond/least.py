@@ -110,6 +110,9 @@ class Shrinker:
         if values.size > MOST_FILLED:
             return None
         kept = [index for index in np.ndindex(values.shape) if values[index] != 0.0]
+        if len(kept) == 1:
+            whole = {kept[0]: float(values[kept[0]])}
+            return self._try(least.check, {**least.fillings, name: Filling(0.0, whole)})
         while len(kept) > 1:
             middle = len(kept) // 2
             halves = ({index: float(values[index]) for index in part} for part in (kept[:middle], kept[middle:]))

@@ -37,7 +37,7 @@ def write_lines(task: Task, loaded: LoadedOp, device: Accelerator, least: Least)
         file=f"{name}_accuracy",
         suite=_find_name(sys.modules[f"{name}_accuracy"]),
         kernel=f"; from {name}_{suite.backend} import {name} as kernel" if other else "; kernel = suite.kernel",
-        inputs="; ".join(_make(device, least)),
+        inputs="; ".join(_make(suite, device, least)),
         call=_call(suite, device, least) if least.failure.kind in VISIBLE else _check(least),
     )
     return text if "torch." in text else text.replace("import torch; ", "", 1)
@@ -49,10 +49,12 @@ def _find_name(module: Any) -> str:
     return next(names)
 
 
-def _make(device: Accelerator, least: Least) -> Iterator[str]:
+def _make(suite: Accuracy, device: Accelerator, least: Least) -> Iterator[str]:
     """How inputs are made: by the suite alone, or with the values of a check. Then filled, and laid out."""
-    check = least.check
-    if check.values == "normal" or least.fillings:
+    check, arrays = least.check, device.arrays
+    drawn = draw(suite, device, check)
+    floats = {name for name, value in drawn.items() if arrays.is_array(value) and arrays.dtype_facts(value)}
+    if check.values == "normal" or floats <= least.fillings.keys():
         yield f'inputs = suite.make_inputs({_spell_params(least)}, device="{device.arrays.device}", seed={check.seed})'
     else:
         yield "from perfci.measure.verify import Check, make_inputs"

@@ -11,6 +11,7 @@ def describe_stages() -> Mapping[str, str]:
         "shrink": say("shrinking the wrong case"),
         "properties": say("what its suite states"),
         "gradients": say("gradients"),
+        "sanitize": say("under a sanitizer"),
         "structure": say("sizes and places by the kernel's structure"),
         "configurations": say("every configuration"),
     }

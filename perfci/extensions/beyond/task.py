@@ -23,4 +23,5 @@ class LookBeyond(DeviceTask):
     wrong: AccuracyCase | None = None  # what is shrunk. None: what the suite does not check is looked for
     pattern: str | None = None  # of cases
     budget_s: float | None = SHRINK_S  # for shrinking, or for configurations. None: all are checked
+    watched: bool = False  # a sanitizer watches: each probe case is called once, and nothing else is done
     chosen: tuple[str, ...] = ()  # configurations that timed calls chose, the most frequent first

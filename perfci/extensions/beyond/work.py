@@ -13,6 +13,7 @@ from perfci.extensions.beyond.least import Shrinker
 from perfci.extensions.beyond.lines import write_lines
 from perfci.extensions.beyond.properties import check_properties
 from perfci.extensions.beyond.task import LookBeyond
+from perfci.measure.inputs import bound_inputs, call_fresh
 from perfci.measure.search import list_candidates, search
 from perfci.measure.verify import list_probes
 from perfci.ops.spec import case_id
@@ -25,7 +26,7 @@ def perform(task: LookBeyond, channel: MessageChannel) -> None:
     """Shrink a wrong case, or make further checks. Each result is sent at once."""
     with open_op(task, channel, lambda _: load_files(task, task.place.ops[0])) as (device, loaded):
         look = Look(task, channel, device, loaded)
-        for result in look.shrink(task.wrong) if task.wrong else look.check():
+        for result in look.call() if task.watched else look.shrink(task.wrong) if task.wrong else look.check():
             channel.send(result)
         channel.send(OpDone(notes=tuple(look.notes)))
 
@@ -38,6 +39,15 @@ class Look:
         self._describe = functools.partial(describe_exception, folder=task.folder)
         self._until_s = math.inf if task.budget_s is None else time.monotonic() + task.budget_s
         self.notes: list[Reason] = []
+
+    def call(self) -> Iterator[AccuracyCase]:
+        """Call each probe case once. Yields nothing: what watches the process tells."""
+        suite, arrays = self._loaded.accuracy, self._device.arrays
+        for params in list_probes(suite, self._task.pattern):
+            self._channel.send(Doing("sanitize", self._task.op, case_id(params)))
+            call_fresh(suite.kernel, bound_inputs(suite, params, arrays.device, 0), arrays, suite.mutates)
+            self._device.synchronize()
+        yield from ()
 
     def shrink(self, wrong: AccuracyCase) -> Iterator[AccuracyCase]:
         """Yields the smallest wrong case as a check, with the lines that show it. Nothing if it did not show again."""

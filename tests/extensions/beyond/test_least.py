@@ -1,5 +1,6 @@
 """A wrong case is shrunk to the smallest one, and printed as lines of Python that run."""
 
+import math
 import subprocess
 import sys
 import time
@@ -89,6 +90,18 @@ def test_a_fault_that_shows_seldom_is_called_for_again():
         return x + y + (len(calls) % (2 * AGAIN - 2) == 0)
 
     assert shrink(is_wrong_at_times) is not None
+
+
+def test_a_value_that_the_suite_does_not_have_is_written_out():
+    def loses_nan(x, y):
+        return np.nan_to_num(x, nan=0.0) + y
+
+    least = shrink(loses_nan, values="nan")
+
+    (value,) = least.fillings["x"].others.values()
+
+    assert math.isnan(value)
+    assert least.fillings["y"] == Filling(1.0)
 
 
 def test_smaller_sizes_come_in_order_and_flags_stay():

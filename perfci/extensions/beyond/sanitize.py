@@ -1,0 +1,113 @@
+"""An op's probe cases under sanitizers: NVIDIA's compute-sanitizer, and those that Triton compiles into its kernels.
+
+Each is one more process of the op, started as a worker is. compute-sanitizer takes the place of its Python.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import re
+import shlex
+import shutil
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from perfci.core.files import read_regular
+from perfci.core.model import AccuracyCase, Fact, Reason
+from perfci.store.files import write_atomically
+from perfci.worker.tasks import WorkerEnvironment
+
+PROGRAM = "compute-sanitizer"
+TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
+MODES = ("consan", "iisan", "gsan")
+"""Of TRITON_INSTRUMENTATION_MODE: races of shared memory, of indices, of global memory"""
+
+VARIABLE = "TRITON_INSTRUMENTATION_MODE"
+LOG, SCRIPT = "sanitizer.log", "sanitized-python"
+OPTIONS = ("--report-api-errors", "no", "--print-limit", "1000", "--target-processes", "all")
+
+_HEADS = ("Invalid ", "Misaligned ", "Uninitialized ", "Barrier error", "Error: ", "Warning: ", "Address ")
+_PLACE = re.compile(r"\bat (?P<kernel>[^+\n]+)\+0x[0-9a-f]+(?: in (?P<file>\S+):(?P<line>\d+))?")
+_OF_TORCH = re.compile(r"^(void )?(at::|c10::|cub::|cutlass::)|^(cublas|cudnn|ampere_|sm\d\d_|nvjet)")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a sanitizer reported of one line of a kernel."""
+
+    what: str
+    kernel: str
+    place: str  # file:line, empty if it has none
+
+
+def list_tools(device: str) -> list[str]:
+    """Returns the sanitizers that are installed: NVIDIA's, and on a GPU those of this Triton."""
+    tools = list(TOOLS) if shutil.which(PROGRAM) else []
+    return [*tools, *(find_modes() if device == "cuda" else [])]
+
+
+def find_modes() -> list[str]:
+    """Returns the sanitizers that the installed Triton can compile in, by the text of its compiler."""
+    spec = importlib.util.find_spec("triton")
+    if spec is None or spec.origin is None:
+        return []
+    file = Path(spec.origin).parent / "backends" / "nvidia" / "compiler.py"
+    text = read_regular(file) if file.is_file() else b""
+    return [mode for mode in MODES if f'"{mode}"'.encode() in text]
+
+
+def surround(around: WorkerEnvironment, tool: str) -> WorkerEnvironment:
+    """Returns the environment of a worker whose kernels a sanitizer watches."""
+    if tool in MODES:
+        return dataclasses.replace(around, environment={**around.environment, VARIABLE: tool})
+    folder = around.writable[0]
+    script, log = folder / SCRIPT, folder / LOG
+    log.unlink(missing_ok=True)
+    command = [shutil.which(PROGRAM) or PROGRAM, "--tool", tool, "--log-file", str(log), *OPTIONS, around.python]
+    write_atomically(script, f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n'.encode())
+    script.chmod(0o700)
+    return dataclasses.replace(around, python=str(script))
+
+
+def read_findings(around: WorkerEnvironment, tool: str) -> Counter[Finding]:
+    """Returns what compute-sanitizer has written, each line of a kernel once, with how often."""
+    log = around.writable[0] / LOG
+    return parse(read_regular(log).decode(errors="replace")) if tool in TOOLS and log.is_file() else Counter()
+
+
+def parse(text: str) -> Counter[Finding]:
+    """Returns the findings of a log. What torch's own kernels do is left out."""
+    lines = [line.removeprefix("=========").removeprefix(" ") for line in text.splitlines() if line.startswith("===")]
+    findings = Counter[Finding]()
+    for at, line in enumerate(lines):
+        if line.startswith(_HEADS):
+            record = "\n".join(_take_record(lines[at:]))
+            match = _PLACE.search(record)
+            kernel = match["kernel"].strip() if match else "-"
+            if not _OF_TORCH.match(kernel):
+                place = f"{match['file']}:{match['line']}" if match and match["file"] else ""
+                findings[Finding(line.partition(" at ")[0].rstrip("."), kernel, place)] += 1
+    return findings
+
+
+def _take_record(lines: list[str]) -> Iterator[str]:
+    """The lines of one finding: the first, and those that are indented behind it."""
+    yield lines[0]
+    for line in lines[1:]:
+        if not line.startswith(" ") or "Saved host backtrace" in line:
+            return
+        yield line
+
+
+def tell(tool: str, findings: Mapping[Finding, int], failure: Reason | None) -> Iterator[AccuracyCase]:
+    """Yields a check of a sanitizer: what it found, why it found nothing, or that it is right."""
+    check = AccuracyCase(f"sanitize={tool}", "normal", "contiguous", 0)
+    for finding, count in findings.items():
+        where = finding.place or "-"
+        facts: dict[str, Fact] = {"tool": tool, "what": finding.what, "kernel": finding.kernel, "where": where}
+        yield dataclasses.replace(check, failure=Reason("sanitizer_found", {**facts, "count": count}))
+    if not findings:
+        yield dataclasses.replace(check, failure=failure, raised=failure is not None)

@@ -1,0 +1,119 @@
+"""An op's probe cases under sanitizers, by a stand-in for compute-sanitizer."""
+
+from collections import Counter
+
+import pytest
+
+from perfci.core.wording import sentence
+from perfci.extensions.beyond.sanitize import MODES, Finding, find_modes, list_tools, parse
+
+OUT_OF_BOUNDS = """\
+========= COMPUTE-SANITIZER
+========= Invalid __global__ write of size 4 bytes
+=========     at softmax_kernel+0x190 in /work/kernels/softmax/softmax_triton.py:95
+=========     by thread (33,0,0) in block (0,0,0)
+=========     Address 0x7f5c24000404 is out of bounds
+=========     Saved host backtrace up to driver entry point at kernel launch time
+=========         Host Frame: [0x2d3b5f]
+=========                in /usr/lib/x86_64-linux-gnu/libcuda.so.1
+=========
+========= Invalid __global__ write of size 4 bytes
+=========     at softmax_kernel+0x190 in /work/kernels/softmax/softmax_triton.py:95
+=========     by thread (34,0,0) in block (0,0,0)
+=========
+========= ERROR SUMMARY: 2 errors
+"""
+RACE = """\
+========= Error: Race reported between Write access at fill(float*)+0x30 in fill.cu:12
+=========     and Read access at fill(float*)+0x50 in fill.cu:13 [4 hazards]
+=========
+========= RACECHECK SUMMARY: 1 hazard displayed (1 error, 0 warnings)
+"""
+OF_TORCH = """\
+========= Uninitialized __global__ memory read of size 4 bytes
+=========     at void at::native::vectorized_elementwise_kernel<(int)4>(int)+0x70
+=========
+========= Barrier error detected. Divergent thread(s) in block
+=========     at reduce(float*)+0x90
+=========
+"""
+STAND_IN = """#!/bin/sh
+while [ "$1" != --target-processes ]; do
+    [ "$1" = --tool ] && tool=$2
+    [ "$1" = --log-file ] && log=$2
+    shift
+done
+shift 2
+[ "$tool" = "{tool}" ] && cat > "$log" <<'END'
+{log}END
+exec "$@"
+"""
+
+
+def test_a_line_of_a_kernel_is_one_finding_however_many_threads_it_concerns():
+    place = "/work/kernels/softmax/softmax_triton.py:95"
+
+    assert parse(OUT_OF_BOUNDS) == Counter(
+        {Finding("Invalid __global__ write of size 4 bytes", "softmax_kernel", place): 2}
+    )
+
+
+def test_races_have_the_first_of_both_places():
+    assert parse(RACE) == Counter(
+        {Finding("Error: Race reported between Write access", "fill(float*)", "fill.cu:12"): 1}
+    )
+
+
+def test_what_torch_does_is_left_out():
+    assert parse(OF_TORCH) == Counter(
+        {Finding("Barrier error detected. Divergent thread(s) in block", "reduce(float*)", ""): 1}
+    )
+    assert parse("========= ERROR SUMMARY: 0 errors\n") == Counter()
+
+
+def test_sanitizers_of_triton_are_those_of_the_installed_one():
+    pytest.importorskip("triton")
+
+    assert set(find_modes()) <= set(MODES)
+    assert not set(list_tools("cpu")) & set(MODES)
+
+
+@pytest.fixture
+def sanitize(project, tmp_path, monkeypatch):
+    """A function that checks an op under a stand-in that reports this for one of its tools."""
+
+    def sanitize(tool="", log=""):
+        program = tmp_path / "bin" / "compute-sanitizer"
+        program.parent.mkdir(exist_ok=True)
+        program.write_text(STAND_IN.replace("{tool}", tool).replace("{log}", log))
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+        answer = project.check("--suite", "accuracy", "--op", "scale", "--sanitize")
+        return answer, project.run_record().ops[0]
+
+    return sanitize
+
+
+def test_a_finding_is_wrong_with_kernel_and_line(sanitize):
+    answer, op = sanitize("memcheck", OUT_OF_BOUNDS)
+    (found,) = [sentence(check.failure) for check in op.accuracy if check.failure]
+
+    assert (answer.code, answer.verdicts("scale")) == (2, {"WRONG"})
+    assert found.startswith("memcheck found in softmax_kernel (/work/kernels/softmax/softmax_triton.py:95), 2 times: ")
+
+
+def test_sanitizers_that_find_nothing_are_checks_that_passed(sanitize):
+    answer, op = sanitize()
+
+    assert answer.code == 0
+    assert [check.case for check in op.accuracy[-4:]] == [
+        "sanitize=memcheck", "sanitize=racecheck", "sanitize=initcheck", "sanitize=synccheck",
+    ]  # fmt: skip
+
+
+def test_a_machine_without_sanitizers_says_so(project, monkeypatch):
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    answer = project.check("--suite", "accuracy", "--op", "scale", "--sanitize")
+
+    assert answer.code == 0
+    assert project.run_record().ops[0].notes[-1].kind == "sanitizers_missing"
