@@ -20,6 +20,7 @@ from perfci.core.codec import encode
 from perfci.core.model import Gate, Judgements, Reason, Run
 from perfci.core.settings import Settings
 from perfci.core.wording import join, say, sentence
+from perfci.judge.accuracy import take_once
 from perfci.report import data, rows
 from perfci.report.peers import describe_peers
 from perfci.report.steps import make_pastings
@@ -174,6 +175,8 @@ def list_verdicts(judgements: Judgements, run: Run | None = None, reading: str =
         yield Paragraph(say("... and {tally} more; the report lists them all.", tally=tally), style="dim")
     if run:
         yield Paragraph(_describe_origin(run), style="dim")
+        limits = take_once(op.unavailable for op in run.static.ops) if run.static and not run.ops else []
+        yield from (Paragraph(why, style="dim") for why in limits)
     yield from (Paragraph(note, style="dim") for note in last)
     if doubt is not None:
         sure = say("How sure: at most {chance:%} chance of any false alarm. {reading}", chance=doubt, reading=reading)

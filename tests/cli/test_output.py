@@ -53,6 +53,14 @@ def test_no_line_is_wider_than_the_terminal(examples, width, name):
     assert max(len(line) for line in lines if not line.startswith("Next: ")) <= width
 
 
+def test_what_a_target_was_not_compiled_to_is_printed_once(examples):
+    run, judgements = examples.compiled()
+    limit = next(op.unavailable for op in run.static.ops if op.unavailable)
+
+    assert sum(op.unavailable == limit for op in run.static.ops) > 1
+    assert printed(*output.list_verdicts(judgements, run), width=500).count(sentence(limit)) == 1
+
+
 def test_on_a_narrow_terminal_a_command_stays_in_one_line_and_a_case_is_folded_behind_a_parameter(examples):
     run, judgements = examples.duelled()
 
