@@ -18,6 +18,7 @@ import tempfile
 import textwrap
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -99,8 +100,11 @@ def compare_many(path: Path) -> None:
 
 
 @contextmanager
-def project(base: Edit | None = None, head: Edit | None = None, limit_s: int = 120) -> Iterator[Path]:
-    """A copy of both ops, committed as `main`, and behind it on a branch with what is planted."""
+def project(base: Edit | None = None, head: Edit | None = None, limit_s: int = 120, locks: str = "") -> Iterator[Path]:
+    """A copy of both ops, committed as `main`, and behind it on a branch with what is planted.
+
+    locks: folder of the boards' locks, if not that of all projects.
+    """
     with tempfile.TemporaryDirectory(prefix="ranks-") as name:
         root = Path(name)
         for path in (*ROOT.glob("kernels/_*.py"), ROOT / "kernels/_devices", *(ROOT / "kernels" / op for op in OPS)):
@@ -108,8 +112,9 @@ def project(base: Edit | None = None, head: Edit | None = None, limit_s: int = 1
             place.parent.mkdir(parents=True, exist_ok=True)
             copy: Callable[..., Any] = shutil.copytree if path.is_dir() else shutil.copy
             copy(path, place)
-        (root / "pyproject.toml").write_text(f"[tool.perfci]\ntime_limit_s = {limit_s}\n")
-        (root / ".gitignore").write_text("reports/\n__pycache__/\n")
+        lock_folder = f'lock_folder = "{locks}"\n' if locks else ""
+        (root / "pyproject.toml").write_text(f"[tool.perfci]\ntime_limit_s = {limit_s}\n{lock_folder}")
+        (root / ".gitignore").write_text("reports/\nlocks/\n__pycache__/\n")
         kernel = root / "kernels" / PLANTED_OP / f"{PLANTED_OP}_triton.py"
         if base:
             base(kernel)
@@ -235,12 +240,17 @@ def plant(out: Path) -> None:
 
 
 def break_ranks(out: Path) -> None:
-    """A rank that dies, one that hangs, and one that never sends."""
-    for name, edit in BROKEN.items():
-        with project(head=edit, limit_s=20) as root:
-            said = run(root, out, f"broken {name}", PLANTED_OP, "--size", "2", "--accuracy", "--case", "m=148*float32")
-        reasons = [reason for _, case in list_cases(said, "checked") for reason in case["reasons"]]
-        print(f"broken {name}:", json.dumps(reasons), flush=True)
+    """A rank that dies, one that hangs, and one that never sends: at once, as nothing is timed."""
+
+    def break_one(name: str) -> Mapping[str, Any]:
+        with project(head=BROKEN[name], limit_s=25, locks="locks") as root:
+            chosen = ("--size", "2", "--accuracy", "--case", "m=148*float32")
+            return run(root, out, f"broken {name}", PLANTED_OP, *chosen)
+
+    with ThreadPoolExecutor(len(BROKEN)) as pool:
+        for name, said in zip(BROKEN, pool.map(break_one, BROKEN), strict=True):
+            reasons = [reason for _, case in list_cases(said, "checked") for reason in case["reasons"]]
+            print(f"broken {name}:", json.dumps(reasons), flush=True)
     if shutil.which("nvidia-smi"):
         ask = ["nvidia-smi", "--query-compute-apps=pid", "--format=csv,noheader"]
         left = subprocess.run(ask, capture_output=True, text=True, check=False)
@@ -250,9 +260,9 @@ def break_ranks(out: Path) -> None:
 PARTS = {
     "right": check_right,
     "time": time_beside,
+    "unchanged": compare_unchanged,
     "planted": plant,
     "broken": break_ranks,
-    "unchanged": compare_unchanged,
 }
 
 
