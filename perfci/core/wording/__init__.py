@@ -37,6 +37,7 @@ COMPARED = (
     ("got", "expected"), ("before", "after"), ("usual_before", "usual_after"), ("kernel_us", "baseline_us"),
     ("kernel_us", "base_us"), ("change", "margin"), ("change", "tau"), ("change", "limit"), ("change", "allowed"),
     ("error", "limit"), ("value", "limit"), ("seconds", "limit"), ("share", "target"), ("speedup", "target"),
+    ("step_low", "step_high"),
 )  # fmt: skip
 """Facts that one sentence compares. They get more digits until they differ visibly."""
 

@@ -8,7 +8,9 @@ from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
+
+import numpy as np
 
 Kind = Literal["launch", "kernel", "copy", "memset", "communication"]
 GRAPH = "graph"  # who launches what a graph replays
@@ -117,6 +119,44 @@ def attribute(
 def _find_under_way(heard: Sequence[Heard], at: float) -> Heard | None:
     place = bisect_right(heard, at, key=lambda one: one.start_ns) - 1
     return heard[place] if place >= 0 and at <= heard[place].end_ns else None
+
+
+FARTHEST_NS, STEP_NS, SAMPLE = 1e6, 2e3, 1000  # of the search for an offset: its reach, its steps, and calls looked at
+
+
+def find_offset(launches: Iterable[Activity], heard: Sequence[Heard]) -> tuple[float, float]:
+    """Returns what the records' clock is behind the calls', nanoseconds, and the share of calls that agree then.
+
+    With the right offset calls with one key have one number of launches, at least one. It is searched for by that: the
+    ends of a wait for the device, of which both clocks could tell, are tens of microseconds off. The layers of a model
+    are alike, so of several offsets the nearest to 0 counts, and of a run of equally good ones its middle.
+    """
+    chosen = sorted(heard, key=lambda one: one.start_ns)[:: max(len(heard) // SAMPLE, 1)]
+    middles = np.sort(np.array([(one.start_ns + one.end_ns) / 2 for one in launches]))
+    if not chosen or not len(middles):
+        return 0.0, 0.0
+    origin = chosen[0].start_ns  # so that differences of nanoseconds since 1970 keep their digits
+    begins, ends = (np.array([getattr(one, name) - origin for one in chosen]) for name in ("start_ns", "end_ns"))
+    middles -= origin
+    keys = np.unique([one.key for one in chosen], return_inverse=True)[1]
+    offsets = np.arange(-FARTHEST_NS, FARTHEST_NS + STEP_NS, STEP_NS)
+    agreed = np.array([_count_agreed(middles + offset, begins, ends, keys) for offset in offsets])
+    near = np.flatnonzero(agreed >= agreed.max() - 0.005 * len(chosen))
+    best = near[np.argmin(np.abs(offsets[near]))]
+    last = best
+    while last + 1 in near:
+        last += 1
+    first = best
+    while first - 1 in near:
+        first -= 1
+    return float(offsets[first] + offsets[last]) / 2, float(agreed[best] / len(chosen))
+
+
+def _count_agreed(middles: Any, begins: Any, ends: Any, keys: Any) -> int:
+    """The number of calls that have as many launches as most calls with their key have, at least one."""
+    counts = np.minimum(np.searchsorted(middles, ends, "right") - np.searchsorted(middles, begins, "left"), 62)
+    table = np.bincount(keys * 64 + counts, minlength=64 * (keys.max() + 1)).reshape(-1, 64)
+    return int(table[:, 1:].max(axis=1).sum())
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from perfci.core.model import Fact, Interval, Judgement, Judgements, Reason, Suite, Verdict
+from perfci.core.model import Comparison, Fact, Interval, Judgement, Judgements, Look, Reason, Suite, Verdict
 from perfci.extensions.workloads.cases import is_size
 from perfci.extensions.workloads.records import Call, Workload, list_workloads, read_params
 from perfci.report.rows import find_change
+from perfci.statistics.exact import to_ratio
 
 FAR = 2.0  # powers of two between a call's size and a case's, up to which the case stands for the call
 IDLE = 0.1  # share of the time in which the device waits from which a cost is an upper bound
@@ -89,6 +90,9 @@ def find_changes(rows: Iterable[Judgement]) -> dict[Key, Interval]:
     changes = dict[Key, Interval]()
     for row in (row for row in timed if row.op in changed):
         change = NONE if row.verdict is Verdict.UNCHANGED else find_change(row)
+        sustained = row.comparison.duel_sustained if row.comparison else None
+        if sustained and change:  # what reaches the power limit alone is held down by it in a busy model too
+            change = to_ratio(sustained.shift)
         if change:
             changes[row.op, str(row.case)] = change
     return changes
@@ -143,9 +147,14 @@ def _judge(workload: Workload, cost: Cost, limit: float | None) -> Judgement | N
         verdict, kind = Verdict.REGRESSED, "model_beyond"
     else:
         verdict, kind = Verdict.INCONCLUSIVE, "model_undecided"
-    return Judgement(f"{MODEL}{workload.name}", Suite.PERFORMANCE, None, verdict, (Reason(kind, facts),))
+    shift = Interval(*(math.log1p(end) for end in (cost.change.value, cost.change.low, cost.change.high)))
+    look = Look(0, 0, shift, 1.0, 1.0, (), (), math.log1p(limit))
+    op, us = f"{MODEL}{workload.name}", workload.step_us or 0.0
+    seen = Comparison(op, "", duel=look, base_us=us, kernel_us=us * (1 + cost.change.value))
+    return Judgement(op, Suite.PERFORMANCE, None, verdict, (Reason(kind, facts),), seen)
 
 
 def _facts(workload: Workload, cost: Cost) -> dict[str, Fact]:
     change = cost.change
-    return {"model": workload.name, "change": change.value, "low": change.low, "high": change.high, "share": cost.share}
+    ends: dict[str, Fact] = {"step_low": change.low, "step_high": change.high}
+    return {"model": workload.name, "change": change.value, "share": cost.share, **ends}

@@ -22,7 +22,9 @@ _Place = tuple[str, str, int]  # parameter of the kernel, what of it (size, rest
 
 def bind(function: Callable[..., Any], signature: Signature) -> dict[str, Any]:
     """Returns the forms of a call's arguments by name, without defaults."""
-    bound = inspect.signature(function).bind(*signature.args, **dict(signature.kwargs))
+    bound = inspect.signature(function).bind(
+        *signature.args, **dict(zip(signature.names, signature.named, strict=True))
+    )
     return dict(bound.arguments)
 
 

@@ -27,7 +27,8 @@ class Signature(NamedTuple):
 
     op: str
     args: tuple[Any, ...]
-    kwargs: tuple[tuple[str, Any], ...]
+    names: tuple[str, ...]  # of those that were named
+    named: tuple[Any, ...]
 
 
 class TensorForm(NamedTuple):
@@ -44,10 +45,11 @@ class Hearing:
     def __init__(self, functions: Mapping[str, FunctionType], torch: Any, tick: Callable[[], None]) -> None:
         """tick: called after each call and each replay."""
         self.on = False
-        self.calls: list[Heard] = []
+        self._heard: list[tuple[int, int, int]] = []
+        self._driver: Any = None
         self.replays: list[Heard] = []
         self.graphs: dict[int, Graph] = {}
-        self.signatures: dict[Signature, int] = {}
+        self.signatures: dict[tuple[Any, ...], int] = {}  # made of `Signature`s
         self.outputs: dict[int, tuple[TensorForm, ...]] = {}
         self._captured: list[tuple[int, int, int]] = []
         self._tensor, self._cuda, self._tick, self._inside = torch.Tensor, torch.cuda, tick, threading.local()
@@ -79,55 +81,50 @@ class Hearing:
         return lambda: setattr(function, "__code__", code)
 
     def _make_listener(self, op: str, original: FunctionType) -> Callable[..., Any]:
+        inside, tick, describe, signatures = self._inside, self._tick, self._describe, self.signatures
+
         def listen(*args: Any, **kwargs: Any) -> Any:
-            if getattr(self._inside, "op", False):
-                return original(*args, **kwargs)
-            graph = self._find_graph()
-            if not self.on and graph is None:
+            graph = self._find_graph() if self._driver else None
+            if inside.__dict__ or not (self.on or graph):  # a thread's dictionary has something while an op is called
                 result = original(*args, **kwargs)
-                self._tick()
+                tick()
                 return result
-            self._inside.op = True
+            inside.op = op
             try:
-                key, first = self._note(op, args, kwargs), self._count_nodes(graph)
+                form = (op, tuple(map(describe, args)), tuple(kwargs), tuple(map(describe, kwargs.values())))
+                key, first = signatures.setdefault(form, len(signatures)), self._count_nodes(graph)
                 began = time_ns()
                 result = original(*args, **kwargs)
                 ended = time_ns()
             finally:
-                self._inside.op = False
+                del inside.op
             if key not in self.outputs:
                 listed = result if isinstance(result, tuple | list) else (result,)
-                self.outputs[key] = tuple(self._describe(one) for one in listed if isinstance(one, self._tensor))
-            if graph is None:
-                self.calls.append(Heard(key, began, ended))
-            else:
+                self.outputs[key] = tuple(describe(one) for one in listed if isinstance(one, self._tensor))
+            if graph:
                 self._captured.append((key, first, self._count_nodes(graph)))
-            self._tick()
+            else:
+                self._heard.append((key, began, ended))
+            tick()
             return result
 
         return listen
 
-    def _note(self, op: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
-        describe = self._describe
-        named = tuple((name, describe(value)) for name, value in kwargs.items())
-        signature = Signature(op, tuple(describe(value) for value in args), named)
-        return self.signatures.setdefault(signature, len(self.signatures))
+    @property
+    def calls(self) -> list[Heard]:
+        """Those that were noted, in the order of their ends."""
+        return [Heard(*call) for call in self._heard]
 
     def _describe(self, value: Any) -> Any:
         """The form of an argument: never what a tensor holds."""
         if isinstance(value, self._tensor):
-            return TensorForm(tuple(value.shape), value.stride(), value.dtype)
+            return tuple.__new__(TensorForm, (value.shape, value.stride(), value.dtype))
         if value is None or isinstance(value, bool | int | float):
             return value
         if isinstance(value, tuple | list):
             return tuple(map(self._describe, value))
-        return (
-            value[:LONGEST]
-            if isinstance(value, str)
-            else str(value)[:LONGEST]
-            if _is_plain(value)
-            else type(value).__name__
-        )
+        is_plain = type(value).__name__ == "dtype" or hasattr(type(value), "__members__")  # of an Enum
+        return (value if isinstance(value, str) else str(value) if is_plain else type(value).__name__)[:LONGEST]
 
     # --- graphs of CUDA
 
@@ -172,8 +169,3 @@ class Hearing:
 
         kind.replay = heard_replay
         return lambda: setattr(kind, "replay", replay)
-
-
-def _is_plain(value: Any) -> bool:
-    """Whether a value's text says what it is: a dtype, a member of an Enum."""
-    return type(value).__name__ == "dtype" or hasattr(type(value), "__members__")

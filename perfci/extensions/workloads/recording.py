@@ -16,19 +16,26 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from time import perf_counter, time_ns
+from time import perf_counter
 from types import FunctionType
 from typing import Any, Self
 
 from perfci.core import settings
 from perfci.core.environment import PACKAGES, installed_versions
 from perfci.core.errors import PerfciError, UsageError
-from perfci.core.model import Device, Fact, Limits, Reason
+from perfci.core.model import Device, Limits, Reason
 from perfci.core.settings import Settings
 from perfci.extensions.workloads import fits
-from perfci.extensions.workloads.attribution import Activity, Attributed, Kind, attribute, measure_occupation
+from perfci.extensions.workloads.attribution import (
+    Activity,
+    Attributed,
+    Kind,
+    attribute,
+    find_offset,
+    measure_occupation,
+)
 from perfci.extensions.workloads.hearing import Hearing, Signature, TensorForm
-from perfci.extensions.workloads.records import Call, Other, Slice, Tensor, Workload, find_path, write_workload
+from perfci.extensions.workloads.records import Call, Other, Slice, Tensor, Value, Workload, find_path, write_workload
 from perfci.ops.backends import MARK
 from perfci.ops.discover import OpFolder, ops
 from perfci.worker.load import import_from, project_roots
@@ -37,7 +44,7 @@ STEPS = 5  # that are recorded
 MOST_S = 30.0  # longest recording: what CUPTI keeps grows with each launch
 NAMED_S = 1.0  # how long launches are named where steps are not marked
 SLICES = 4000  # most of a time line that are stored
-WAIT = "cudaDeviceSynchronize"  # its records tell the profiler's clock from the host's
+SURE = 0.97  # share of calls that have as many launches as others of their kind, below which a note doubts all shares
 
 _COMMUNICATION = ("nccl", "rccl", "nvshmem", "hccl")
 
@@ -160,11 +167,17 @@ class Recorder(AbstractContextManager["Recorder"]):
     # --- what it comes to
 
     def _conclude(self) -> Workload:
-        hearing, steps = self._hearing, max(self._steps, 1)
+        hearing, steps, heard = self._hearing, max(self._steps, 1), self._hearing.calls
         if not self._cuda:
-            self._records = [Activity("kernel", "", call.start_ns, call.end_ns) for call in hearing.calls]
-        seen = attribute(self._records, hearing.calls, hearing.replays, hearing.graphs)
-        signatures = {key: signature for signature, key in hearing.signatures.items()}
+            self._records = [Activity("kernel", "", call.start_ns, call.end_ns) for call in heard]
+        elif heard or hearing.replays:
+            launches = [record for record in self._records if record.kind == "launch"]
+            offset, agreed = find_offset(launches, [*heard, *hearing.replays])
+            moved = [(record, record.start_ns + offset, record.end_ns + offset) for record in self._records]
+            self._records = [replace(record, start_ns=start, end_ns=end) for record, start, end in moved]
+            self._notes += [Reason("calls_apart", {"share": 1 - agreed})] if agreed < SURE else []
+        seen = attribute(self._records, heard, hearing.replays, hearing.graphs)
+        signatures = {key: Signature(*form) for form, key in hearing.signatures.items()}
         if not seen.calls:
             raise UsageError("nothing_recorded", name=self._name, ops=", ".join(self._folders))
         if seen.untold:
@@ -239,9 +252,11 @@ def _write_tensor(form: TensorForm) -> Tensor:
     )
 
 
-def _write_argument(value: Any) -> Tensor | Fact:
+def _write_argument(value: Any) -> Value:
     if isinstance(value, TensorForm):
         return _write_tensor(value)
+    if isinstance(value, tuple):
+        return tuple(one if one is None or isinstance(one, bool | int | float | str) else str(one) for one in value)
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)
 
 
@@ -264,42 +279,21 @@ class _Session:
     """A session of torch's profiler. On a CPU nothing."""
 
     def __init__(self, cuda: bool) -> None:
-        self._cuda, self._profiler, self._named = cuda, Any, False
-        self._waits: list[float] = []  # the middles of waits for the device, by the host's clock
+        self._cuda, self._profiler = cuda, Any
 
     def open(self, *, named: bool) -> None:
         if self._cuda:
             from torch.autograd.profiler import profile
 
-            self._named, self._waits = named, []
             self._profiler = profile(use_cpu=named, use_device="cuda", use_kineto=True)
             self._profiler.__enter__()  # type: ignore[attr-defined]
-            self._wait()
-
-    def _wait(self) -> None:
-        from torch.cuda import synchronize
-
-        began = time_ns()
-        synchronize()
-        self._waits.append((began + time_ns()) / 2)
 
     def close(self) -> list[Activity]:
-        """Returns its records, by the host's clock."""
+        """Returns its records."""
         if not self._cuda:
             return []
-        self._wait()
         self._profiler.__exit__(None, None, None)  # type: ignore[attr-defined]
-        events = list(self._profiler.kineto_results.events())  # type: ignore[attr-defined]
-        records = list(_read_events(events))
-        waits = [one for one in records if one.name == WAIT]
-        early = self._waits[0] - (waits[0].start_ns + waits[0].end_ns) / 2 if waits else 0.0
-        late = self._waits[-1] - (waits[-1].start_ns + waits[-1].end_ns) / 2 if waits else 0.0
-        first, whole = (waits[0].start_ns, max(waits[-1].start_ns - waits[0].start_ns, 1.0)) if waits else (0.0, 1.0)
-
-        def move(at: float) -> float:
-            return at + early + (late - early) * (at - first) / whole
-
-        return [replace(one, start_ns=move(one.start_ns), end_ns=move(one.end_ns)) for one in records]
+        return list(_read_events(list(self._profiler.kineto_results.events())))  # type: ignore[attr-defined]
 
 
 def _read_events(events: list[Any]) -> Iterator[Activity]:

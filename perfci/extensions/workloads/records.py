@@ -37,12 +37,15 @@ class Tensor:
         return math.prod(self.shape) * (int(bits[0]) if bits else 8) // 8
 
 
+Value = Tensor | tuple[Fact, ...] | Fact  # what is recorded of an argument: a form, or a flag
+
+
 @dataclass(frozen=True)
 class Call:
     """All calls of an op with the same arguments."""
 
     op: str
-    arguments: Mapping[str, Tensor | Fact] = field(default_factory=dict)
+    arguments: Mapping[str, Value] = field(default_factory=dict)
     outputs: tuple[Tensor, ...] = ()
     count: Launches = 1  # in all recorded steps
     us: Amount | None = None

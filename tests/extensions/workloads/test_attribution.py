@@ -1,8 +1,10 @@
 """Which launch belongs to which call: by the host's times, and in graphs by the order of their nodes."""
 
+import random
+
 import pytest
 
-from perfci.extensions.workloads.attribution import Activity, Graph, Heard, attribute, measure_occupation
+from perfci.extensions.workloads.attribution import Activity, Graph, Heard, attribute, find_offset, measure_occupation
 
 
 def launched(at, correlation, start, us, name="k", stream=7, by=None):
@@ -59,3 +61,61 @@ def test_occupation_counts_what_overlaps_once_and_gaps_between_activities():
     seen = measure_occupation(work)
 
     assert (seen.busy_us, seen.overlap_us, seen.gaps, seen.longest_gap_us) == (23.0, 5.0, 2, 8.0)
+
+
+# --- clocks that differ -----------------------------------------------------------------------------------------------
+
+LAYER = (("norm", 1, 40.0), ("qkv", 1, 55.0), ("rotary", 1, 45.0), ("attention", 2, 70.0), ("out", 1, 50.0),
+         ("gate", 1, 52.0), (None, 1, 12.0), ("down", 1, 51.0))  # fmt: skip
+"""What a layer calls: an op, or none, its launches, and how long the host takes, microseconds."""
+
+
+def play(layers, offset_us, seed=0):
+    """Calls of some layers, and their records by another clock. The device runs far behind the host."""
+    rng, keys = random.Random(seed), {name: key for key, (name, _, _) in enumerate(LAYER)}
+    at, device, correlation, calls, records = 1.8e15, 1.8e15 + 5000.0, 0, [], []
+    for _ in range(layers):
+        for name, launches, host in LAYER:
+            took = host * rng.uniform(0.8, 1.5)
+            if name:
+                calls.append(heard(keys[name], at, at + took))
+            for place in range(launches):
+                correlation += 1
+                begin = at + took * (0.55 + 0.3 * place / launches)
+                launch, work = (
+                    [1e3 * (start + more - offset_us) for more in (0, us)] for start, us in ((begin, 3), (device, 90))
+                )
+                records.append(Activity("launch", "cuLaunchKernelEx", *launch, correlation))
+                records.append(Activity("kernel", str(name), *work, correlation))
+                device += 100.0
+            at += took + rng.uniform(1.0, 9.0)
+    return calls, records, keys
+
+
+@pytest.mark.parametrize("offset_us", [0.0, 61.0, -137.0, 240.0])
+def test_the_offset_between_two_clocks_is_what_gives_like_calls_like_launches(offset_us):
+    calls, records, keys = play(200, offset_us)
+
+    offset, agreed = find_offset([one for one in records if one.kind == "launch"], calls)
+
+    assert agreed > 0.99
+    moved = [
+        Activity(one.kind, one.name, one.start_ns + offset, one.end_ns + offset, one.correlation) for one in records
+    ]
+    seen = attribute(moved, calls)
+    names = {key: name for name, key in keys.items()}
+    pairs = [(names.get(key), work.name) for key, work in zip(seen.keys, seen.work, strict=True)]
+    right = sum(str(op) == name for op, name in pairs)
+    assert right == len(pairs)
+
+
+def test_records_that_are_of_other_calls_agree_with_none():
+    calls, _, _ = play(50, 0.0)
+    rng = random.Random(1)
+    stray = [
+        Activity("launch", "k", at, at + 1, 0)
+        for at in (rng.uniform(calls[0].start_ns, calls[-1].end_ns) for _ in calls)
+    ]
+
+    assert find_offset(stray, calls)[1] < 0.8
+    assert find_offset([], calls) == (0.0, 0.0)

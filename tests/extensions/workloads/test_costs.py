@@ -78,6 +78,15 @@ def test_a_cost_is_an_upper_bound_if_the_device_waits_for_the_host(tmp_path):
     assert [note.kind for note in told.notes] == ["model_slower_at_most"]
 
 
+def test_a_kernel_that_reaches_the_power_limit_counts_as_it_does_there():
+    row = judged(Verdict.REGRESSED, 0.10)
+    held = replace(row.comparison.duel, shift=Interval(math.log1p(0.06), math.log1p(0.05), math.log1p(0.07)))
+
+    changes = find_changes([replace(row, comparison=replace(row.comparison, duel_sustained=held))])
+
+    assert changes[CASE].value == pytest.approx(0.06)
+
+
 def test_an_improvement_says_what_it_brings_and_what_passed_says_nothing(tmp_path):
     assert weigh(tmp_path, judged(Verdict.IMPROVED, -0.05)).notes[0].kind == "model_faster"
     assert weigh(tmp_path, judged(Verdict.PASS, 0.0001)) == Judgements((judged(Verdict.PASS, 0.0001),))
