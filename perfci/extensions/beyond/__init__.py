@@ -9,6 +9,7 @@ properties   what a suite states beyond its cases
 gradients        what autograd makes of an op
 graphs cuda_graphs   calls captured, and replayed with other inputs
 structure        sizes, strides, alignment and far places
+repeats          the same call many times
 sanitize         probe cases under sanitizers
 configurations   candidates of autotuners and entries of tuned files
 """

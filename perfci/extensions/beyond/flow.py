@@ -46,7 +46,8 @@ def _look_at(experiment: Experiment, run: Run, op: OpRun) -> OpRun:
     with experiment.bench.timing("beyond"):
         if not failed and experiment.request.sanitize:
             op = _sanitize(experiment, run, op, files)
-        if failed[0].raised if failed else not (states_properties(files) or has_choices(files, run.plan.device)):
+        thorough = experiment.request.thorough or states_properties(files) or has_choices(files, run.plan.device)
+        if failed[0].raised if failed else not thorough:
             return op
         return _run(experiment, run, op, files, failed[0] if failed else None)
 

@@ -12,6 +12,7 @@ from perfci.extensions.beyond.graphs import check_graphs, find_capture
 from perfci.extensions.beyond.least import Shrinker
 from perfci.extensions.beyond.lines import write_lines
 from perfci.extensions.beyond.properties import check_properties
+from perfci.extensions.beyond.repeats import check_repeats
 from perfci.extensions.beyond.task import LookBeyond
 from perfci.measure.inputs import bound_inputs, call_fresh
 from perfci.measure.search import list_candidates, search
@@ -70,7 +71,11 @@ class Look:
             yield from check_gradients(suite, self._device, pattern, self._describe)
         yield from check_graphs(suite, self._device, pattern, self._describe, find_capture(self._device))
         yield from self._check_configurations()
-        if self._task.budget_s is None and self._device.info.kind != "fake":
+        if self._task.budget_s is not None:
+            return
+        self._channel.send(Doing("repeats", self._task.op))
+        yield from check_repeats(suite, self._device, pattern)
+        if self._device.info.kind != "fake":
             yield from self._check_structure()
 
     def _check_structure(self) -> Iterator[AccuracyCase]:
