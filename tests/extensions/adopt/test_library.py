@@ -101,13 +101,21 @@ def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5):
 
 def gather(self, dim, index):
     return torch.gather(copy(self), dim, index)
+
+
+def index(self, indices):
+    return torch.ops.aten.index(copy(self), indices)
+
+
+def nll_loss_forward(self, target, weight=None, reduction=1, ignore_index=-100):
+    return torch.ops.aten.nll_loss_forward(copy(self), target, weight, reduction, ignore_index)
 """
 
 
 def test_operators_of_lists_of_tensors_and_of_shapes_that_depend_on_each_other_have_torchs_samples(tmp_path):
     (tmp_path / "kernels").mkdir()
     (tmp_path / "lib").mkdir()
-    ops = {"hstack": "hstack", "layernorm": "layer_norm", "gather": "gather"}
+    ops = ("hstack", "layernorm", "gather", "index", "nllloss")
     for name in ops:
         (tmp_path / "lib" / f"{name}.py").write_text(OPERATORS)
 
@@ -117,6 +125,7 @@ def test_operators_of_lists_of_tensors_and_of_shapes_that_depend_on_each_other_h
     assert "torch.ops.aten.hstack.default([tensors_0, tensors_1" in texts["hstack"]
     assert "normalized_shape" in texts["layernorm"]
     assert "self_shape: tuple[int, ...]," in texts["gather"]
+    assert "torch.randint(0, " in texts["nllloss"] and "torch.randint(0, " in texts["index"]
     told = interpreted(tmp_path, "*", *ops)
     assert {op: failures for op, (_, failures) in told.items() if failures} == {}
     assert all(checks > 10 for checks, _ in told.values())

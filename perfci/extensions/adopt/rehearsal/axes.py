@@ -272,6 +272,7 @@ def list_form(start: Form, calls: Sequence[Call]) -> tuple[Form, list[Call]]:
     Integers stay within those of every call, as they may be places in another tensor.
     """
     alike = [call for call in calls if call.tensors.keys() == calls[0].tensors.keys()]
+    alike = sorted(alike, key=lambda call: call.elements)
     shapes = {name: tuple(call.tensors[name].shape for call in alike) for name in alike[0].tensors}
     first = {shape: name for name, shape in reversed(shapes.items())}
     axis_of = {name: f"{first[shape]}_shape" for name, shape in shapes.items()}

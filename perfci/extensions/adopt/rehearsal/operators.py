@@ -107,14 +107,22 @@ class Operator:
         for parameters, shape in itertools.product((needed, takes), shapes):
             # A list of as many numbers as its type says, such as a padding, or else a shape. Bounds that rise.
             known = {"Tensor": torch.zeros(shape, device="meta"), "List[int]": [*shape], **_GENERIC}
+            places = torch.arange(shape[0])
+            known |= {"List[Optional[Tensor]]": [places], "target": places}
             values: list[Any] = [
-                [1] * one.N if one.N else 0.25 * place if "number" in str(one.type) else known.get(str(one.type))
-                for place, one in enumerate(parameters, start=1)
+                [1] * one.N
+                if one.N
+                else 0.25 * number
+                if "number" in str(one.type)
+                else known.get(one.name, known.get(str(one.type)))
+                for number, one in enumerate(parameters, start=1)
             ]
             # Without memory, in which some operators end the process. Not all can do that.
             with contextlib.suppress(Exception):  # an operator that refuses them
                 with contextlib.suppress(NotImplementedError):
-                    pkgutil.resolve_name(self.path)(*values)
+                    pkgutil.resolve_name(self.path)(
+                        *(one.to("meta") if torch.is_tensor(one) else one for one in values)
+                    )
                 yield values, {}
 
     def _describe(self, value: Any) -> Any:
