@@ -99,7 +99,7 @@ def repository(python, tmp_path_factory):
     root = tmp_path_factory.mktemp("repository")
     (root / "pyproject.toml").write_text("[tool.perfci]\ntime_limit_s = 1800\n")
     for name in ("kernels", "thresholds"):
-        shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__", "tuned"))
+        shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
     return compile_project(python, root, "--target", ",".join(CHIPS))
 
 

@@ -58,28 +58,6 @@ def test_an_assertion_of_the_compilers_is_told_as_it_is():
     assert error.reason.facts["line"] is None
 
 
-@pytest.mark.parametrize(("crashes", "runs"), [(0, 1), (2, 3), (9, 4)])  # the last run finds the pass
-def test_a_kernel_that_crashes_the_compiler_is_refused_only_if_it_does_so_again(tmp_path, monkeypatch, crashes, runs):
-    program = tmp_path / "bishengir-compile-a5"
-    (tmp_path / "crash.txt").write_text(CRASH)
-    program.write_text(f"""#!/bin/sh
-for option; do case "$option" in --save-temps=*) place=${{option#*=}};; esac; done
-echo run >> {tmp_path}/runs
-[ $(wc -l < {tmp_path}/runs) -gt {crashes} ] && echo plan > $place/{hivm.PLAN} && exit 0
-cat {tmp_path}/crash.txt >&2
-exit 134
-""")
-    program.chmod(0o755)
-    monkeypatch.setattr(hivm, "find_folder", lambda: tmp_path)
-
-    if crashes < hivm.TRIES:
-        assert hivm.lower("module", {}, "Ascend950PR_9589") == "plan\n"
-    else:
-        with pytest.raises(hivm.LoweringError, match="incorrect # of replacement values"):
-            hivm.lower("module", {}, "Ascend950PR_9589")
-    assert (tmp_path / "runs").read_text().count("run") == runs
-
-
 @pytest.mark.parametrize("code", [-9, -15])
 def test_a_compiler_that_is_ended_from_outside_says_nothing_about_the_kernel(code):
     with pytest.raises(DeviceError) as caught:
