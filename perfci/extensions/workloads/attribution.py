@@ -76,10 +76,12 @@ def attribute(
 ) -> Attributed:
     """Share the device's activities out among calls. calls, replays: neither overlap among themselves."""
     graphs, by_launch = graphs or {}, dict[int, float]()
-    work = list[Activity]()
+    work, graph_launches = list[Activity](), set[int]()
     for activity in activities:
         if activity.kind == "launch":
             by_launch[activity.correlation] = (activity.start_ns + activity.end_ns) / 2
+            if "GraphLaunch" in activity.name:
+                graph_launches.add(activity.correlation)
         else:
             work.append(activity)
     work.sort(key=lambda activity: activity.start_ns)
@@ -87,13 +89,17 @@ def attribute(
     answer = Attributed(work=work)
     for call in calls:
         answer.calls[call.key].count += 1
+    # As many launches of graphs as replays: they belong together by their order, whatever the clocks say.
+    launched = sorted((at, one) for one, at in by_launch.items() if one in graph_launches)
+    in_order = dict(zip((one for _, one in launched), replays, strict=False)) if len(launched) == len(replays) else {}
     sizes, places = Counter(activity.correlation for activity in work), Counter[int]()
     seen = set[int]()
     for activity in work:
         at = by_launch.get(activity.correlation, activity.start_ns)
-        under_way = _find_under_way(calls, at)
+        replay = in_order.get(activity.correlation)
+        under_way = None if replay else _find_under_way(calls, at)
         key = under_way.key if under_way else None
-        by, replay = activity.by, _find_under_way(replays, at) if key is None else None
+        by, replay = activity.by, replay or (_find_under_way(replays, at) if key is None else None)
         if replay:
             by, graph = GRAPH, graphs.get(replay.key)
             if graph and graph.nodes == sizes[activity.correlation]:

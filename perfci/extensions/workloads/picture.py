@@ -9,7 +9,7 @@ from perfci.store.files import write_atomically
 
 ROWS = 9  # ops that have a row
 ROW_INCHES = 0.24
-THINNEST = 2500.0  # parts of the picture's width that a launch takes at least
+THINNEST = 800.0  # parts of the picture's width that a launch takes at least
 
 
 def draw(workload: Workload, path: Path) -> str | None:

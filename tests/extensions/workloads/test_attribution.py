@@ -45,6 +45,17 @@ def test_what_a_graph_replays_belongs_to_the_calls_that_were_captured_into_it():
     assert seen.untold == 0
 
 
+def test_replays_and_their_launches_belong_together_by_their_order_if_they_are_as_many():
+    late = [Activity("launch", "cudaGraphLaunch", 1e3 * (500 + at), 1e3 * (501 + at), at) for at in range(3)]
+    work = [Activity("kernel", "k", 1e3 * (900 + at), 1e3 * (901 + at), at) for at in range(3)]
+
+    seen = attribute(
+        [*late, *work], [], [heard(77, 10 * at, 10 * at + 5) for at in range(3)], {77: Graph(1, ((0, 0, 1),))}
+    )
+
+    assert (seen.calls[0].count, seen.calls[0].us, seen.untold) == (3, 3.0, 0)
+
+
 @pytest.mark.parametrize("graphs", [{}, {77: Graph(5, ((0, 0, 5),))}])
 def test_replays_of_a_graph_with_other_nodes_than_were_captured_are_counted_as_untold(graphs):
     records = [Activity("launch", "cudaGraphLaunch", 1e3, 2e3, 9), Activity("kernel", "k", 1e4, 2e4, 9)]
