@@ -6,6 +6,7 @@ A call runs the one that is chosen. Here each is pinned, and makes the probe cas
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,15 +26,25 @@ from perfci.measure.inputs import bound_inputs, call_fresh
 from perfci.measure.verify import Check, verify
 from perfci.ops.spec import Accuracy, Params
 
+UNBOUNDED = 1 << 60  # more than any size
 SPACE = "space.json"  # in tuned/: what may be tried, of which nothing is in force
 
 
 @dataclass(frozen=True)
+class Pin:
+    """A context in which calls run in one configuration."""
+
+    enter: Callable[[], AbstractContextManager[object]]
+    takes: Callable[[Callable[[], object]], bool] = lambda _: True
+    """whether a call runs in it there"""
+
+
+@dataclass(frozen=True)
 class Configuration:
-    """One choice, and a context in which calls run in it."""
+    """One choice, and how calls are made to run in it: the first way that works for a case."""
 
     name: str
-    pin: Callable[[], AbstractContextManager[object]]
+    pins: tuple[Pin, ...]
 
 
 @dataclass
@@ -61,21 +72,33 @@ def check_configurations(
     """
     looked.of = len(configurations)
     for configuration in configurations:
-        raised = 0
-        for params in probes:
+        ran_by: Pin | None = None
+        for pin, params in itertools.product(configuration.pins, probes):
+            if ran_by and ran_by is not pin:
+                break
             if time.monotonic() > until_s:
                 return
             check = Check(params, "normal", "contiguous", 0, fresh=False)
-            with configuration.pin():
-                result = verify(suite, device, check, describe)
-            raised += result.raised
-            if result.failure and not result.raised:
-                yield check.result(
-                    failure=because("wrong_configuration", result.failure, configuration=configuration.name)
-                )
+            result = _verify_pinned(suite, device, check, pin, describe)
+            ran_by = pin if result else ran_by
+            if result and result.failure:
+                reason = because("wrong_configuration", result.failure, configuration=configuration.name)
+                yield check.result(failure=reason)
                 break
         looked.checked += 1
-        looked.refused += raised == len(probes)
+        looked.refused += ran_by is None
+
+
+def _verify_pinned(
+    suite: Accuracy, device: Accelerator, check: Check, pin: Pin, describe: Describe
+) -> AccuracyCase | None:
+    """Make one check in a configuration. None if the call does not run in it, or raises."""
+    inputs = bound_inputs(suite, check.params, device.arrays.device, check.seed)
+    if not pin.takes(functools.partial(call_fresh, suite.kernel, inputs, device.arrays, suite.mutates)):
+        return None
+    with pin.enter():
+        result = verify(suite, device, check, describe)
+    return None if result.raised else result
 
 
 def list_configurations(
@@ -109,7 +132,7 @@ def list_candidates(suite: Accuracy, device: Accelerator, probes: Sequence[Param
         if not seen:  # nor will it with the others
             break
         names |= dict.fromkeys((tuner, text) for tuner, texts in seen.items() if len(texts) > 1 for text in texts)
-    return [Configuration(f"{tuner}: {text}", functools.partial(pin, {tuner: text})) for tuner, text in names]
+    return [Configuration(f"{tuner}: {text}", (Pin(functools.partial(pin, {tuner: text})),)) for tuner, text in names]
 
 
 @contextmanager
@@ -158,15 +181,29 @@ def list_entries(op: str, folder: Path, shared: Path) -> list[Configuration]:
 
 
 def _configure(seam: Seam, path: Path, entry: Mapping[str, Any]) -> Configuration:
+    """An entry without its bounds, or for an op that reads some of them, with its largest numbers without a limit."""
     bounds = ", ".join(f"{name} {value}" for name, value in entry.items() if name != "config")
     values = ", ".join(f"{name} {value}" for name, value in entry["config"].items())
-    return Configuration(f"tuned/{path.name}, {bounds or '*'}: {values}", lambda: _force(seam, entry))
+    wide = {name: UNBOUNDED if name.endswith("_max") else value for name, value in entry.items()}
+    pins = tuple(
+        Pin(functools.partial(_force, seam, forced), functools.partial(_is_taken, seam, forced))
+        for forced in ({"config": entry["config"]}, wide)
+    )
+    return Configuration(f"tuned/{path.name}, {bounds or '*'}: {values}", pins)
+
+
+def _is_taken(seam: Seam, entry: Mapping[str, Any], call: Callable[[], object]) -> bool:
+    """Whether a call takes an entry that is the only one. One that raises takes none."""
+    try:
+        return seam.find_taken((entry,), call) is not None
+    except Exception:  # of a configuration that does not fit the call
+        return False
 
 
 @contextmanager
 def _force(seam: Seam, entry: Mapping[str, Any]) -> Iterator[None]:
-    """Have each call take one entry, whatever its bounds."""
-    seam.use(({"config": entry["config"]},))
+    """Have each call find this entry alone."""
+    seam.use((entry,))
     try:
         yield
     finally:

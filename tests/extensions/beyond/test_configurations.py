@@ -130,8 +130,20 @@ def test_an_entry_of_a_tuned_file_is_pinned_though_no_call_takes_it():
             return {"x": np.arange(n, dtype="float32")}
 
         suite = Accuracy(kernel, lambda x: x.copy(), make_inputs, cases=[{"n": 8}])
+
+        def reads_its_bounds(x):
+            for entry in launch.tuned(folder / "tuned", "cpu"):
+                if len(x) <= entry["n_max"]:
+                    block = dict(entry["config"])["block"]
+                    return x[: len(x) // block * block].copy()
+            return x.copy()
+
         device, looked = FakeDevice(FakeSpec(), 1), Looked()
         found = list_configurations(suite, device, "op", folder, folder.parent, suite.cases, ())
+        for result in check_configurations(suite, device, suite.cases, found, vars, time.monotonic() + 60, looked):
+            print(result.failure.kind, result.failure.facts["configuration"])
+        print(looked)
+        suite, looked = Accuracy(reads_its_bounds, suite.reference, make_inputs, cases=suite.cases), Looked()
         for result in check_configurations(suite, device, suite.cases, found, vars, time.monotonic() + 60, looked):
             print(result.failure.kind, result.failure.facts["configuration"])
         print(looked)
@@ -145,4 +157,6 @@ def test_an_entry_of_a_tuned_file_is_pinned_though_no_call_takes_it():
     assert done.stdout.splitlines() == [
         "wrong_configuration tuned/board.json, n_max 0: block 3",
         "Looked(checked=2, of=2, refused=0)",
+        "wrong_configuration tuned/board.json, n_max 0: block 3",
+        "Looked(checked=2, of=2, refused=1)",
     ]
