@@ -84,8 +84,11 @@ def states_properties(files: OpFiles) -> bool:
 
 
 def has_choices(files: OpFiles, device: str) -> bool:
-    """Whether an op may have several configurations: tuned files, autotuners, or a kernel that lies elsewhere."""
-    if device == "fake":
+    """Whether an op may have several configurations: tuned files, autotuners, or a kernel that lies elsewhere.
+
+    On a GPU each has to be compiled, so that an ordinary check looks at none for their sake.
+    """
+    if device != "cpu":
         return False
     tuned = any(path.name != SPACE for path in (files.folder / "tuned").glob("*.json"))
     texts = [read_regular(path) for path in sorted(files.folder.glob("*.py"))]

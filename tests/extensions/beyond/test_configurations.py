@@ -9,6 +9,8 @@ import pytest
 from perfci import store
 from perfci.cli.main import run
 from perfci.core.wording import sentence
+from perfci.extensions.beyond.flow import has_choices
+from perfci.worker.tasks import OpFiles
 from tests.flow.conftest import Answer
 
 pytest.importorskip("torch")
@@ -160,3 +162,23 @@ def test_an_entry_of_a_tuned_file_is_pinned_though_no_call_takes_it():
         "wrong_configuration tuned/board.json, n_max 0: block 3",
         "Looked(checked=2, of=2, refused=1)",
     ]
+
+
+@pytest.mark.parametrize(
+    ("names", "has"),
+    [
+        ({"op_triton.py": "@triton.jit"}, False),
+        ({"op_triton.py": "@triton.autotune(CONFIGS)\n@triton.jit"}, True),
+        ({"op_triton.py": "@triton.jit", "tuned/nvidia-h200.json": "{}"}, True),
+        ({"op_triton.py": "@triton.jit", "tuned/space.json": "{}"}, False),
+        ({"op_triton.py": "from library import op"}, True),
+    ],
+)
+def test_an_op_that_has_one_configuration_costs_no_worker(names, has, tmp_path):
+    for name, text in names.items():
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+
+    assert has_choices(OpFiles("op", tmp_path), "cpu") is has
+    assert has_choices(OpFiles("op", tmp_path), "cuda") is False
