@@ -5,6 +5,7 @@ torch's device meta. Else the suite's cases show which size of which tensor is w
 """
 
 import contextlib
+import functools
 import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,18 +29,55 @@ def bind(function: Callable[..., Any], signature: Signature) -> dict[str, Any]:
     return dict(bound.arguments)
 
 
-def fit(call: Call, names: Mapping[str, Any], suite: Performance, torch: Any) -> Call:
-    """Returns the call with its case, and with the bytes and operations that the suite declares for it.
+class Fitter:
+    """Finds the cases of an op's calls."""
 
-    Raises whatever the functions of the op raise. The case stays unknown if no cases of the suite show it.
-    """
-    home = inspect.getmodule(inspect.unwrap(suite.make_inputs))
-    case_of = getattr(home, CASE_OF, None)
-    params = case_of(**_make_meta(names, torch)) if case_of else infer(suite, names, torch)
-    if params is None:
-        return call
-    moved, flops = (None if count is None else int(count(**params)) for count in (suite.bytes_moved, suite.flops))
-    return replace(call, params=write_params(params), bytes_moved=moved, flops=flops)
+    def __init__(self, suite: Performance, torch: Any) -> None:
+        self._suite, self._torch = suite, torch
+        self._usual, self._optional = _list_defaults(suite.kernel), _list_defaults(suite.make_inputs)
+
+    def fit(self, call: Call, names: Mapping[str, Any]) -> Call:
+        """Returns the call with its case, and with the bytes and operations that the suite declares for it.
+
+        Raises whatever the functions of the op raise. The case stays unknown if no cases of the suite show it.
+        """
+        suite = self._suite
+        case_of = getattr(inspect.getmodule(inspect.unwrap(suite.make_inputs)), CASE_OF, None)
+        params = case_of(**_make_meta(names, self._torch)) if case_of else self.infer(names)
+        if params is None:
+            return call
+        moved, flops = (None if count is None else int(count(**params)) for count in (suite.bytes_moved, suite.flops))
+        return replace(call, params=write_params(params), bytes_moved=moved, flops=flops)
+
+    def infer(self, names: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Returns the parameters for which `make_inputs` makes arguments of these forms. None if none are found."""
+        names, first_case = {**self._usual, **names}, self._suite.cases[0]
+        for first in ("size", "rest"):  # of x with three axes, rows may be the last but one, or all but the last joined
+            params = dict[str, Any]()
+            for name, (usual, found) in self._places.items():
+                places = sorted(found, key=lambda place: place[1] != first)
+                given = next((value for place in places if (value := _read_place(names, place)) is not None), None)
+                params[name] = given if places else usual
+            kept = {name: one for name, one in params.items() if name in first_case or one != self._optional[name]}
+            with contextlib.suppress(Exception):
+                if _is_alike(self._make(kept), names):
+                    return kept
+        return None
+
+    @functools.cached_property
+    def _places(self) -> dict[str, tuple[Any, list[_Place]]]:
+        """Parameter -> its value in the first case, and the places of arguments that have it in all cases."""
+        whole = [{**self._optional, **case} for case in self._suite.cases]
+        examples = [(case, self._make(case)) for case in whole]
+        return {name: (whole[0][name], _find_places(name, examples)) for name in {**self._suite.cases[0], **whole[0]}}
+
+    def _make(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Forms of the arguments of a case, defaults included. No memory is taken for them."""
+        from torch._subclasses.fake_tensor import FakeTensorMode
+
+        with FakeTensorMode():
+            made = self._suite.make_inputs(**params, device="cpu", seed=0)
+        return self._usual | {name: _read_form(value, self._torch) for name, value in made.items()}
 
 
 def _make_meta(names: Mapping[str, Any], torch: Any) -> dict[str, Any]:
@@ -49,32 +87,6 @@ def _make_meta(names: Mapping[str, Any], torch: Any) -> dict[str, Any]:
         else form
         for name, form in names.items()
     }
-
-
-def infer(suite: Performance, names: Mapping[str, Any], torch: Any) -> dict[str, Any] | None:
-    """Returns the parameters for which `make_inputs` makes arguments of these forms. None if none were recognised."""
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
-    def make(params: Mapping[str, Any]) -> dict[str, Any]:
-        with FakeTensorMode():
-            made = suite.make_inputs(**params, device="cpu", seed=0)
-        return {name: _read_form(value, torch) for name, value in made.items()}
-
-    usual, optional = _list_defaults(suite.kernel), _list_defaults(suite.make_inputs)
-    whole = [{**optional, **case} for case in suite.cases]
-    examples = [(case, {**usual, **make(case)}) for case in whole]
-    names = {**usual, **names}
-    for first in ("size", "rest"):  # of x with three axes, rows may be the last but one, or all but the last joined
-        params = dict[str, Any]()
-        for name in {**dict.fromkeys(suite.cases[0]), **optional}:
-            places = sorted(_find_places(name, examples), key=lambda place: place[1] != first)
-            given = next((value for place in places if (value := _read_place(names, place)) is not None), None)
-            params[name] = given if places else whole[0][name]
-        kept = {name: value for name, value in params.items() if name in suite.cases[0] or value != optional[name]}
-        with contextlib.suppress(Exception):
-            if _is_alike({**usual, **make(kept)}, names):
-                return kept
-    return None
 
 
 def _list_defaults(function: Callable[..., Any]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from perfci.core.errors import StoredFileError, UsageError
 from perfci.core.files import read_regular
 from perfci.core.model import Fact
 from perfci.core.settings import Settings
-from perfci.extensions.workloads.records import Call, Tensor, Workload, write_params
+from perfci.extensions.workloads.records import Call, Tensor, Workload, merge_calls, write_params
 from perfci.ops.discover import ops
 from perfci.store.files import write_together
 
@@ -32,17 +32,11 @@ def read_folder(folder: Path, name: str, settings: Settings) -> Workload:
     """
     known = {op.op.rpartition("/")[2].replace("_", ""): op.op for op in ops(settings)}
     definitions = {text["name"]: text for path in sorted(folder.rglob("definitions/**/*.json")) for text in _read(path)}
-    calls = dict[str, Call]()
-    for path in sorted(folder.rglob("workloads/**/*.jsonl")):
-        for line in _read(path):
-            call = _read_call(path, line, definitions, known)
-            before = calls.get(key := repr((call.op, call.arguments, call.params)))
-            calls[key] = Call(
-                call.op, call.arguments, call.outputs, 1 + (before.count if before else 0), params=call.params
-            )
+    paths = sorted(folder.rglob("workloads/**/*.jsonl"))
+    calls = merge_calls(_read_call(path, line, definitions, known) for path in paths for line in _read(path))
     if not calls:
         raise UsageError("trace_lacks_workloads", path=str(folder))
-    return Workload(name, source="flashinfer-trace", calls=tuple(calls.values()))
+    return Workload(name, source="flashinfer-trace", calls=calls)
 
 
 def _read(path: Path) -> Iterator[Json]:

@@ -35,7 +35,17 @@ from perfci.extensions.workloads.attribution import (
     measure_occupation,
 )
 from perfci.extensions.workloads.hearing import Hearing, Signature, TensorForm
-from perfci.extensions.workloads.records import Call, Other, Slice, Tensor, Value, Workload, find_path, write_workload
+from perfci.extensions.workloads.records import (
+    Call,
+    Other,
+    Slice,
+    Tensor,
+    Value,
+    Workload,
+    find_path,
+    merge_calls,
+    write_workload,
+)
 from perfci.ops.backends import MARK
 from perfci.ops.discover import OpFolder, ops
 from perfci.worker.load import import_from, project_roots
@@ -88,6 +98,7 @@ class Recorder(AbstractContextManager["Recorder"]):
         self._steps = self._plain_steps = 0
         self._records: list[Activity] = []
         self._makers: dict[str, str] = {}
+        self._fitters: dict[str, fits.Fitter] = {}
         self.workload: Workload | None = None
 
     def __enter__(self) -> Self:
@@ -184,7 +195,7 @@ class Recorder(AbstractContextManager["Recorder"]):
             self._notes.append(Reason("graphs_untold", {"count": seen.untold}))
         recorded_us = 1e6 * self._recorded_s / steps
         occupied = measure_occupation(seen.work)
-        calls = [self._describe_call(signatures[key], key, seen) for key in seen.calls]
+        calls = merge_calls(self._describe_call(signatures[key], key, seen) for key in seen.calls)
         limits, device = self._measure_limits(calls)
         others = [
             Other(name, kind, by or self._makers.get(name), len(times), sum(times))
@@ -210,8 +221,10 @@ class Recorder(AbstractContextManager["Recorder"]):
         call = Call(signature.op, arguments, outputs, took.count, took.us, took.kernels, took.replayed)
         try:
             if op:
-                suite = _import(op.folder / f"{op.name}_performance.py", op, self._where).performance
-                call = fits.fit(call, names, suite, self._torch)
+                if op.op not in self._fitters:
+                    suite = _import(op.folder / f"{op.name}_performance.py", op, self._where).performance
+                    self._fitters[op.op] = fits.Fitter(suite, self._torch)
+                call = self._fitters[op.op].fit(call, names)
         except (Exception, SystemExit) as error:
             self._note("call_unfit", signature.op, error)
         return call
@@ -220,7 +233,7 @@ class Recorder(AbstractContextManager["Recorder"]):
         reason = Reason(kind, {"op": op, "error": f"{type(error).__name__}: {error}"[:200]})
         self._notes += [] if reason in self._notes else [reason]
 
-    def _measure_limits(self, calls: list[Call]) -> tuple[Limits, Device | None]:
+    def _measure_limits(self, calls: Sequence[Call]) -> tuple[Limits, Device | None]:
         """Returns the device, and what a copy and a matrix product reach on it."""
         from perfci.device import open_device
 

@@ -8,8 +8,8 @@ import ast
 import functools
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -146,6 +146,22 @@ class Workload:
         for call in self.calls:
             groups.setdefault(call.op, []).append(call)
         return dict(sorted(groups.items(), key=lambda item: -sum(call.us or 0.0 for call in item[1])))
+
+
+def merge_calls(calls: Iterable[Call]) -> tuple[Call, ...]:
+    """Returns calls with the same tensors and the same case, or the same flags, as one. The first has its flags."""
+    merged: dict[str, Call] = {}
+    for call in calls:
+        tensors = {name: value for name, value in call.arguments.items() if isinstance(value, Tensor)}
+        key = repr((call.op, call.params, tensors if call.params else call.arguments))
+        merged[key] = _add(merged[key], call) if key in merged else call
+    return tuple(merged.values())
+
+
+def _add(left: Call, right: Call) -> Call:
+    us = None if left.us is None or right.us is None else left.us + right.us
+    sums = {name: getattr(left, name) + getattr(right, name) for name in ("count", "kernels", "replayed")}
+    return replace(left, us=us, **sums)
 
 
 def read_params(text: str | None) -> dict[str, Any]:

@@ -5,7 +5,7 @@ import pytest
 from perfci.core.errors import UsageError
 from perfci.extensions.workloads import cases, fits
 from perfci.extensions.workloads.hearing import TensorForm
-from perfci.extensions.workloads.records import Call, Workload, read_workload, write_workload
+from perfci.extensions.workloads.records import Call, Workload, merge_calls, read_workload, write_workload
 from perfci.ops.spec import Performance, case_id, grid
 
 
@@ -83,6 +83,16 @@ def test_a_workload_reads_back_as_it_was_written(tmp_path):
     assert read_workload(tmp_path, "llama") == workload
 
 
+def test_calls_that_differ_in_numbers_which_their_case_does_not_have_are_one():
+    first, second = (Call("softmax", {"x": None, "seed": seed}, us=2.0, params="rows=8") for seed in (1, 2))
+    other = Call("softmax", {"x": None, "seed": 3})
+
+    assert merge_calls([first, second, other, other]) == (
+        Call("softmax", {"x": None, "seed": 1}, count=2, us=4.0, params="rows=8"),
+        Call("softmax", {"x": None, "seed": 3}, count=2),
+    )
+
+
 @pytest.mark.parametrize("name", ["../x", "", "a/b", ".hidden"])
 def test_a_name_that_leads_elsewhere_is_refused(tmp_path, name):
     with pytest.raises(UsageError, match="no name for a workload"):
@@ -107,7 +117,7 @@ def infer(**given):
     import torch
 
     listed = (*grid(rows=[8, 16], cols=[4, 32], weighted=[True, False], dtype=[torch.float16, torch.float32]),)
-    params = fits.infer(Performance(norm, norm, make_inputs, listed), given, torch)
+    params = fits.Fitter(Performance(norm, norm, make_inputs, listed), torch).infer(given)
     return None if params is None else case_id(params)
 
 
