@@ -17,7 +17,7 @@ TABLE = {
     "demo": "--keep",
     "doctor": "OP... --op --selftest --case --device --budget --seed --timer --format --project",
     "check": (
-        "OP... --op --backend --case --lf --watch --quiet --no-judge --retry --against-release"
+        "OP... --op --backend --case --lf --watch --thorough --sanitize --quiet --no-judge --retry --against-release"
         " --plan --shard --confirm --device --budget --seed --suite --timer --against --duel --base-python --toolchain"
         " --devices --on --deadline --threshold --out --strict --html --timings --verbose --report-back --format"
         " --project"
