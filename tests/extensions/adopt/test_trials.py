@@ -28,6 +28,7 @@ READY = {
     "mean_double": "mean_reference",
     "centred": "centred_reference",
     "put": "put_reference",
+    "put_lanes": "put_reference",
 }
 """function -> reference"""
 
@@ -111,6 +112,7 @@ def test_a_size_of_which_the_reference_makes_nan_is_no_case(said):
 
 def test_places_that_are_stored_to_are_there_once_each(said):
     assert said["op_put"].suites.inputs["places"].startswith("torch.randperm(rows, ")
+    assert said["op_put_lanes"].suites.inputs["places"].startswith("torch.randperm(size, ")
 
 
 def test_values_for_which_the_reference_raises_are_left_out(said):

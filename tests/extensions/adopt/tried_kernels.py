@@ -224,6 +224,20 @@ def put(x: torch.Tensor, places: torch.Tensor, out: torch.Tensor):
     _put[(x.shape[0],)](x, places, out, x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]))
 
 
+@triton.jit
+def _put_lanes(x_ptr, places_ptr, out_ptr, size, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    place = tl.load(places_ptr + at, mask=at < size, other=0)
+    tl.store(out_ptr + place, tl.load(x_ptr + at, mask=at < size), mask=at < size)
+
+
+def put_lanes(x: torch.Tensor, places: torch.Tensor, out: torch.Tensor):
+    assert x.dim() == 1
+    assert places.dim() == 1
+    assert out.dim() == 1
+    _put_lanes[(1,)](x, places, out, x.numel(), BLOCK=triton.next_power_of_2(x.numel()))
+
+
 def put_reference(x, places, out):
     out[places] = x
     return out

@@ -214,7 +214,8 @@ def _find_timed(
             params = fewer if wanted <= list_variants(fewer) else params
         done = form.try_case(params) if wanted else None
         sizes = [form.rehearsal.evaluate(text, params) for text in form.shapes.values()]
-        if done and done.programs <= FEW_PROGRAMS and max(map(math.prod, sizes)) <= MOST_ELEMENTS:
+        is_small = done and done.programs <= FEW_PROGRAMS and max(map(math.prod, sizes)) <= MOST_ELEMENTS
+        if is_small and (not form.has_places or form.takes(params)):
             groups.append({axis: (str(value),) for axis, value in params.items()})
             seen |= wanted
     return groups

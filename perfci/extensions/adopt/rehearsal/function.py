@@ -42,7 +42,9 @@ from perfci.extensions.adopt.sketch import Sketch, SketchFiles, SketchFunction
 from perfci.ops.spec import Accuracy
 from perfci.worker.load import describe_exception
 
-_ASKS = re.compile(r"is_(?:cuda|npu)\b|[\"'](?:cuda|npu)[:\"']|torch\.(?:cuda|npu)\b|\.(?:cuda|npu)\(")
+_ASKS = re.compile(
+    r"is_(?:cuda|npu)\b|[\"'](?:cuda|npu)[:\"']|torch\.(?:cuda|npu)\b|\.(?:cuda|npu)\(|\.device\(\w+\.device\b"
+)
 """Errors away from the device that a function was written for."""
 
 _MATHS = re.compile(r"tl\.(?:math\.)?(?:exp|log|sigmoid|softmax|r?sqrt|sin|cos|erf|tanh|sum|cumsum)")
@@ -60,6 +62,7 @@ _SIZES = {
     3: ([8, 1024, 64], [16, 4096, 64]),
     4: ([8, 16, 1024, 64], [16, 16, 4096, 64]),
 }
+_LITTLE = 16  # largest size of a case that stands for a large one
 _SECONDS = 3.0  # for the search of a form
 _HELD_SECONDS, _QUICK = 1.0, 0.05  # for the search of properties, and of a call that is made some 30 times for it
 
@@ -266,10 +269,19 @@ def _complete_calls(called: _Called, launched: str, are_tests: bool) -> list[Cal
     usual_sizes = (*[2] * len(form.axes), *_SMALL)[-len(form.axes) :]
     small_sizes = [form.little.get(axis, size) for axis, size in zip(form.axes, usual_sizes, strict=True)]
     calls = calls or [_call(form, "accuracy", small_sizes, dtype) for dtype in dtypes]
-    for sizes in [] if any(call.part == "performance" for call in calls) else _list_sizes(form, launched):
+    for wanted in [] if any(call.part == "performance" for call in calls) else _list_sizes(form, launched):
+        sizes = _turn(form, wanted)
         if not found.dry or form.try_case(dict(zip(form.axes, sizes, strict=True))):
             calls += [_call(form, "performance", sizes, dtype) for dtype in dtypes[-2:]]
     return calls
+
+
+def _turn(form: Form, sizes: Sequence[Any]) -> Sequence[Any]:
+    """The sizes, the other way round if places would lie beyond the tensor that they point into."""
+    if not form.has_places or form.is_ragged:
+        return sizes
+    few = [max(size * _LITTLE // max(sizes), 1) for size in sizes]
+    return sizes if form.takes(dict(zip(form.axes, few, strict=True))) else sizes[::-1]
 
 
 def _read_signature(function: Any, reference: Any) -> inspect.Signature:

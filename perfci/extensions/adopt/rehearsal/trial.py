@@ -221,7 +221,7 @@ class _Accesses:
             self._spans.clear()
             self._stores.clear()
             result = run(executor, *args, **kwargs)
-            self.races |= self._find_race()
+            self.races |= _collide(*map(np.concatenate, zip(*self._stores, strict=True))) if self._stores else False
             return result
 
         def convert(value: Any) -> Any:
@@ -273,22 +273,21 @@ class _Accesses:
         number = (program[0] << 40) + (program[1] << 20) + program[2]
         stored = np.broadcast_to(np.asarray(values), pointers.shape)[chosen].astype(np.float64)
         self._stores.append((pointers[chosen].astype(np.int64), stored, np.full(stored.shape, number)))
-
-    def _find_race(self) -> bool:
-        """Whether two programs of the launch stored different values at one address."""
-        if not self._stores:
-            return False
-        addresses, values, programs = (np.concatenate(parts) for parts in zip(*self._stores, strict=True))
-        order = np.argsort(addresses, kind="stable")
-        addresses, values, programs = addresses[order], values[order], programs[order]
-        is_shared = (addresses[1:] == addresses[:-1]) & (programs[1:] != programs[:-1])
-        return bool((is_shared & (values[1:] != values[:-1])).any())
+        self.races |= _collide(*self._stores[-1], alone=True)
 
     def note_torch(self, value: torch.Tensor) -> None:
         """Torch computes with a tensor: it reads all of it."""
         for name, tensor in self.tensors.items():
             if tensor.numel() and value.untyped_storage().data_ptr() == tensor.untyped_storage().data_ptr():
                 self._read[name][:] = True
+
+
+def _collide(addresses: Array, values: Array, programs: Array, *, alone: bool = False) -> bool:
+    """Whether programs stored different values at one address, or the lanes of one store if it is alone."""
+    order = np.argsort(addresses, kind="stable")
+    addresses, values, programs = addresses[order], values[order], programs[order]
+    is_shared = (addresses[1:] == addresses[:-1]) & (alone | (programs[1:] != programs[:-1]))
+    return bool((is_shared & (values[1:] != values[:-1])).any())
 
 
 class _Memory:
