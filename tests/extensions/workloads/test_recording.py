@@ -9,7 +9,7 @@ import pytest
 from perfci.core import PACKAGE
 from perfci.extensions.workloads.records import Tensor, read_workload
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
 KERNEL = """
 def make(k):
