@@ -92,6 +92,7 @@ def copy(x):
 
 
 def hstack(tensors):
+    assert tensors[0].is_cuda
     return torch.hstack([copy(x) for x in tensors])
 
 

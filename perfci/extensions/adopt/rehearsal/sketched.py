@@ -145,7 +145,8 @@ def wrap(function: Any, device: str, hidden: dict[str, Any] | None = None) -> Ca
         vars(sys.modules[function.__module__])[function.__name__] = hidden[function.__name__]
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        found = next((arg.device for arg in (*args, *kwargs.values()) if isinstance(arg, torch.Tensor)), None)
+        lists = (arg if isinstance(arg, list | tuple) else [arg] for arg in (*args, *kwargs.values()))
+        found = next((one.device for arg in lists for one in arg if isinstance(one, torch.Tensor)), None)
         if found is None or found.type == device:
             return function(*args, **kwargs)
         driver = drive(device) if found.type == "cpu" else contextlib.nullcontext()
