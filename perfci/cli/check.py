@@ -196,6 +196,8 @@ def check(
         return _measure(request, where, json=json)
     if html:
         require(*report.RENDERER)  # before hours of measuring
+    if thorough or sanitize:
+        require("beyond", "beyond", "--thorough" if thorough else "--sanitize")
     nothing = say("Nothing was duelled.")
     # While workers are at work, this process has nothing to do.
     importing = threading.Thread(target=report.import_libraries, daemon=True)

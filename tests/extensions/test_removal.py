@@ -139,6 +139,8 @@ def test_on_a_cluster_without_the_extension_for_it_the_missing_one_is_named(tmp_
         ("lab", ["doctor", "--selftest"]),
         ("lab", ["check", "relu", "--watch"]),
         ("offline", ["static", "--coverage"]),
+        ("beyond", ["check", "--thorough"]),
+        ("beyond", ["check", "--sanitize"]),
     ],
 )
 def test_an_option_of_an_extension_that_was_removed_names_what_is_missing(extension, words, tmp_path):
