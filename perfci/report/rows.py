@@ -36,6 +36,12 @@ COMPARED = {"compared_with", "compared_with_python", "compared_again", "compared
 MODEL = {f"model_{way}{much}" for way in ("slower", "faster") for much in ("", "_at_most")}
 """Notes on what it costs a model. The head has them."""
 
+
+def is_model(op: str) -> bool:
+    """Whether the rows of an op are those of a model: no op has such a name."""
+    return op.startswith("model-")
+
+
 STATISTICS = {"how_judged", "how_duelled", "common_shift", "tested_by_screen", "tested_by_duel", "environment_named"}
 """Notes on how it was judged, for the report. `find_doubt` makes one line of them."""
 
@@ -143,8 +149,8 @@ def count_all(judgements: Judgements) -> Counts:
     """Returns the counts of the summary line."""
     verdicts = count_verdicts(make_rows(judgements))
     ranked = sorted(verdicts.items(), key=lambda item: (rank(item[0]), list(Verdict).index(item[0])))
-    # A lost shard, "shard 1/2", has a blank in its name, a model a hyphen. An op has neither.
-    ops = {row.op for row in judgements.rows if not {" ", "-"}.intersection(row.op)}
+    # A lost shard, "shard 1/2", has a blank in its name. An op has none.
+    ops = {row.op for row in judgements.rows if " " not in row.op and not is_model(row.op)}
     return Counts(len(ops), verdicts.total(), tuple(ranked), judgements.gate)
 
 

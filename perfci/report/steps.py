@@ -8,6 +8,7 @@ from itertools import groupby
 from perfci.core import commands, units
 from perfci.core.model import DEFAULT_BUDGET_S, DuelWhat, Gate, Judgement, Judgements, Run, Suite, Verdict
 from perfci.core.wording import say
+from perfci.report.rows import is_model
 from perfci.report.text import phrase, plain
 from perfci.report.view import NextStep
 
@@ -64,7 +65,7 @@ def make_steps(run: Run, judgements: Judgements) -> tuple[NextStep, ...]:
 def _advise(row: Judgement, run: Run) -> _Advice | None:
     """By the reason if that asks for something else than its verdict usually does. None if its sentence is enough."""
     kind = row.reasons[0].kind if row.reasons else ""
-    if kind in _TOLD or row.suite is Suite.SUITES or "-" in row.op:  # a model is no op that could be checked alone
+    if kind in _TOLD or row.suite is Suite.SUITES or is_model(row.op):  # a model is no op that could be checked alone
         return None
     if kind in _MOVED:
         why = say("see what the environment moved; `--write --why TEXT` stores it as a step.")
@@ -182,7 +183,7 @@ def repeat(run: Run) -> str:
     if run.plan.again:
         seed = "" if run.seed is None or "--seed" in run.command else f" --seed {run.seed}"
         return run.command + seed
-    ops, usual = [op.op for op in run.plan.ops or run.ops if "-" not in op.op], run.plan.budget_s == DEFAULT_BUDGET_S
+    ops, usual = [op.op for op in run.plan.ops or run.ops if not is_model(op.op)], run.plan.budget_s == DEFAULT_BUDGET_S
     values: dict[str, str | None] = {"--case": run.plan.filter, **_name_base(run)}
     rest = [word for key, text in run.plan.thresholds.items() for word in ("--threshold", f"{key}={text}")]
     rest = [*_BASE.split(), *rest, *(["--backend", "all"] if run.plan.peers else [])]

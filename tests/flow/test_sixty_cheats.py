@@ -37,7 +37,7 @@ INTERPRETED = {
 """Those that show in Triton's interpreter too, of each sort some. benchmarks/cheats.py plays all."""
 
 
-FRAME = {"accuracy_passed", "accuracy_failed", "accuracy_case_failed", "not_timed"}
+FRAME = {"accuracy_passed", "accuracy_failed", "accuracy_case_failed", "least_wrong", "not_timed"}
 """Reasons that say where others are."""
 
 

@@ -130,7 +130,7 @@ def _spell(value: Any) -> str:
     return str(getattr(value, "__name__", value))
 
 
-COUNTERS = frozenset({"_count"})  # what counts the turns of a loop in an interpreted function
+COUNTERS = frozenset({"_perfci_count"})  # what counts the turns of a loop in an interpreted function
 
 
 class _Trace:
@@ -199,7 +199,7 @@ class _Trace:
             place = f"{frame.f_code.co_name}:{frame.f_lineno}"
             self._done.features.add(Feature(self._name, self._constants, what="turn", place=place))
         some = turns if len(turns) <= 3 else [turns[0], turns[1], turns[-1]]
-        return [next(interpreter._count(turn, turn + 1)) for turn in some]
+        return [next(interpreter._perfci_count(turn, turn + 1)) for turn in some]
 
 
 def _count(start: Any, end: Any = None, step: Any = 1) -> range:
