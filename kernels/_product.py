@@ -1,7 +1,35 @@
-"""One tile of a matrix product through pointers, summed in float32."""
+"""One tile of a matrix product through pointers, summed in float32, and when its tiles are large."""
+
+from typing import Protocol
 
 import triton
 import triton.language as tl
+
+import _launch
+
+GROUP = 8
+"""Rows of tiles walked together, so that their columns of b are in L2."""
+VECTOR = 16
+"""Lengths that are multiples of this are copied in vectors."""
+TILES = 100
+"""As many large tiles keep most processors of a large GPU at work."""
+
+
+class Cut(Protocol):
+    """How a launch is cut, of an op's Config."""
+
+    block_m: int
+    block_n: int
+    block_k: int
+    stages: int
+
+
+def takes_large(large: Cut, m: int, n: int, k: int, itemsize: int, limits: _launch.Limits) -> bool:
+    """Whether a product of m rows, n columns and a depth of k has large tiles, of elements of 2 bytes."""
+    fits = 2 * large.stages * (large.block_m + large.block_n) * large.block_k <= limits.shared_bytes
+    many = _launch.tiles(m, large.block_m) * _launch.tiles(n, large.block_n) >= TILES
+    whole = n % VECTOR == k % VECTOR == 0
+    return itemsize == 2 and fits and many and whole
 
 
 @triton.jit

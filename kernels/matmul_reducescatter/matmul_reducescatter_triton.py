@@ -12,7 +12,7 @@ import triton.language as tl
 
 import _launch
 import _symmetric
-from _product import locate, product
+from _product import GROUP, locate, product, takes_large
 from _symmetric import await_flag, end_call, place, raise_flag
 from _tiles import grouped
 
@@ -29,20 +29,11 @@ class Config(NamedTuple):
 
 LARGE = Config(128, 256, 64, 8, 3)
 SMALL = {2: Config(64, 64, 32, 4, 3), 4: Config(32, 32, 32, 4, 2)}
-GROUP = 8
-"""Rows of tiles walked together, so that their columns of b are in L2."""
-VECTOR = 16
-"""Lengths that are multiples of this are copied in vectors."""
-TILES = 100
-"""As many large tiles keep most processors of a large GPU at work."""
 
 
 def choose_config(m: int, n: int, k: int, itemsize: int, limits: _launch.Limits) -> Config:
     """Returns the cut for m rows of all ranks, n columns and this rank's depth of k."""
-    fits = 2 * LARGE.stages * (LARGE.block_m + LARGE.block_n) * LARGE.block_k <= limits.shared_bytes
-    large = _launch.tiles(m, LARGE.block_m) * _launch.tiles(n, LARGE.block_n) >= TILES
-    whole = n % VECTOR == k % VECTOR == 0
-    return LARGE if itemsize == 2 and fits and large and whole else SMALL[itemsize]
+    return LARGE if takes_large(LARGE, m, n, k, itemsize, limits) else SMALL[itemsize]
 
 
 def matmul_reducescatter(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
