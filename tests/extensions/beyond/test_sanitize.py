@@ -10,7 +10,7 @@ from perfci.extensions.beyond.sanitize import MODES, Finding, find_modes, list_t
 OUT_OF_BOUNDS = """\
 ========= COMPUTE-SANITIZER
 ========= Invalid __global__ write of size 4 bytes
-=========     at softmax_kernel+0x190 in /work/kernels/softmax/softmax_triton.py:95
+=========     at softmax_kernel+0x190 in /repo/kernels/softmax/softmax_triton.py:95
 =========     by thread (33,0,0) in block (0,0,0)
 =========     Address 0x7f5c24000404 is out of bounds
 =========     Saved host backtrace up to driver entry point at kernel launch time
@@ -18,7 +18,7 @@ OUT_OF_BOUNDS = """\
 =========                in /usr/lib/x86_64-linux-gnu/libcuda.so.1
 =========
 ========= Invalid __global__ write of size 4 bytes
-=========     at softmax_kernel+0x190 in /work/kernels/softmax/softmax_triton.py:95
+=========     at softmax_kernel+0x190 in /repo/kernels/softmax/softmax_triton.py:95
 =========     by thread (34,0,0) in block (0,0,0)
 =========
 ========= ERROR SUMMARY: 2 errors
@@ -51,7 +51,7 @@ exec "$@"
 
 
 def test_a_line_of_a_kernel_is_one_finding_however_many_threads_it_concerns():
-    place = "/work/kernels/softmax/softmax_triton.py:95"
+    place = "/repo/kernels/softmax/softmax_triton.py:95"
 
     assert parse(OUT_OF_BOUNDS) == Counter(
         {Finding("Invalid __global__ write of size 4 bytes", "softmax_kernel", place): 2}
@@ -99,7 +99,7 @@ def test_a_finding_is_wrong_with_kernel_and_line(sanitize):
     (found,) = [sentence(check.failure) for check in op.accuracy if check.failure]
 
     assert (answer.code, answer.verdicts("scale")) == (2, {"WRONG"})
-    assert found.startswith("memcheck found in softmax_kernel (/work/kernels/softmax/softmax_triton.py:95), 2 times: ")
+    assert found.startswith("memcheck found in softmax_kernel (/repo/kernels/softmax/softmax_triton.py:95), 2 times: ")
 
 
 def test_sanitizers_that_find_nothing_are_checks_that_passed(sanitize):
