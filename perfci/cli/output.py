@@ -254,10 +254,11 @@ def print_verdicts(
         print_parts([text])
         # Not through the console, which breaks lines that are to be copied.
         print_lines(*lines)
-    failures = (check.failure for op in run.ops for check in op.accuracy)
-    for python in dict.fromkeys(why.facts["python"] for why in failures if why and "python" in why.facts):
-        print_parts([say("These lines of Python show it:")])
-        print_lines(str(python))
+    for op in run.ops:
+        failures = (check.failure for check in op.accuracy)
+        for python in dict.fromkeys(why.facts["python"] for why in failures if why and "python" in why.facts):
+            print_parts([say("{op} is wrong; these lines show it, run at the project's root:", op=op.op)])
+            print_lines(str(python))
     print_parts([*describe_peers(judgements.rows), sum_up(judgements, strict=strict, shard=shard)])
 
 

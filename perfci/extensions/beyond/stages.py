@@ -14,5 +14,5 @@ def describe_stages() -> Mapping[str, str]:
         "sanitize": say("under a sanitizer"),
         "repeats": say("the same call many times"),
         "structure": say("sizes and places by the kernel's structure"),
-        "configurations": say("every configuration"),
+        "configurations": say("its configurations"),
     }

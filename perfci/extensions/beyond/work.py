@@ -62,7 +62,8 @@ class Look:
     def check(self) -> Iterator[AccuracyCase]:
         """Yields what was found beyond the suite."""
         suite, pattern = self._loaded.accuracy, self._task.pattern
-        self._channel.send(Doing("properties", self._task.op))
+        if suite.invariant or suite.permutes or suite.idempotent or suite.graph:
+            self._channel.send(Doing("properties", self._task.op))
         yield from check_properties(suite, self._device, pattern, self._describe)
         if suite.gradients:
             from perfci.extensions.beyond.gradients import check_gradients
