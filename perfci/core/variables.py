@@ -48,6 +48,7 @@ def worker_environment(
     own = {
         **{name: str(cache_folder / folder) for name, folder in OWN.items()},
         "TRITON_DISABLE_LINE_INFO": "1",  # a comment above a kernel must not change what it compiles to
+        "TRITON_CACHE_AUTOTUNING": "1",  # all processes of an op, which share its caches, run what the first one chose
     }
     if interpret:  # torch then loads no accelerator's plugin, which would fail without its driver
         own |= {"TRITON_INTERPRET": "1", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "OMP_NUM_THREADS": "1"}

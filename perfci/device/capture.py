@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -78,12 +78,14 @@ class Captured:
     def sources(self) -> tuple[str, ...]:
         return tuple(self._sources)
 
+    @property
+    def choices(self) -> tuple[str, ...]:
+        return tuple(self._choices)
+
     def identity(self, inputs: str) -> Identity:
         """The call's identity. Unknown if something could not be captured, or if nothing was seen at all."""
         nothing = None if self._operations or self._launches else Reason("captured_nothing")
-        return Identity(
-            tuple(self._operations), tuple(self._launches), inputs, tuple(self._choices), self.blind or nothing
-        )
+        return Identity(tuple(self._operations), tuple(self._launches), inputs, self.choices, self.blind or nothing)
 
     def operation(self, text: str) -> None:
         """Note what happens on the device beside launches."""
@@ -359,7 +361,19 @@ def record_call(
     with watch_calls(tape=tape, driver=driver) as captured:
         output = function(**inputs)
     recording = tape.finish(key_of(inputs), output)
+    recording = recording and replace(recording, choices=captured.choices)
     return captured.blind or recording or tape.refusal or Reason("captured_nothing")
+
+
+def noting(program: Callable[..., Any], choices: Sequence[str]) -> Callable[..., Any]:
+    """A recorded call that captures know the tuners' choices of."""
+
+    def call(**inputs: Any) -> Any:
+        for text in choices:
+            note_choice(text)
+        return program(**inputs)
+
+    return call if choices else program
 
 
 def key_of(inputs: Mapping[str, Any]) -> str:

@@ -196,10 +196,12 @@ class CudaDevice(TorchDevice):
     def play(self, recording: Recording, folder: Path) -> Callable[..., Any] | Reason:
         import triton
 
+        from perfci.device.capture import noting
         from perfci.device.replay import Program, UnreplayableError, refuse_release
 
         try:
-            return refuse_release(recording, triton.__version__) or Program(recording, folder, self._tensors)
+            refusal = refuse_release(recording, triton.__version__)
+            return refusal or noting(Program(recording, folder, self._tensors), recording.choices)
         except UnreplayableError as error:
             return error.reason
 

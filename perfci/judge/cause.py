@@ -1,5 +1,6 @@
 """The likely cause of a case that became slower or faster: what such cases share and others lack."""
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -47,21 +48,38 @@ _CALLS = {
 
 
 def add_causes(ops: Iterable[OpRun], rows: Sequence[Judgement]) -> list[Judgement]:
-    """Returns the rows, those of slower and of faster cases with their likely cause as the last reason."""
-    reasons: dict[tuple[str, str | None], Reason] = {}
+    """Returns the rows, those of slower and of faster cases with their likely cause, and with what autotuners chose."""
+    reasons: dict[tuple[str, str | None], tuple[Reason, ...]] = {}
     for op in ops:
         cases = {case.case: case for case in op.performance}
         own = [row for row in rows if row.op == op.op and row.suite is Suite.PERFORMANCE and row.case in cases]
         slow, fast, calm = ([cases[str(row.case)] for row in own if row.verdict in side]
                             for side in (SLOWER, {Verdict.IMPROVED}, CALM))  # fmt: skip
         causes = {**find_causes(slow, fast + calm), **find_causes(fast, slow + calm)}
-        reasons |= {(op.op, case): reason for case, reason in causes.items()}
+        for case in (cases[str(row.case)] for row in own if row.verdict not in CALM):
+            choice, cause = describe_choices(case), causes.get(case.case)
+            causing = cause if choice is None or choice.kind != "choice_flipped" else None
+            reasons[op.op, case.case] = tuple(reason for reason in (causing, choice) if reason)
     return [
-        replace(row, reasons=(*row.reasons, reasons[row.op, row.case]))
+        replace(row, reasons=(*row.reasons, *reasons[row.op, row.case]))
         if row.suite is Suite.PERFORMANCE and (row.op, row.case) in reasons
         else row
         for row in rows
     ]
+
+
+def describe_choices(case: PerformanceCase) -> Reason | None:
+    """Returns what autotuners chose in the processes of a duel. None without a choice, or of a single process."""
+    if not case.chosen_again:
+        return None
+    processes = [case.chosen, *case.chosen_again]
+    for arm, texts in zip((as_fact("kernel"), as_fact("base")), zip(*processes, strict=True), strict=True):
+        (most, count), *others = Counter(texts).most_common()
+        if others:
+            facts: dict[str, Fact] = {"arm": arm, "count": len(texts) - count, "processes": len(texts)}
+            return Reason("choice_flipped", {**facts, "most": most, "other": others[0][0]})
+    kernel, base = (text or "-" for text in processes[0])
+    return Reason("choice_kept", {"processes": len(processes), "kernel": kernel, "base": base})
 
 
 def find_causes(concerned: Sequence[PerformanceCase], calm: Iterable[PerformanceCase]) -> Mapping[str, Reason]:

@@ -44,6 +44,7 @@ class Recording:
     steps: tuple[RecordedStep, ...]
     output: Any
     binaries: tuple[RecordedBinary, ...] = ()
+    choices: tuple[str, ...] = ()  # of autotuners
 
 
 class UnspelledError(Exception):

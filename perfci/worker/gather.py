@@ -140,5 +140,6 @@ class Gathered:
                 sustained=(*first.sustained, *case.sustained),
                 host=(*first.host, *case.host),
                 compile_again_s=(*first.compile_again_s, *again_s),
+                chosen_again=(*first.chosen_again, *([case.chosen] if any(case.chosen) else [])),
             )
         return first

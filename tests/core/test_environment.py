@@ -64,6 +64,7 @@ def test_workers_see_what_is_allowed_and_nothing_else():
         "CI": "true",
         **{name: f"/cache/{folder}" for name, folder in OWN.items()},
         "TRITON_DISABLE_LINE_INFO": "1",
+        "TRITON_CACHE_AUTOTUNING": "1",
     }
 
 

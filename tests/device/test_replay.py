@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 from perfci.core.codec import decode, encode  # noqa: E402
 from perfci.core.model import Reason  # noqa: E402
 from perfci.device import replay  # noqa: E402
-from perfci.device.capture import key_of, record_call, watch_calls  # noqa: E402
+from perfci.device.capture import key_of, note_choice, noting, record_call, watch_calls  # noqa: E402
 from perfci.device.replay import Program, UnreplayableError  # noqa: E402
 from perfci.device.tensors import TorchArrays  # noqa: E402
 from perfci.ops.recording import RecordedBinary, RecordedStep, Recording  # noqa: E402
@@ -210,3 +210,16 @@ def test_a_compiled_kernel_is_repeated_without_its_source(tmp_path):
     other = suite.make_inputs(rows=512, cols=1024, dtype=torch.float16, device="cuda", seed=2)
 
     assert torch.equal(program(**other), suite.kernel(**other))
+
+
+def test_what_a_tuner_chose_is_recorded_and_known_to_a_capture_of_the_repeated_call(tmp_path):
+    def tuned(x, y):
+        note_choice("k: BLOCK: 64")
+        return x + y
+
+    recording = record(tuned)
+    program = noting(Program(recording, tmp_path, HOST), recording.choices)
+    with watch_calls() as captured:
+        program(**inputs())
+
+    assert captured.identity("").choices == ("k: BLOCK: 64",)

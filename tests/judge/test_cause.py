@@ -2,10 +2,19 @@
 
 import pytest
 
-from perfci.core.model import AccuracyCase, BaseArm, CompiledKernel, PerformanceCase, Reason, Suite, Verdict
+from perfci.core.model import (
+    AccuracyCase,
+    BaseArm,
+    CompiledKernel,
+    Identity,
+    PerformanceCase,
+    Reason,
+    Suite,
+    Verdict,
+)
 from perfci.core.wording import sentence
 from perfci.device.arrays import Damage
-from perfci.judge.cause import find_causes
+from perfci.judge.cause import describe_choices, find_causes
 from perfci.judge.pattern import find_pattern
 from tests.decision_examples import duel_plan, duelled, judged, run
 
@@ -286,3 +295,44 @@ def test_cases_without_elements_and_refused_inputs_do_not_count_as_right():
     refused = AccuracyCase("rejects=an integer", "normal", "contiguous", 1)
 
     assert find_pattern("op", [*checks(lambda *_: True), empty, refused]).kind == "pattern_everywhere"
+
+
+def tuned(before, *processes, same=None):
+    """A duelled case whose autotuners chose these in its processes, the first one's first; for the base `before`."""
+    base = BaseArm(same=same, identity=None if same else Identity(choices=(f"k: BLOCK: {before}",)))
+    first, *again = (f"k: BLOCK: {block}" for block in processes)
+    others = tuple((text, text if same else f"k: BLOCK: {before}") for text in again)
+    return PerformanceCase("n=1", base=base, identity=Identity(choices=(first,)), chosen_again=others)
+
+
+def test_a_winner_that_flipped_between_processes_is_the_cause():
+    why = describe_choices(tuned(64, 64, 128, 64))
+
+    assert sentence(why).startswith(
+        "The likely cause is the autotuner: of the kernel another configuration won in 1 of 3 processes, "
+        "k: BLOCK: 128 and not k: BLOCK: 64."
+    )
+
+
+def test_choices_that_every_process_kept_are_named():
+    assert sentence(describe_choices(tuned(64, 128, 128))) == (
+        "Autotuners chose k: BLOCK: 128 for the kernel and k: BLOCK: 64 for the base, the same in all of 2 processes."
+    )
+    assert describe_choices(tuned(64, 32, 32, same=True)).facts["base"] == "k: BLOCK: 32"
+    assert describe_choices(PerformanceCase("n=1", identity=Identity())) is None
+
+
+def test_a_slower_case_has_the_flip_in_the_place_of_another_cause():
+    slow = case("n=1", *STAGES)
+    timed = PerformanceCase(
+        "n=1", blocks=duelled(0.05, 0.05), compiled=slow.compiled, identity=Identity(choices=("k: BLOCK: 64",)),
+        base=BaseArm(same=False, duelled=True, compiled=slow.base.compiled),
+        chosen_again=(("k: BLOCK: 32", "k: BLOCK: 64"),),
+    )  # fmt: skip
+
+    judgements = judged(run(timed, planned=duel_plan("n=1")))
+
+    (row,) = [row for row in judgements.rows if row.suite is Suite.PERFORMANCE]
+    kinds = [reason.kind for reason in row.reasons]
+    assert kinds[-1] == "choice_flipped"
+    assert not any(kind.startswith("cause") for kind in kinds)

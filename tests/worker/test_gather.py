@@ -8,6 +8,7 @@ from perfci.core.model import (
     Device,
     HostArm,
     HostBlock,
+    Identity,
     Limits,
     OpRun,
     PerformanceCase,
@@ -187,3 +188,17 @@ def test_a_case_that_was_not_wanted_is_not_late_and_one_that_got_its_blocks_is_s
     first, other = again.op_run(None, None, (CASE,)).performance
 
     assert (first.late, other.late) == (None, LATE)
+
+
+def test_a_remeasurement_adds_what_autotuners_chose_for_kernel_and_base():
+    def chose(kernel, base):
+        return PerformanceCase(
+            CASE, identity=Identity(choices=(kernel,)), base=BaseArm(identity=Identity(choices=(base,)))
+        )
+
+    start = gathered(OpRun("relu"), Finished(chose("k: BLOCK: 64", "k: BLOCK: 32"))).op_run()
+
+    (case,) = gathered(start, Finished(chose("k: BLOCK: 128", "k: BLOCK: 32"))).op_run().performance
+
+    assert case.chosen == ("k: BLOCK: 64", "k: BLOCK: 32")
+    assert case.chosen_again == (("k: BLOCK: 128", "k: BLOCK: 32"),)

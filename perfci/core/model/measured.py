@@ -253,6 +253,15 @@ class PerformanceCase:
     """turns at the power limit, in their order. Turns of kernel and base that follow one another are a pair"""
     host: tuple[HostBlock, ...] = ()  # of a case with a device time so short that its host time shows
     unhosted: Reason | None = None  # why host times end early, or are not compared with the base's
+    chosen_again: tuple[tuple[str, str], ...] = ()
+    """what autotuners chose for kernel and base in the fresh processes that looked again, in their order"""
+
+    @property
+    def chosen(self) -> tuple[str, str]:
+        """What autotuners chose for kernel and base in this process. Empty texts without any."""
+        choices = self.identity.choices if self.identity else ()
+        before = self.base.identity.choices if self.base and self.base.identity else choices
+        return "; ".join(choices), "; ".join(before)
 
 
 @dataclass(frozen=True)
