@@ -64,12 +64,13 @@ CAPABILITY_VERSION = 0x20080522  # of linux/capability.h
 # Of linux/sched.h, linux/mount.h and linux/prctl.h.
 NEW_MOUNTS, NEW_USER, NEW_PIDS = 1 << 17, 1 << 28, 1 << 29
 PRIVATE, PLAIN = 1 << 18 | 1 << 14, 0b1110  # all mounts from here on. No set-user-id, devices or programs
+BIND, READ_ONLY = 1 << 12, 1 << 12 | 1 << 5 | 1  # a folder as a mount. To remount it so that nothing is written
 DIE_WITH_PARENT = 1
 DUMPABLE = 4  # without it the process of a new user cannot look at itself
 
 JUDGE = "--judge"
-MEMORY = "perfci"
-"""Name of the file system that is mounted at /dev/shm."""
+MOUNTED = "perfci"
+"""Name of the file systems that are mounted at /dev/shm and /proc."""
 
 
 def landlock_version() -> int:
@@ -95,8 +96,9 @@ def restrict_files(folders: Sequence[str], hidden: Sequence[str] = (), shown: Se
     scopes = SCOPE_SIGNAL if version >= SIGNAL_SINCE else 0
     attributes = struct.pack("=QQQ", handled, 0, scopes)
     rules = _checked(_call(CREATE_RULESET, attributes, len(attributes), 0))
-    # CUDA does not start if it cannot name its threads there. Root could write to more of /proc than its own.
-    threads = "/proc" if os.getuid() else "/proc/self"
+    # CUDA does not start if it cannot name its threads there. Root could write to more of /proc, unless that is sealed:
+    # then processes that it forks can start CUDA too.
+    threads = "/proc" if os.getuid() or _is_mounted("/proc", "proc") else "/proc/self"
     device = handled & (WRITE_FILE | TRUNCATE)
     allowed = [(path, READ) for path in (*_list_visible("/", {*hidden, "/dev"}), *shown)]
     devices = (path for path in _devices() if not path.startswith((*hidden,)))
@@ -242,19 +244,37 @@ def _mount() -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     _checked(libc.unshare(NEW_MOUNTS))
     _mount_memory()
-    _checked(libc.mount(b"proc", b"/proc", b"proc", ctypes.c_ulong(PLAIN), None))
+    _checked(libc.mount(MOUNTED.encode(), b"/proc", b"proc", ctypes.c_ulong(PLAIN), None))
+    if os.getuid() == 0:
+        _seal()
+
+
+def _seal() -> None:
+    """Have nothing of /proc written but what is of processes. Raises OSError."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    for entry in [*os.scandir("/proc")]:
+        is_written = not entry.is_symlink() and (entry.is_dir() or entry.stat().st_mode & 0o222)
+        if is_written and not entry.name.isdigit():
+            path = entry.path.encode()
+            _checked(libc.mount(path, path, None, ctypes.c_ulong(BIND), None))
+            _checked(libc.mount(None, path, None, ctypes.c_ulong(READ_ONLY | PLAIN), None))
 
 
 def _mount_memory() -> None:
     """Mount another /dev/shm in a new namespace of mounts, unless a judge's process has one already. Raises OSError."""
     libc = ctypes.CDLL(None, use_errno=True)
     _checked(libc.mount(b"none", b"/", None, ctypes.c_ulong(PRIVATE), None))
-    with open("/proc/self/mountinfo") as file:  # noqa: PTH123
-        is_mounted = any(" /dev/shm " in line and f" - tmpfs {MEMORY} " in line for line in file)
-    if os.path.isdir("/dev/shm") and not is_mounted:  # noqa: PTH112
+    if os.path.isdir("/dev/shm") and not _is_mounted("/dev/shm", "tmpfs"):  # noqa: PTH112
         libc.mount(
-            MEMORY.encode(), b"/dev/shm", b"tmpfs", ctypes.c_ulong(PLAIN), b"mode=1777"
+            MOUNTED.encode(), b"/dev/shm", b"tmpfs", ctypes.c_ulong(PLAIN), b"mode=1777"
         )  # else it stays the user's
+
+
+def _is_mounted(folder: str, kind: str) -> bool:
+    """Whether a file system of ours is at this folder."""
+    with contextlib.suppress(OSError), open("/proc/self/mountinfo") as file:  # noqa: PTH123
+        return any(f" {folder} " in line and f" - {kind} {MOUNTED} " in line for line in file)
+    return False
 
 
 def close_all_but(*kept: int) -> None:

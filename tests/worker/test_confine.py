@@ -313,6 +313,28 @@ def test_an_isolated_program_sees_itself_and_what_it_starts_and_ends_as_it_would
 
 @isolating
 @pytest.mark.parametrize("by", WAYS[:2])
+def test_what_an_isolated_program_forks_may_name_its_threads_as_cuda_does(own, by):
+    names = "pathlib.Path('/proc/self/task', str(threading.get_native_id()), 'comm').write_text('cuda')"
+    ended = "os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])"
+    code = f"child = os.fork() or ({names}, os._exit(0)); raise SystemExit({ended})"
+
+    assert attempt(own, code, by=by) == ""
+
+
+@isolating
+@pytest.mark.skipif(os.getuid() != 0, reason="not root")
+@pytest.mark.parametrize("by", WAYS)
+@pytest.mark.parametrize("path", ["sys/vm/drop_caches", "sys/kernel/hostname", "irq/default_smp_affinity"])
+def test_root_cannot_write_what_is_the_systems_in_proc(own, path, by):
+    if not Path("/proc", path).exists():
+        pytest.skip("this kernel has none")
+    attempted = attempt(own, tries=f"os.open('/proc/{path}', os.O_WRONLY)", by=by)
+
+    assert attempted in {"OSError", "PermissionError"}
+
+
+@isolating
+@pytest.mark.parametrize("by", WAYS[:2])
 def test_the_shared_memory_of_an_isolated_program_is_its_own(own, by):
     place = Path(f"/dev/shm/perfci-test-{os.getpid()}")
     with place.open("w+") as held:  # what is open there no other worker's end removes
