@@ -27,6 +27,8 @@ OWN = {
 }  # fmt: skip
 """Folders that each worker has for itself, since it can write nowhere else, below one that it is given."""
 
+OFFLINE = "PERFCI_OFFLINE"  # variable of workers that compile without a device, and open none
+
 SECRET = re.compile(
     r"TOKEN|SECRET|PASSPHRASE|PASSWORD|PASSWD|CREDENTIAL|PRIVATE|COOKIE|HEADERS|(PGPASS|_(AUTH|DSN|PASS|PAT|PWD))\Z|_KEY\Z",
     re.IGNORECASE,

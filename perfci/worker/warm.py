@@ -76,7 +76,7 @@ def list_imports(device: str, variables: Mapping[str, str]) -> tuple[str, ...]:
     if "TRITON_INTERPRET" in variables:
         return (*IMPORTED, *IMPORTED_ON_CPU)
     added = (place.partition(":")[0] for place in extensions.list_places("preload"))
-    return (*IMPORTED, *IMPORTED_ON_GPU, *added)
+    return (*IMPORTED, *added, *IMPORTED_ON_GPU)
 
 
 def list_path(variables: Mapping[str, str]) -> list[str]:

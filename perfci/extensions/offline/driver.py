@@ -14,7 +14,7 @@ import math
 import struct
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from ctypes import POINTER, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from dataclasses import dataclass, field
@@ -41,10 +41,9 @@ from perfci.extensions.common.cubins import (
 )
 from perfci.extensions.common.elf import list_sections, read_elf
 from perfci.extensions.common.targets import Target
-from perfci.extensions.offline.library import Library
+from perfci.extensions.offline import libcuda
 from perfci.extensions.offline.pretender import locate
 
-NAME = "libcuda.so.1"
 VERSION = 13_000  # that the driver has: of CUDA 13.0
 
 _INVALID, _NOT_FOUND, _NOT_SUPPORTED, _FAILED = 1, 500, 801, 999  # CUresult
@@ -55,7 +54,6 @@ _FAT = bytes.fromhex("50ed55ba")  # what a file of several images begins with
 _OF_CUBIN = 2  # kind of an image there
 _HANDLE = 0x7000_0000_0000  # where handles begin, which are no addresses
 _CONTEXT, _UNIT = _HANDLE - 64, 64
-_SPARE = 1024  # functions of the driver, of which there are about 600, that are refused when they are asked for
 _WORDS = 128  # bytes of a descriptor of a tensor
 _MOST_THREADS = 1024  # of a block
 
@@ -102,9 +100,9 @@ class VirtualDriver:
         self.error: Exception | None = None  # what an answer raised, which C code cannot hear
         self.functions = {name: self.answer(name, *answer) for name, answer in self._list_answers().items()}
         """By name, made by ctypes."""
-        more = {name + end: self.functions[name] for name, ends in _VERSIONS.items() for end in ends}
-        self._library = Library(NAME, self.functions | more, spare=_SPARE)
-        opened = ctypes.cast(ctypes.CDLL(NAME)["cuInit"], c_void_p).value
+        symbols = {symbol: self.functions[libcuda.name_plainly(symbol)] for symbol in libcuda.SYMBOLS}
+        self._library = libcuda.load().give(symbols)
+        opened = ctypes.cast(ctypes.CDLL(libcuda.NAME)["cuInit"], c_void_p).value
         self.is_asked = opened == self._library.address("cuInit")
         """Whether those who open the driver get this one, and no other that the process had loaded before."""
 
@@ -258,7 +256,7 @@ class VirtualDriver:
         if not name.startswith("cu"):
             return _NOT_FOUND
         if self._library.address(name) is None:
-            self._library.add(name, self.answer(name, (), functools.partial(self.refuse, name)))
+            self._library.give({name: self.answer(name, (), functools.partial(self.refuse, name))})
         if status and version >= 12_000:  # before it the function had no such argument
             status[0] = 0
         return _give(place, self._library.address(name) or 0)
@@ -436,18 +434,6 @@ _REFUSED = (
     "cuOccupancyMaxPotentialBlockSize", "cuTensorMapEncodeIm2col", "cuCtxGetLimit", "cuCtxSetLimit",
     "cuCtxResetPersistingL2Cache", "cuStreamSetAttribute",
 )  # fmt: skip
-_SECOND = (
-    "cuGetProcAddress", "cuDeviceTotalMem", "cuDevicePrimaryCtxRelease", "cuDevicePrimaryCtxSetFlags",
-    "cuCtxPushCurrent", "cuCtxPopCurrent", "cuCtxDestroy", "cuMemAlloc", "cuMemFree", "cuMemcpyHtoD", "cuMemcpyDtoH",
-    "cuMemcpyDtoD",
-    "cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync", "cuMemcpyDtoDAsync", "cuModuleGetGlobal", "cuStreamDestroy",
-    "cuEventDestroy", "cuMemGetInfo", "cuMemsetD8", "cuMemsetD16", "cuMemsetD32",
-)  # fmt: skip
-_VERSIONS: Mapping[str, tuple[str, ...]] = {
-    **dict.fromkeys(_SECOND, ("_v2",)), "cuCtxCreate": ("_v2", "_v3", "_v4"), "cuLaunchKernel": ("_ptsz",),
-    "cuLaunchKernelEx": ("_ptsz",), "cuLaunchCooperativeKernel": ("_ptsz",),
-}  # fmt: skip
-"""Further symbols of a function, by the ends of their names."""
 
 
 def read_attributes(config: Any) -> bytes:

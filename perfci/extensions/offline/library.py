@@ -11,18 +11,19 @@ import ctypes
 import platform
 import struct
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from perfci.extensions.common.elf import DYNAMIC_SYMBOLS, list_sections, list_symbols
 
-_TABLE, _IDLE = "addresses", "idle"  # symbols of the table, and of a function that needs none
+_TABLE, _IDLE, _ABSENT = "addresses", "idle", "absent"  # symbols of the table, and of functions that need none
 
 _BASE = 64 + 4 * 56  # of an ELF file: the header and four program headers
 _JUMP = b"\xff\x25"  # jmp *offset(%rip), in x86-64
 _JUMP_BYTES = 8
-_ANSWER = b"\x31\xc0\xc3"  # xor %eax, %eax; ret
+NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE
+_ANSWERS = {_IDLE: b"\x31\xc0\xc3", _ABSENT: b"\x6a\x64\x58\xc3"}  # xor %eax, %eax; push 100; pop %rax; ret
 _SPARE = "spare_"  # beginning of symbols that are given to functions which are added later
 _PAGE = 4096
 _STRINGS, _SYMBOLS, _HASH, _STRING_BYTES, _SYMBOL_BYTES, _NAME = 5, 6, 4, 10, 11, 14  # kinds of dynamic entries
@@ -40,31 +41,33 @@ def is_possible() -> bool:
 class Library:
     """A loaded library. It stays for as long as the process lives, and does nothing after Python's end."""
 
-    def __init__(self, name: str, functions: Mapping[str, Any], spare: int = 0, folder: Path | None = None) -> None:
-        """Load a library of that name. functions: made by ctypes. spare: how many more may be added.
+    def __init__(self, name: str, functions: Iterable[str], spare: int = 0, folder: Path | None = None) -> None:
+        """Load a library of that name, whose functions answer NO_DEVICE. spare: how many more may be added.
 
         folder: where its file stays, for those that open it by its path. Else it is gone once it is loaded.
         """
-        names = [*functions, *(f"{_SPARE}{number}" for number in range(spare))]
+        named = list(functions)
+        self._symbols = [*named, *(f"{_SPARE}{number}" for number in range(spare))]
         with tempfile.TemporaryDirectory() as passing:
             self.path = str(Path(folder or passing, name))
-            Path(self.path).write_bytes(write_library(name, names))
+            Path(self.path).write_bytes(write_library(name, self._symbols))
             self._library = ctypes.CDLL(self.path, mode=ctypes.RTLD_GLOBAL)
-        self._table = (ctypes.c_uint64 * len(names)).in_dll(self._library, _TABLE)
-        self._symbols = names
-        self.close()
-        self._kept = list(functions.values())  # which have to live as long as they may be called
-        self._places = {name: number for number, name in enumerate(functions)}
-        for number, function in enumerate(self._kept):
-            self._table[number] = _address(function)
+        self._table = (ctypes.c_uint64 * len(self._symbols)).in_dll(self._library, _TABLE)
+        self._places = {name: number for number, name in enumerate(named)}
+        self._kept = list[Any]()  # functions, which have to live as long as they may be called
+        self._answer_all(_ABSENT)
         atexit.register(self.close)
 
-    def add(self, name: str, function: Any) -> None:
-        """One more function, which no symbol is named after. Raises IndexError if no spare one is left."""
-        place = len(self._kept)
-        self._table[place] = _address(function)
-        self._kept.append(function)
-        self._places[name] = place
+    def give(self, functions: Mapping[str, Any]) -> Library:
+        """Have functions, which ctypes made, answer by their names. Returns the library.
+
+        One that no symbol is named after gets a spare one. Raises IndexError if none is left.
+        """
+        for name, function in functions.items():
+            place = self._places.setdefault(name, len(self._places))
+            self._table[place] = _address(function)
+            self._kept.append(function)
+        return self
 
     def address(self, name: str) -> int | None:
         """Where a function begins. None if there is none of that name."""
@@ -73,9 +76,12 @@ class Library:
 
     def close(self) -> None:
         """From now on each function returns 0 at once: Python, which theirs is, may have ended."""
-        idle = _address(self._library[_IDLE])
+        self._answer_all(_IDLE)
+
+    def _answer_all(self, symbol: str) -> None:
+        address = _address(self._library[symbol])
         for number in range(len(self._symbols)):
-            self._table[number] = idle
+            self._table[number] = address
 
 
 def _address(function: Any) -> int:
@@ -92,25 +98,27 @@ def list_functions(image: bytes) -> list[str]:
 def write_library(name: str, functions: Sequence[str]) -> bytes:
     """Returns an ELF file of x86-64 with a table of addresses, and functions that jump to them, in order."""
     strings, places = bytearray(b"\0"), []
-    for symbol in (name, _TABLE, _IDLE, *functions):
+    for symbol in (name, _TABLE, *_ANSWERS, *functions):
         places.append(len(strings))
         strings += symbol.encode() + b"\0"
-    count = len(functions) + 3  # with the empty symbol, the table and the function that needs none
+    count = len(places)  # with the empty symbol in place of the library's name
     # One bucket: the functions that are looked up are few.
     hashes = struct.pack("<4I", 1, count, 1, 0) + struct.pack(f"<{count - 1}I", *range(2, count), 0)
     hash_at = _BASE
     symbols_at = _align(hash_at + len(hashes), 8)
     strings_at = symbols_at + _SYMBOL * count
     code_at = _align(strings_at + len(strings), 16)
-    data_at = _align(code_at + _JUMP_BYTES * (len(functions) + 1), _PAGE)
+    data_at = _align(code_at + _JUMP_BYTES * (len(_ANSWERS) + len(functions)), _PAGE)
     table_at = data_at + 16 * 7
+    jumps_at = code_at + _JUMP_BYTES * len(_ANSWERS)
+    codes = [code.ljust(_JUMP_BYTES, b"\x90") for code in _ANSWERS.values()]
+    for number in range(len(functions)):
+        end = jumps_at + _JUMP_BYTES * number + len(_JUMP) + 4
+        codes.append(_JUMP + struct.pack("<i", table_at + 8 * number - end) + b"\x90\x90")
     symbols = bytes(24) + struct.pack("<IBBHQQ", places[1], _OBJECT, 0, 1, table_at, 8 * len(functions))
-    symbols += struct.pack("<IBBHQQ", places[2], _FUNCTION, 0, 1, code_at, len(_ANSWER))
-    code = _ANSWER.ljust(_JUMP_BYTES, b"\x90")
-    for number, place in enumerate(places[3:]):
-        at = code_at + _JUMP_BYTES * (number + 1)
-        symbols += struct.pack("<IBBHQQ", place, _FUNCTION, 0, 1, at, _JUMP_BYTES)
-        code += _JUMP + struct.pack("<i", table_at + 8 * number - (at + 6)) + b"\x90\x90"
+    for number, place in enumerate(places[2:]):
+        symbols += struct.pack("<IBBHQQ", place, _FUNCTION, 0, 1, code_at + _JUMP_BYTES * number, _JUMP_BYTES)
+    code = b"".join(codes)
     entries = [(_HASH, hash_at), (_SYMBOLS, symbols_at), (_STRINGS, strings_at), (_STRING_BYTES, len(strings)),
                (_SYMBOL_BYTES, _SYMBOL), (_NAME, places[0]), (0, 0)]  # fmt: skip
     dynamic = b"".join(struct.pack("<qQ", *entry) for entry in entries)

@@ -1,5 +1,7 @@
 """NVIDIA's driver of a board that is not there."""
 
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +11,9 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("triton")
 
+from perfci.core.variables import OFFLINE
 from perfci.extensions.offline import library
+from perfci.extensions.offline.libcuda import NAME
 
 pytestmark = [
     pytest.mark.torch,
@@ -22,11 +26,11 @@ import ctypes
 from perfci.device.capture import watch_calls
 from perfci.extensions.common.targets import target_named
 from perfci.extensions.offline import compiling
-from perfci.extensions.offline.driver import NAME, VirtualDriver
+from perfci.extensions.offline.driver import VirtualDriver
+from perfci.extensions.offline.libcuda import NAME
 from perfci.extensions.offline.library import Library
 
-before = ctypes.CFUNCTYPE(ctypes.c_int)(lambda: 100)
-other = Library(NAME, {"cuInit": before})
+other = Library(NAME, ["cuInit"])
 target = target_named("sm_90")
 compiling.install(target)
 driver = VirtualDriver(target)
@@ -35,17 +39,37 @@ with watch_calls(driver=driver) as capture:
 print(driver.is_asked, capture.identity("").unknown.facts["what"])
 """
 
-ANSWERS = """
-import ctypes
-from ctypes import byref, c_int, c_size_t, c_void_p
-import torch
+BEFORE_TORCH = """
+import ctypes, importlib, os
+from perfci.worker.warm import list_imports
+
+for module in list_imports("offline", os.environ):
+    if module == "torch":  # which opens it if it is built for CUDA
+        cuda = ctypes.CDLL("libcuda.so.1")
+    importlib.import_module(module)
+status = cuda.cuInit(0)
 from perfci.extensions.common.targets import target_named
-from perfci.extensions.offline import compiling, dlpack
+from perfci.extensions.offline import compiling
 from perfci.extensions.offline.driver import VirtualDriver
 
 target = target_named("sm_90")
 compiling.install(target)
 driver = VirtualDriver(target)
+print(status, driver.is_asked, cuda.cuInit(0))
+"""
+
+ANSWERS = """
+import ctypes
+from ctypes import byref, c_int, c_size_t, c_void_p
+import torch
+from perfci.extensions.common.targets import target_named
+from perfci.extensions.offline import compiling, dlpack, libcuda
+from perfci.extensions.offline.driver import VirtualDriver
+
+target = target_named("sm_90")
+compiling.install(target)
+driver = VirtualDriver(target)
+assert driver.functions.keys() == {libcuda.name_plainly(symbol) for symbol in libcuda.SYMBOLS}
 cuda = ctypes.CDLL("libcuda.so.1")
 place, number = c_void_p(), c_int()
 assert cuda.cuGetProcAddress_v2(b"cuDeviceGetAttribute", byref(place), 12000, ctypes.c_uint64(0), byref(c_int(7))) == 0
@@ -61,15 +85,25 @@ print(number.value, *facts, *managed.shape[:2], *managed.strides[:2], cuda.cuMem
 """
 
 
-def run(program: str) -> str:
+def run(program: str, **variables: str) -> str:
     root = Path(__file__).resolve().parents[3]
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=root)
+    command, around = [sys.executable, "-c", program], os.environ | variables
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=root, env=around)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
 
 def test_a_driver_that_is_loaded_already_is_asked_in_its_place_and_no_launch_is_missed_in_silence():
     assert run(AFTER_ANOTHER) == "False NVIDIA's driver, which the process has loaded,"
+
+
+@pytest.mark.skipif(not shutil.which("cc"), reason="there is no C compiler")
+@pytest.mark.parametrize(("variables", "said"), [({OFFLINE: "1"}, "100 True 0"), ({}, "0 False 0")])
+def test_a_process_that_compiles_has_its_driver_before_torch_opens_the_machines(tmp_path, variables, said):
+    source = tmp_path / "real.c"
+    source.write_text("int cuInit(unsigned flags) { return 0; }")
+    subprocess.run(["cc", "-shared", "-fPIC", f"-Wl,-soname,{NAME}", "-o", tmp_path / NAME, source], check=True)
+    assert run(BEFORE_TORCH, LD_LIBRARY_PATH=str(tmp_path), **variables) == said
 
 
 def test_it_answers_for_the_target_and_hands_on_tensors_by_their_addresses():

@@ -88,7 +88,7 @@ def _replace(path: Path, driver: VirtualDriver) -> str:
             functions[name] = find_function(driver, name.removeprefix("_"))
         else:
             functions[name] = real[name]
-    return Library(RUNTIME, functions, folder=Path(tempfile.mkdtemp())).path
+    return Library(RUNTIME, functions, folder=Path(tempfile.mkdtemp())).give(functions).path
 
 
 def _answer_for_runtime() -> None:

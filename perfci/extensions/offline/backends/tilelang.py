@@ -29,5 +29,6 @@ def prepare(target: Target, driver: VirtualDriver) -> None:  # noqa: ARG001
     spec = importlib.util.find_spec("tilelang")
     path = Path(str(spec.origin)).parent / "lib" / RUNTIME if spec else None
     if path and path.is_file():
-        Library(RUNTIME, {name: find_function(driver, name) for name in list_functions(path.read_bytes())})
+        functions = {name: find_function(driver, name) for name in list_functions(path.read_bytes())}
+        Library(RUNTIME, functions).give(functions)
         ctypes.CDLL(str(path.with_name(CALLER)), mode=ctypes.RTLD_GLOBAL | os.RTLD_DEEPBIND)
