@@ -4,7 +4,8 @@
     python examples/decoder/planted.py result.json
 
 What is planted is a worse configuration, or a kernel that is launched several times. The change of each recorded call
-is measured alone, launch by launch with a cold cache, as perfci does. Steps are measured with and without it in turns.
+is measured alone, as perfci does: launch by launch with a cold cache, and back to back where the power limit holds both
+the model and the kernel. Steps are measured with and without it in turns, until the change is known to a tenth of it.
 """
 
 import contextlib
@@ -13,7 +14,9 @@ import functools
 import gc
 import importlib
 import json
+import math
 import random
+import statistics
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -25,15 +28,19 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 import decoder
 
+from perfci.core.model import Interval
 from perfci.device import open_device
-from perfci.extensions.workloads.costs import predict
-from perfci.extensions.workloads.records import Call, Tensor, read_workload
+from perfci.extensions.workloads.costs import Changed, predict
+from perfci.extensions.workloads.records import Call, Tensor, Workload, read_workload
+from perfci.measure.power import HELD
 from perfci.statistics import exact
 
 attention_triton, matmul_triton = map(importlib.import_module, ("attention_triton", "matmul_triton"))
 
-BLOCKS, TURN_S = 10, 0.06  # pairs of turns of a step, and the least time that a turn takes
+TURN_S, HELD_TURN_S = 0.06, 0.4  # least time that a turn of a step takes, and that at the power limit, which settles
+BLOCKS, SURE, MOST_S = 6, 0.08, 13.0  # fewest pairs of turns; half-width of the change, as a share of it; or this long
 ROUNDS, MOST = 10, 16  # launches of each arm, and calls of an op that are measured: those that take most time
+ALONE_S, PAIRS = 0.2, 3  # of a call back to back, and pairs of such turns
 
 
 @dataclass(frozen=True)
@@ -103,9 +110,9 @@ PLANTS = (
     Plant("llama-8b-decode", "rotary", "4 times", lambda: repeated("rotary", 4)),
     Plant("llama-8b-prefill", "matmul", "half the stages", lambda: configured(stages=half)),
     Plant("llama-8b-prefill", "attention", "twice", lambda: repeated("attention", 2)),
-    Plant("llama-8b-prefill", "add_rms_norm", "3 times", lambda: repeated("add_rms_norm", 3)),
-    Plant("llama-1b-train", "cross_entropy", "4 times", lambda: repeated("cross_entropy", 4)),
-    Plant("llama-1b-train", "rms_norm_backward", "3 times", lambda: repeated("rms_norm_backward", 3)),
+    Plant("llama-8b-prefill", "add_rms_norm", "6 times", lambda: repeated("add_rms_norm", 6)),
+    Plant("llama-1b-train", "cross_entropy", "16 times", lambda: repeated("cross_entropy", 16)),
+    Plant("llama-1b-train", "rms_norm_backward", "8 times", lambda: repeated("rms_norm_backward", 8)),
     Plant("llama-1b-train", "attention_backward", "twice", lambda: repeated("attention_backward", 2)),
 )
 
@@ -127,10 +134,10 @@ def make_inputs(call: Call) -> dict[str, object]:
     return made
 
 
-def measure_alone(plant: Plant, calls: list[Call], device) -> dict[tuple[str, str], exact.Interval]:
-    """The change of each call's device time, launch by launch, both arms in random order."""
+def measure_alone(plant: Plant, workload: Workload, device) -> dict[tuple[str, str], Changed]:
+    """The change of each call: launch by launch, both arms in random order, and back to back where power is short."""
     changes, rng = {}, random.Random(0)
-    for call in calls:
+    for call in [call for call in workload.calls if call.op == plant.op and call.case][:MOST]:
         inputs = make_inputs(call)
 
         def plain(inputs=inputs):
@@ -148,15 +155,33 @@ def measure_alone(plant: Plant, calls: list[Call], device) -> dict[tuple[str, st
                 for arm in pair:
                     session.launch(arm)
         launches = iter(session.launches())
-        times = [{arm: next(launches).time_us for arm in pair} for pair in order]
-        shifts = [torch.log(torch.tensor(pair[slow] / pair[plain])).item() for pair in times]
-        changes[call.op, str(call.case)] = exact.to_ratio(exact.location(shifts))
+        seen = [{arm: next(launches) for arm in pair} for pair in order]
+        shifts = [math.log(pair[slow].time_us / pair[plain].time_us) for pair in seen]
+        changes[call.op, str(call.case)] = Changed(
+            exact.to_ratio(exact.location(shifts)),
+            sustain(plain, slow, device) if workload.held else None,
+            statistics.median(pair[plain].time_us for pair in seen),
+            seen[0][slow].activities - seen[0][plain].activities,
+            device.info.key,
+        )
         del inputs, plain, slow
     return changes
 
 
-def measure_steps(plant: Plant, plain, scene: decoder.Scene) -> exact.Interval:
-    """The change of a step's time, by turns in alternating order."""
+def sustain(plain, slow, device) -> Interval | None:
+    """The change back to back. None for a call that alone does not reach the power limit."""
+    if device.sustain(plain, ALONE_S).clock_mhz > HELD * device.free_mhz:
+        return None
+    shifts = []
+    for pair in range(PAIRS):
+        arms = (plain, slow) if pair % 2 else (slow, plain)
+        us = {arm: device.sustain(arm, ALONE_S).us for arm in arms}
+        shifts.append(math.log(us[slow] / us[plain]))
+    return exact.to_ratio(exact.location(shifts))
+
+
+def measure_steps(plant: Plant, plain, scene: decoder.Scene, turn_s: float) -> tuple[Interval, list[tuple[float, ...]]]:
+    """The change of a step's time, by turns in alternating order, and what a step took in each pair of turns."""
     if scene.served:
         with plant.slow():
             slow = scene.prepare()
@@ -167,22 +192,28 @@ def measure_steps(plant: Plant, plain, scene: decoder.Scene) -> exact.Interval:
                 scene.step()
 
     slow()
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
 
     def turn(step, count: int) -> float:
-        torch.cuda.synchronize()
-        began = perf_counter()
+        """Milliseconds of a step. The first fifth of a turn brings the clock to where this arm has it."""
+        for _ in range(math.ceil(count / 4)):
+            step()
+        begin.record()
         for _ in range(count):
             step()
+        end.record()
         torch.cuda.synchronize()
-        return perf_counter() - began
+        return begin.elapsed_time(end) / count
 
-    count = max(1, int(TURN_S / turn(plain, 1)))
-    shifts = []
-    for block in range(BLOCKS):
-        arms = (plain, slow) if block % 2 else (slow, plain)
+    count, began, pairs = math.ceil(turn_s / (1e-3 * turn(plain, 1))), perf_counter(), []
+    while True:
+        arms = (plain, slow) if len(pairs) % 2 else (slow, plain)
         took = {arm: turn(arm, count) for arm in arms}
-        shifts.append(torch.log(torch.tensor(took[slow] / took[plain], dtype=torch.float64)).item())
-    return exact.to_ratio(exact.location(shifts))
+        pairs.append((took[plain], took[slow]))
+        if len(pairs) >= BLOCKS:
+            seen = exact.to_ratio(exact.location([math.log(after / before) for before, after in pairs]))
+            if seen.high - seen.low < 2 * SURE * abs(seen.value) or perf_counter() - began > MOST_S:
+                return seen, pairs
 
 
 def main(path: str | None) -> None:
@@ -193,9 +224,9 @@ def main(path: str | None) -> None:
         workload, scene = read_workload(kernels, mode), decoder.Scene(mode, "cuda")
         plain = scene.prepare()
         for plant in (plant for plant in PLANTS if plant.mode == mode):
-            calls = [call for call in workload.calls if call.op == plant.op and call.case][:MOST]
-            cost = predict(workload, measure_alone(plant, calls, device))
-            seen = measure_steps(plant, plain, scene)
+            changes = measure_alone(plant, workload, device)
+            cost = predict(workload, changes)
+            seen, pairs = measure_steps(plant, plain, scene, HELD_TURN_S if workload.held else TURN_S)
             off = cost.change.value / seen.value - 1 if seen.value else float("nan")
             predicted, measured = (
                 f"{one.value:+7.2%} [{one.low:+.2%}, {one.high:+.2%}]" for one in (cost.change, seen)
@@ -204,7 +235,8 @@ def main(path: str | None) -> None:
             print(f"predicted {predicted}  measured {measured}  off {off:+.0%}", flush=True)
             facts = {"mode": mode, "op": plant.op, "what": plant.what, "share": cost.share, "unknown": cost.unknown}
             ends = {"predicted": dataclasses.astuple(cost.change), "measured": dataclasses.astuple(seen), "off": off}
-            results.append(facts | ends)
+            alone = [{"case": case, **dataclasses.asdict(changed)} for (_, case), changed in changes.items()]
+            results.append(facts | ends | {"alone": alone, "pairs_ms": pairs})
             if path:
                 Path(path).write_text(json.dumps(results, indent=1))
         del scene, plain

@@ -41,7 +41,7 @@ def decide(run: Run, settings: Settings, against: Path | None = None, judged_by:
         first, last = effective_thresholds.notes(run, in_force)
         judgements = judge(run, _read_baselines(run, rules, against), limits)
         for weigh in extensions.provided("weigh"):
-            judgements = weigh(judgements, rules.kernels, limits.model)
+            judgements = weigh(run, judgements, rules.kernels, limits.model)
         notes = (*first, *judgements.notes, *last)
         if rules is settings and not judged_by and is_judged_by_base(run.plan.base):  # those of the base are gone
             notes = tuple(Reason("rules_gone", note.facts) if note.kind == "rules_changed" else note for note in notes)

@@ -37,7 +37,7 @@ _US = {"us": 1.0, "ms": 1e3, "s": 1e6}
 def duel_scripts(experiment: Experiment, run: RunRecord, judgements: Judgements) -> tuple[RunRecord, Judgements]:
     """Adds a case for each script that the base has too, if an op changed and the device is timed."""
     tree, scripts = experiment.tree, sorted((experiment.settings.kernels / FOLDER).glob("[!._]*.py"))
-    if tree is None or run.environment.device.kind in UNTIMED or not find_changes(judgements.rows):
+    if tree is None or run.environment.device.kind in UNTIMED or not find_changes(judgements.rows, run):
         return run, judgements
     for script in scripts:
         place = script.relative_to(experiment.settings.root)

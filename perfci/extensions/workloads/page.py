@@ -147,6 +147,8 @@ def _describe(workload: Workload) -> Iterator[str]:
     else:
         yield say("{steps:step|steps} on {device}, {us:us} each, recorded on {created}.", device=plain(device), **facts)
         yield _describe_overlap(workload)
+        if workload.held is not None:
+            yield sentence(workload.describe_clock())
     ours = workload.share(sum(call.us or 0.0 for call in workload.calls))
     if workload.clock == "host":
         yield say("Ops of the project take {ours:%} of the time.", ours=ours)

@@ -10,6 +10,8 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import threading
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -23,8 +25,9 @@ from typing import Any, Self
 from perfci.core import settings
 from perfci.core.environment import PACKAGES, installed_versions
 from perfci.core.errors import PerfciError, UsageError
-from perfci.core.model import Device, Limits, Reason
+from perfci.core.model import Device, DeviceState, Limits, Reason
 from perfci.core.settings import Settings
+from perfci.device.nvml import NvmlBoard
 from perfci.extensions.workloads import fits
 from perfci.extensions.workloads.attribution import (
     Activity,
@@ -48,11 +51,13 @@ from perfci.extensions.workloads.records import (
 )
 from perfci.ops.backends import MARK
 from perfci.ops.discover import OpFolder, ops
+from perfci.store.lines import find_median
 from perfci.worker.load import import_from, project_roots
 
 STEPS = 5  # that are recorded
 MOST_S = 30.0  # longest recording: what CUPTI keeps grows with each launch
 NAMED_S = 1.0  # how long launches are named where steps are not marked
+WATCH_S = 0.02  # between two readings of the clock
 SLICES = 4000  # most of a time line that are stored
 SURE = 0.97  # share of calls that have as many launches as others of their kind, below which a note doubts all shares
 
@@ -95,7 +100,9 @@ class Recorder(AbstractContextManager["Recorder"]):
         self._hearing = Hearing(self._functions, torch, self._tick)
         self._phase, self._session = "waiting", _Session(self._cuda)
         self._began = self._recorded_s = self._plain_s = 0.0
-        self._steps = self._plain_steps = 0
+        self._steps = self._plain_steps = self._first_steps = 0
+        self._watch: _Watch | None = None
+        self._state: DeviceState | None = None
         self._records: list[Activity] = []
         self._makers: dict[str, str] = {}
         self._fitters: dict[str, fits.Fitter] = {}
@@ -118,6 +125,9 @@ class Recorder(AbstractContextManager["Recorder"]):
         self._steps += self._phase == "recorded"
         self._plain_steps += self._phase == "plain"
         late = perf_counter() - self._began > MOST_S
+        if self._phase == "recorded" and self._steps == 1 and self._cuda:  # it had to start the device's recording
+            self._torch.cuda.synchronize()
+            self._began, self._first_steps = perf_counter(), 1
         if self._phase == "named":
             self._turn_to("done")
         elif self._phase == "recorded" and (self._steps >= self._most or late):
@@ -147,7 +157,11 @@ class Recorder(AbstractContextManager["Recorder"]):
             self._records = self._session.close()
         elif self._phase == "plain":
             self._plain_s = ended - self._began
-        elif self._phase == "named":
+        if self._watch and phase != "plain":
+            self._state, self._watch = self._watch.close(), None
+        if phase == "recorded" and self._cuda:
+            self._watch = _Watch()
+        if self._phase == "named":
             named = self._session.close()
             self._makers = {activity.name: activity.by for activity in named if activity.by}
         self._phase = phase
@@ -193,7 +207,7 @@ class Recorder(AbstractContextManager["Recorder"]):
             raise UsageError("nothing_recorded", name=self._name, ops=", ".join(self._folders))
         if seen.untold:
             self._notes.append(Reason("graphs_untold", {"count": seen.untold}))
-        recorded_us = 1e6 * self._recorded_s / steps
+        recorded_us = 1e6 * self._recorded_s / max(steps - self._first_steps, 1)
         occupied = measure_occupation(seen.work)
         calls = merge_calls(self._describe_call(signatures[key], key, seen) for key in seen.calls)
         limits, device = self._measure_limits(calls)
@@ -208,6 +222,7 @@ class Recorder(AbstractContextManager["Recorder"]):
             recorded_us=recorded_us,
             busy_us=occupied.busy_us, overlap_us=occupied.overlap_us, gaps=occupied.gaps,
             longest_gap_us=occupied.longest_gap_us, limits=limits,
+            state=self._state, free_mhz=NvmlBoard(device.uuid).highest_clock_mhz() if self._cuda and device else None,
             calls=tuple(sorted(calls, key=lambda call: -(call.us or 0.0))),
             others=tuple(sorted(others, key=lambda other: -other.us)),
             timeline=_make_timeline(seen, signatures, steps), notes=tuple(self._notes),
@@ -286,6 +301,37 @@ def _make_timeline(seen: Attributed, signatures: Mapping[int, Signature], steps:
               one.name if key is None else signatures[key].op)
         for one, key in inside[:SLICES]
     )  # fmt: skip
+
+
+class _Watch:
+    """Reads what the board does while steps run, beside them."""
+
+    def __init__(self) -> None:
+        self._states, self._over = list[DeviceState](), threading.Event()
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        import torch
+
+        board = NvmlBoard(f"GPU-{torch.cuda.get_device_properties(torch.cuda.current_device()).uuid}")
+        while not self._over.wait(WATCH_S):
+            self._states.append(board.state())
+
+    def close(self) -> DeviceState | None:
+        """Returns what it read, summed up."""
+        self._over.set()
+        self._thread.join()
+        return sum_up(self._states)
+
+
+def sum_up(states: Sequence[DeviceState]) -> DeviceState | None:
+    """Returns medians, and why the clock was held down in at least half of the readings."""
+    clock = find_median(state.sm_clock_mhz for state in states)
+    reasons = Counter(reason for state in states for reason in state.throttle)
+    throttle = tuple(reason for reason, count in reasons.items() if 2 * count >= len(states))
+    watts = find_median(state.power_w for state in states)
+    return None if clock is None else DeviceState(sm_clock_mhz=round(clock), power_w=watts, throttle=throttle)
 
 
 class _Session:

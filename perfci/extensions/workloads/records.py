@@ -6,15 +6,30 @@ dtypes, strides and flags, and never the content of a tensor.
 
 import ast
 import functools
+import itertools
 import math
 import re
+import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from perfci.core.errors import UsageError
-from perfci.core.model import FORMAT, Amount, Change, Count, Device, Fact, Launches, Limits, Reason, Whole
+from perfci.core.model import (
+    FORMAT,
+    Amount,
+    Change,
+    Count,
+    Device,
+    DeviceState,
+    Fact,
+    Launches,
+    Limits,
+    Reason,
+    Whole,
+)
+from perfci.measure.power import HELD
 from perfci.ops.spec import case_id
 from perfci.store.files import decode, encode, refuse_to_overwrite_unreadable, write_atomically
 
@@ -114,6 +129,8 @@ class Workload:
     gaps: Count = 0  # of all steps: times when it waited for the host
     longest_gap_us: Amount = 0.0
     limits: Limits = field(default_factory=Limits)
+    state: DeviceState | None = None  # of the device while steps ran: medians. None if nothing told it
+    free_mhz: Amount | None = None  # highest clock of its processors
     calls: tuple[Call, ...] = ()
     others: tuple[Other, ...] = ()
     timeline: tuple[Slice, ...] = ()  # of one step
@@ -135,6 +152,27 @@ class Workload:
     def idle(self) -> float:
         """Share of the time in which the device waits."""
         return max(0.0, 1 - self.busy_us / self.total_us) if self.total_us and self.clock == "device" else 0.0
+
+    @property
+    def held(self) -> bool | None:
+        """Whether the power limit holds the clock down while it runs. None if that is not known."""
+        if not self.state or not self.state.sm_clock_mhz or not self.free_mhz:
+            return None
+        return self.state.sm_clock_mhz < HELD * self.free_mhz and "power_cap" in self.state.throttle
+
+    def describe_clock(self) -> Reason:
+        """The clock while it ran, and what held it down."""
+        state, facts = self.state or DeviceState(), dict[str, Fact]()
+        facts = {"model": self.name, "clock_mhz": state.sm_clock_mhz, "free_mhz": self.free_mhz}
+        return Reason("model_held" if self.held else "model_clock", facts)
+
+    @functools.cached_property
+    def gap_us(self) -> float:
+        """The median time from the end of a launch to the begin of the next. 0 without a time line."""
+        parts = sorted(self.timeline, key=lambda part: part.start_us)
+        ends = itertools.accumulate((part.start_us + part.us for part in parts), max)
+        gaps = [max(0.0, part.start_us - end) for part, end in zip(parts[1:], ends, strict=False)]
+        return statistics.median(gaps) if gaps else 0.0
 
     def share(self, us: float | None) -> float:
         """Share of the model's time."""

@@ -5,13 +5,33 @@ from dataclasses import replace
 
 import pytest
 
-from perfci.core.model import Comparison, Interval, Judgement, Judgements, Look, Reason, Suite, Verdict
-from perfci.extensions.workloads.costs import Cost, find_changes, predict, weigh_verdicts
-from perfci.extensions.workloads.records import Call, Workload, write_workload
+from perfci.core.model import (
+    Comparison,
+    Device,
+    DeviceState,
+    Interval,
+    Judgement,
+    Judgements,
+    Look,
+    PerformanceCase,
+    Reason,
+    Suite,
+    Verdict,
+)
+from perfci.extensions.workloads.costs import Changed, Cost, find_changes, predict, weigh_verdicts
+from perfci.extensions.workloads.recording import sum_up
+from perfci.extensions.workloads.records import Call, Slice, Workload, write_workload
+from tests import decision_examples
+
+RUN = decision_examples.run()
 
 
 def call(op, us, params):
     return Call(op, us=us, params=params)
+
+
+def changed(value, low, high, **facts):
+    return Changed(Interval(value, low, high), **facts)
 
 
 WORKLOAD = Workload(
@@ -27,7 +47,7 @@ CASE = ("softmax", "rows=32,cols=4096,dtype=float16")
 
 
 def test_a_step_changes_by_the_share_of_the_calls_times_their_change():
-    cost = predict(WORKLOAD, {CASE: Interval(0.04, 0.03, 0.05)})
+    cost = predict(WORKLOAD, {CASE: changed(0.04, 0.03, 0.05)})
 
     # 7 % of the time has this very case, 3 % one near it, and the 1 % in float32 is no such case.
     assert cost.share == pytest.approx(0.10)
@@ -37,14 +57,14 @@ def test_a_step_changes_by_the_share_of_the_calls_times_their_change():
 
 
 def test_a_case_of_far_larger_sizes_stands_for_no_call():
-    cost = predict(WORKLOAD, {("softmax", "rows=32,cols=40960,dtype=float16"): Interval(0.04, 0.03, 0.05)})
+    cost = predict(WORKLOAD, {("softmax", "rows=32,cols=40960,dtype=float16"): changed(0.04, 0.03, 0.05)})
 
     assert cost == Cost(Interval(0.0, 0.0, 0.0), 0.0, pytest.approx(0.11))
 
 
 def test_half_widths_of_several_cases_add_up_as_squares():
     matmul = ("matmul", "m=32,n=8,k=8,dtype=float16")
-    cost = predict(WORKLOAD, {CASE: Interval(0.10, 0.06, 0.14), matmul: Interval(-0.02, -0.026, -0.014)})
+    cost = predict(WORKLOAD, {CASE: changed(0.10, 0.06, 0.14), matmul: changed(-0.02, -0.026, -0.014)})
 
     assert cost.change.value == pytest.approx(0.1 * 0.10 - 0.5 * 0.02)
     assert cost.change.high - cost.change.value == pytest.approx(math.hypot(0.1 * 0.04, 0.5 * 0.006))
@@ -59,7 +79,7 @@ def judged(verdict, change, half=0.002, op="softmax", case=CASE[1]):
 
 def weigh(tmp_path, *rows, limits=None, workload=WORKLOAD):
     write_workload(tmp_path, workload)
-    return weigh_verdicts(Judgements(rows), tmp_path, limits or {})
+    return weigh_verdicts(RUN, Judgements(rows), tmp_path, limits or {})
 
 
 def test_a_slower_case_says_what_it_costs_and_a_note_sums_up(tmp_path):
@@ -78,13 +98,75 @@ def test_a_cost_is_an_upper_bound_if_the_device_waits_for_the_host(tmp_path):
     assert [note.kind for note in told.notes] == ["model_slower_at_most"]
 
 
-def test_a_kernel_that_reaches_the_power_limit_counts_as_it_does_there():
+def test_a_kernel_that_reaches_the_power_limit_has_its_change_there_too():
     row = judged(Verdict.REGRESSED, 0.10)
     held = replace(row.comparison.duel, shift=Interval(math.log1p(0.06), math.log1p(0.05), math.log1p(0.07)))
 
-    changes = find_changes([replace(row, comparison=replace(row.comparison, duel_sustained=held))])
+    changes = find_changes([replace(row, comparison=replace(row.comparison, duel_sustained=held))], RUN)
 
-    assert changes[CASE].value == pytest.approx(0.06)
+    assert changes[CASE].sustained.value == pytest.approx(0.06)
+    assert changes[CASE].change.value == pytest.approx(0.10)
+
+
+@pytest.mark.parametrize(
+    ("clock_mhz", "throttle", "expected"),
+    [
+        (1500, ("power_cap",), (0.006, 0.005, 0.007)),  # the model's clock is held down, and so counts the change there
+        (1980, (), (0.010, 0.009, 0.011)),
+        (1500, (), (0.010, 0.009, 0.011)),  # by something else
+        (None, (), (0.006, 0.005, 0.011)),  # not known, so both
+    ],
+)
+def test_what_counts_of_two_changes_is_the_one_in_the_state_that_the_model_runs_in(clock_mhz, throttle, expected):
+    workload = replace(WORKLOAD, free_mhz=1980.0, state=DeviceState(sm_clock_mhz=clock_mhz, throttle=throttle))
+
+    cost = predict(workload, {CASE: changed(0.10, 0.09, 0.11, sustained=Interval(0.06, 0.05, 0.07))})
+
+    assert (cost.change.value, cost.change.low, cost.change.high) == pytest.approx(expected)
+
+
+def test_readings_of_a_board_are_summed_up_by_what_half_of_them_say():
+    low, free = DeviceState(sm_clock_mhz=1500, throttle=("power_cap",)), DeviceState(sm_clock_mhz=1980)
+
+    assert sum_up([low, low, free]).throttle == ("power_cap",)
+    assert sum_up([low, free, free]) == DeviceState(sm_clock_mhz=1980)
+    assert sum_up([DeviceState()]) is None
+
+
+GAPPED = replace(
+    WORKLOAD, device=Device("cuda", "NVIDIA H200", "nvidia-h200"),
+    timeline=tuple(Slice(2.5 * place, 2.0, 7, "softmax") for place in range(5)),
+)  # fmt: skip
+
+
+def test_a_call_with_its_inputs_in_the_cache_gets_longer_by_as_many_microseconds_as_alone():
+    known = changed(0.04, 0.03, 0.05, us=140.0, device="nvidia-h200")
+
+    cost = predict(GAPPED, {CASE: known}).change
+
+    # Twice as long alone as in the step: +5.6 us there, and 1.2 of the call of 30 us, whose size is another.
+    assert (cost.value, cost.low, cost.high) == pytest.approx((0.0068, 0.003, 0.0085))
+    assert predict(GAPPED, {CASE: replace(known, device="nvidia-b200")}).change.value == pytest.approx(0.004)
+
+
+def test_a_launch_more_costs_the_gap_before_it():
+    cost = predict(GAPPED, {CASE: changed(0.04, 0.03, 0.05, launches=3.0)}).change
+
+    assert cost.value == pytest.approx(0.004 + 2 * 3 * 0.5 / 1000)
+    assert cost.high - cost.low == pytest.approx(0.002)
+
+
+def test_launches_that_the_base_has_not_are_counted_in_the_blocks_of_the_run():
+    blocks = [
+        replace(block, arms={**block.arms, "base": replace(block.arms["kernel"], activities=1)})
+        for block in decision_examples.blocks(activities=4)
+    ]
+    run = decision_examples.run(PerformanceCase(CASE[1], blocks=tuple(blocks)))
+
+    changes = find_changes([judged(Verdict.REGRESSED, 0.041, op="op")], run)
+
+    assert changes["op", CASE[1]].launches == 3
+    assert changes["op", CASE[1]].device == "nvidia-h200"
 
 
 def test_an_improvement_says_what_it_brings_and_what_passed_says_nothing(tmp_path):
@@ -96,9 +178,9 @@ def test_cases_that_do_the_same_work_as_the_base_did_not_change():
     other = "rows=32,cols=5000,dtype=float16"
     same = Judgement("softmax", Suite.PERFORMANCE, other, Verdict.UNCHANGED, (Reason("unchanged_files"),))
 
-    changes = find_changes([judged(Verdict.REGRESSED, 0.041), same])
+    changes = find_changes([judged(Verdict.REGRESSED, 0.041), same], RUN)
 
-    assert changes["softmax", other] == Interval(0.0, 0.0, 0.0)
+    assert changes["softmax", other] == Changed()
     assert predict(WORKLOAD, changes).change.value == pytest.approx(0.07 * 0.041, rel=1e-3)
 
 
