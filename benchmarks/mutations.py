@@ -3,6 +3,8 @@
     python benchmarks/mutations.py [--ops OP...] [--device cpu|cuda] [--gpus N] [--jobs N] [--out docs/mutations.md]
     python benchmarks/mutations.py --random N --seed S ...    N faults that no one chose (mutants.py), instead of
                                                               those that somebody did (planted.py)
+    python benchmarks/mutations.py --random N --project DIR   of another project, such as one that `perfci new --copy`
+                                                              wrote around a library's kernels
 
 On the CPU the suites run in Triton's interpreter, which leaves races on hardware unchecked. They run for the device at
 hand, and once more for TWIN, whose few processors and programs lead small cases into the paths of large ones. A fault
@@ -50,11 +52,12 @@ if TYPE_CHECKING:
     from perfci.measure.verify import Check
     from perfci.ops.spec import Accuracy
 
-KERNELS = Path(__file__).resolve().parents[1] / "kernels"
+MUTATED = "MUTATED_KERNELS"
+KERNELS = Path(os.environ.get(MUTATED) or Path(__file__).resolve().parents[1] / "kernels")
 AS_DEVICE = "KERNELS_AS_DEVICE"
 TWIN = "nvidia-h200/3/7"
-WAYS = (os.environ.get(AS_DEVICE, ""), TWIN)
-"""Values of KERNELS_AS_DEVICE: the device at hand, and the twin."""
+WAYS = (os.environ.get(AS_DEVICE, ""),) if MUTATED in os.environ else (os.environ.get(AS_DEVICE, ""), TWIN)
+"""Values of KERNELS_AS_DEVICE: the device at hand, and the twin, which kernels of other projects do not ask about."""
 COMPILED = ("nvidia-h200", TWIN, "generic")
 """Ways for which kernels are compiled to see whether a mutant is equivalent; the last if the others lack the line."""
 SLOWER, SPARE_S = 20.0, {"cpu": 8.0, "cuda": 40.0}
@@ -176,11 +179,15 @@ def loaded(project: Path, op: str, way: str | None) -> Iterator[Any]:
 
 
 def list_checks(suite: Accuracy, device: str) -> list[Check]:
-    """The checks of a suite. On a GPU those of arrays beyond 2^31 elements come last, which `perfci soak` makes."""
+    """The checks of `perfci check`: a suite's, and those of the search.
+
+    On a GPU those of arrays beyond 2^31 elements come last, which `perfci soak` makes.
+    """
+    from perfci.measure.search import plan_search
     from perfci.measure.verify import Check, checks
 
     large = [Check(params, LARGE, "contiguous", 1, False) for params in suite.large_cases] if device != "cpu" else []
-    return [*checks(suite, 1, None), *large]
+    return [*checks(suite, 1, None), *plan_search(suite, 1, None, duel=False), *large]
 
 
 def failure_of(suite: Accuracy, device: Accelerator, check: Check, folder: Path) -> str | None:
@@ -190,7 +197,9 @@ def failure_of(suite: Accuracy, device: Accelerator, check: Check, folder: Path)
     GPU.
     """
     from perfci.extensions.lab.soak.endurance import open_endurance
+    from perfci.measure.search import search
     from perfci.measure.verify import verify
+    from perfci.ops.spec import SEARCHED
     from perfci.worker.load import describe_exception
 
     describe = partial(describe_exception, folder=folder)
@@ -200,7 +209,11 @@ def failure_of(suite: Accuracy, device: Accelerator, check: Check, folder: Path)
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 failure = failure_of_large(suite, device, check, describe)
         else:
-            failure = verify(suite, device, check, describe).failure
+            if check.values in SEARCHED and check.fresh:
+                result = search(suite, device, check, describe, None)
+            else:
+                result = verify(suite, device, check, describe)
+            failure = result.failure if result else None
             if device.info.kind != "cpu":
                 open_endurance(device).trim()  # what this process holds unused is missing elsewhere
         said = f"{failure.kind} {failure.facts}".replace("_", " ").lower() if failure else ""
@@ -682,10 +695,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--random", type=int, metavar="N", help="draw so many faults")
     parser.add_argument("--seed", type=int, default=0, help="of the draw")
+    parser.add_argument("--project", type=Path, metavar="DIR", help="another project, whose faults are drawn")
     parser.add_argument("--jobs", type=int, default=2, help="faults at a time")
     parser.add_argument("--gpus", type=int, default=1, help="GPUs of this machine that share them")
     parser.add_argument("--out", type=Path, metavar="PAGE", help="page with the two marks")
     options = parser.parse_args(arguments)
+    if options.project and MUTATED not in os.environ:  # the processes that are started read it too
+        os.environ[MUTATED] = str((options.project / "kernels").resolve())
+        os.execv(sys.executable, [sys.executable, *sys.argv])
     known = users(KERNELS)
     ops = options.ops or sorted({op for those in known.values() for op in those})
     with tempfile.TemporaryDirectory(prefix="perfci-mutations-") as name:

@@ -11,6 +11,7 @@ graphs cuda_graphs   calls captured, and replayed with other inputs
 structure        sizes, strides, alignment and far places
 repeats          the same call many times
 sanitize         probe cases under sanitizers
+formula          whether head, base and configurations compute the same, by Triton's fpsan
 configurations   candidates of autotuners and entries of tuned files
 """
 

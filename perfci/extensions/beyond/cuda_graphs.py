@@ -32,7 +32,7 @@ def count_activities(call: Callable[[], Any]) -> int:
     """Returns how many kernels, copies and memsets a call has the device do."""
     activity = torch.profiler.ProfilerActivity.CUDA
     torch.cuda.synchronize()
-    with torch.profiler.profile(activities=[activity]) as profile:
+    with torch.profiler.profile(activities=[activity], acc_events=True) as profile:  # else newer torch warns
         call()
         torch.cuda.synchronize()
     return sum(event.device_type == torch.autograd.DeviceType.CUDA for event in profile.events())

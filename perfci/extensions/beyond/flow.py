@@ -3,11 +3,14 @@
 import dataclasses
 import re
 from collections import Counter
+from collections.abc import Iterator
 
 from perfci.core.files import read_regular
 from perfci.core.model import AccuracyCase, Judgements, OpRun, Reason, Run, Suite
+from perfci.core.settings import Settings
 from perfci.extensions.beyond.configurations import SPACE
-from perfci.extensions.beyond.sanitize import list_tools, read_findings, surround, tell
+from perfci.extensions.beyond.formula import MODE, Trace, compare_formulas, read_traces
+from perfci.extensions.beyond.sanitize import compiles_in, list_tools, read_findings, surround, tell
 from perfci.extensions.beyond.task import SHRINK_S, LookBeyond
 from perfci.judge.accuracy import sort_failed
 from perfci.ops.backends import backend_of, find_kernel, name_of
@@ -46,6 +49,8 @@ def _look_at(experiment: Experiment, run: Run, op: OpRun) -> OpRun:
     with experiment.bench.timing("beyond"):
         if not failed and experiment.request.sanitize:
             op = _sanitize(experiment, run, op, files)
+        if not failed and experiment.request.thorough and run.plan.device == "cuda" and compiles_in(MODE):
+            op = dataclasses.replace(op, notes=(*op.notes, *_compare_formulas(experiment, run, op, files)))
         thorough = experiment.request.thorough or states_properties(files) or has_choices(files, run.plan.device)
         if failed[0].raised if failed else not thorough:
             return op
@@ -64,11 +69,35 @@ def _sanitize(experiment: Experiment, run: Run, op: OpRun, files: OpFiles) -> Op
     return dataclasses.replace(op, accuracy=(*op.accuracy, *checks), notes=(*op.notes, note))
 
 
-def _plan(experiment: Experiment, run: Run, files: OpFiles) -> LookBeyond:
-    """The task of a worker on one op."""
+def _compare_formulas(experiment: Experiment, run: Run, op: OpRun, files: OpFiles) -> Iterator[Reason]:
+    """Yields notes about the formula of an op, beside the base's if its files differ."""
+    tree, planned = experiment.tree, next(planned for planned in run.plan.ops if planned.op == op.op)
+    head = _trace(experiment, run, dataclasses.replace(_plan(experiment, run, files), chosen=list_chosen(op)))
+    base: list[Trace] | None = None
+    if tree and planned.base and not planned.base.same and tree.base.python is None:
+        (before,) = list_files(select(tree.settings, (planned.base.op or op.op,)))
+        base = _trace(experiment, run, _plan(experiment, run, before, tree.settings))
+    yield from compare_formulas(op.op, head, base)
+
+
+def _trace(experiment: Experiment, run: Run, task: LookBeyond) -> list[Trace]:
+    """What calls give whose kernels have fpsan compiled in. Nothing if the worker fails."""
+    notes: tuple[Reason, ...] = ()
+
+    def hear(message: Message) -> None:
+        nonlocal notes
+        notes = message.notes if isinstance(message, OpDone) else notes
+        experiment.bench.listener(message)
+
+    run_worker(dataclasses.replace(task, traced=True), surround(_surround(experiment, run, task), MODE), hear)
+    return read_traces(notes)
+
+
+def _plan(experiment: Experiment, run: Run, files: OpFiles, settings: Settings | None = None) -> LookBeyond:
+    """The task of a worker on one op. settings: of the base's project for one of its ops."""
     bench, plan = experiment.bench, run.plan
-    place, opening = place_needed(bench, bench.settings, (files,)), plan_opening(bench.settings, plan.device, plan.seed)
-    return LookBeyond(place=place, opening=opening, pattern=plan.filter)
+    place = place_needed(bench, settings or bench.settings, (files,))
+    return LookBeyond(place=place, opening=plan_opening(bench.settings, plan.device, plan.seed), pattern=plan.filter)
 
 
 def _surround(experiment: Experiment, run: Run, task: LookBeyond) -> WorkerEnvironment:

@@ -50,18 +50,22 @@ def list_tools(device: str) -> list[str]:
 
 
 def find_modes() -> list[str]:
-    """Returns the sanitizers that the installed Triton can compile in, by the text of its compiler."""
+    """Returns the sanitizers that the installed Triton can compile in."""
+    return [mode for mode in MODES if compiles_in(mode)]
+
+
+def compiles_in(mode: str) -> bool:
+    """Whether the installed Triton knows this TRITON_INSTRUMENTATION_MODE, by the text of its compiler."""
     spec = importlib.util.find_spec("triton")
     if spec is None or spec.origin is None:
-        return []
+        return False
     file = Path(spec.origin).parent / "backends" / "nvidia" / "compiler.py"
-    text = read_regular(file) if file.is_file() else b""
-    return [mode for mode in MODES if f'"{mode}"'.encode() in text]
+    return f'"{mode}"'.encode() in (read_regular(file) if file.is_file() else b"")
 
 
 def surround(around: WorkerEnvironment, tool: str) -> WorkerEnvironment:
     """Returns the environment of a worker whose kernels a sanitizer watches."""
-    if tool in MODES:
+    if tool not in TOOLS:
         return dataclasses.replace(around, environment={**around.environment, VARIABLE: tool})
     folder = around.writable[0]
     script, log = folder / SCRIPT, folder / LOG

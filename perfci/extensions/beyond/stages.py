@@ -12,6 +12,7 @@ def describe_stages() -> Mapping[str, str]:
         "properties": say("what its suite states"),
         "gradients": say("gradients"),
         "sanitize": say("under a sanitizer"),
+        "formula": say("its formula"),
         "repeats": say("the same call many times"),
         "structure": say("sizes and places by the kernel's structure"),
         "configurations": say("its configurations"),

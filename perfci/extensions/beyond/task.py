@@ -24,4 +24,5 @@ class LookBeyond(DeviceTask):
     pattern: str | None = None  # of cases
     budget_s: float | None = SHRINK_S  # for shrinking, or for configurations. None: all are checked
     watched: bool = False  # a sanitizer watches: each probe case is called once, and nothing else is done
+    traced: bool = False  # fpsan is compiled in: what each call gives is told, and nothing is checked
     chosen: tuple[str, ...] = ()  # configurations that timed calls chose, the most frequent first

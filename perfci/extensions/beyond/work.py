@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from perfci.core.model import AccuracyCase, Fact, Reason, because
 from perfci.device.seam import Accelerator
 from perfci.extensions.beyond.configurations import Looked, check_configurations, list_configurations
+from perfci.extensions.beyond.formula import trace_calls
 from perfci.extensions.beyond.graphs import check_graphs, find_capture
 from perfci.extensions.beyond.least import Shrinker
 from perfci.extensions.beyond.lines import write_lines
@@ -27,7 +28,7 @@ def perform(task: LookBeyond, channel: MessageChannel) -> None:
     """Shrink a wrong case, or make further checks. Each result is sent at once."""
     with open_op(task, channel, lambda _: load_files(task, task.place.ops[0])) as (device, loaded):
         look = Look(task, channel, device, loaded)
-        for result in look.call() if task.watched else look.shrink(task.wrong) if task.wrong else look.check():
+        for result in look.look():
             channel.send(result)
         channel.send(OpDone(notes=tuple(look.notes)))
 
@@ -41,6 +42,14 @@ class Look:
         self._until_s = math.inf if task.budget_s is None else time.monotonic() + task.budget_s
         self.notes: list[Reason] = []
 
+    def look(self) -> Iterator[AccuracyCase]:
+        """Do what the task asks for, and yield the checks that were made."""
+        if self._task.traced:
+            return self.trace()
+        if self._task.watched:
+            return self.call()
+        return self.shrink(self._task.wrong) if self._task.wrong else self.check()
+
     def call(self) -> Iterator[AccuracyCase]:
         """Call each probe case once. Yields nothing: what watches the process tells."""
         suite, arrays = self._loaded.accuracy, self._device.arrays
@@ -48,6 +57,15 @@ class Look:
             self._channel.send(Doing("sanitize", self._task.op, case_id(params)))
             call_fresh(suite.kernel, bound_inputs(suite, params, arrays.device, 0), arrays, suite.mutates)
             self._device.synchronize()
+        yield from ()
+
+    def trace(self) -> Iterator[AccuracyCase]:
+        """Note what each probe case gives, in each configuration. Yields nothing."""
+        suite, device, task = self._loaded.accuracy, self._device, self._task
+        self._channel.send(Doing("formula", task.op))
+        probes = list_probes(suite, task.pattern)
+        found = list_configurations(suite, device, task.op, task.folder, task.shared_folder, probes, task.chosen)
+        self.notes += [trace.spell() for trace in trace_calls(suite, device, probes, found)]
         yield from ()
 
     def shrink(self, wrong: AccuracyCase) -> Iterator[AccuracyCase]:
