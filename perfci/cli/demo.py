@@ -1,4 +1,4 @@
-"""A red gate in ten seconds: a project on the fake device whose head makes one kernel slower and one wrong."""
+"""A red gate in ten seconds: a project on the fake device, and a change that makes one kernel slower and one wrong."""
 
 import contextlib
 import io

@@ -93,7 +93,7 @@ def run_file(suite: object) -> NoReturn:
 
 
 def _find_full() -> str:
-    """Where a disk is full, if the error does not say. What is not a folder of these is what output goes to."""
+    """Where a disk is full, if the error names no file. What is not a folder of these is what output goes to."""
     places = dict.fromkeys([str(Path.cwd()), tempfile.gettempdir()])
     full = [place for place in places if shutil.disk_usage(place).free < FULL]
     if not full:

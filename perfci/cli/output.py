@@ -149,7 +149,7 @@ _INDENT = 14  # where sentences stand under their row
 def list_verdicts(judgements: Judgements, run: Run | None = None, reading: str = "") -> Iterator[RenderableType]:
     """Returns the verdict table with the notes, what failed first. Each reason is printed under its row.
 
-    Of the statistics one line is shown, which says with `reading` where the others stand.
+    Of the statistics one line is shown, which names with `reading` the place of the others.
     """
     doubt = rows.find_doubt(judgements)
     judgements = replace(judgements, notes=tuple(note for note in judgements.notes if note.kind not in rows.STATISTICS))

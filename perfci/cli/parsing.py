@@ -184,7 +184,7 @@ class Group(_Parses, typer.core.TyperGroup):
 
 
 class Command(_Parses, typer.core.TyperCommand):
-    """A command whose help names arguments as its author does: RUN..., without the <list[Path]> and braces of typer.
+    """A command with help that names arguments as the code does: RUN..., without the <list[Path]> and braces of typer.
 
     Every command takes --lang, which `choose_by_words` reads. If ops are its arguments, `ops`, it takes --op too, and
     gets all that were named in either way.
@@ -251,7 +251,7 @@ class Command(_Parses, typer.core.TyperCommand):
 
 
 def _describe(parameter: Any, ctx: Any, *, short: bool) -> tuple[str, str]:
-    """The help of an option or an argument. short: without what goes without saying."""
+    """The help of an option or an argument. short: without what is obvious."""
     name, words = parameter.get_help_record(ctx)
     words = re.sub(r"\[default: \((.*?)\)(?=[];])", r"[default: \1", words)
     words = words.replace(f"[default: {REQUIRED}]", f"[{REQUIRED}]")

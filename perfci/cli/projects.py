@@ -33,7 +33,7 @@ def list_(
 
 
 def show_ops(ops: Sequence[PlannedOp], backends: Mapping[str, str] = MappingProxyType({})) -> Iterator[Paragraph]:
-    """Every op with its cases. backends: of a key, the name that says the backend."""
+    """Every op with its cases. backends: of a key, the name with the backend."""
     several = {name_of(op.op) for op in ops if MARK in op.op}
     for op in ops:
         counts = say(

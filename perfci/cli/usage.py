@@ -27,7 +27,7 @@ _MESSAGES = (
     as_fact("Got unexpected extra argument ({words})"),
     as_fact("Got unexpected extra arguments ({words})"),
 )
-"""What typer says of a wrong command, in its versions. Anything else stays in English."""
+"""typer's message about a wrong command, in its versions. Anything else stays in English."""
 
 
 def print_usage(told: str) -> None:

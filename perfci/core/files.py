@@ -26,7 +26,7 @@ def append_regular(path: Path) -> FileIO:
 
 
 def _open(path: Path, flags: int) -> int:
-    if path.is_symlink():  # O_NOFOLLOW has no words of its own for it, and Windows has no O_NOFOLLOW
+    if path.is_symlink():  # O_NOFOLLOW gives no clear error for it, and Windows has no O_NOFOLLOW
         raise OSError(errno.ELOOP, say("it is a link"))
     careful = ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY", "O_NOINHERIT")
     handle = os.open(path, sum((getattr(os, name, 0) for name in careful), flags), 0o666)

@@ -87,14 +87,14 @@ def _do(work: Callable[[], int]) -> int:
         listen()
         return work()
     except BaseException:
-        # A module that is imported may make an error of its own of what a signal raises in it.
+        # A module that is imported may turn what a signal raises in it into another error.
         if _watch.name is None:
             raise
     return tell(_watch.name)
 
 
 def tell(signal_name: str) -> int:
-    """Say that a signal ended it, and return its exit code."""
+    """Print that a signal ended it, and return its exit code."""
     from perfci.core.model import Reason
     from perfci.core.wording import sentence
 

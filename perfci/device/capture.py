@@ -71,7 +71,7 @@ class Captured:
         self.blind: Reason | None = None  # what could not be seen first, if anything
         self._storages = Storages()
         self._muted = 0
-        self.repeats = False  # launches that only a driver tells of: a recording has all that the call does
+        self.repeats = False  # launches that only a driver shows: a recording has all that the call does
         self.tape: Tape | None = None
 
     @property
@@ -218,7 +218,7 @@ def watch_calls(
 ) -> Iterator[Captured]:
     """Note what the calls inside do. `around` is entered around the bodies of Python operators. `tape` records them.
 
-    driver: of an extension, which tells of all other work. unheard: why there may be such work that none tells of.
+    driver: of an extension, which reports all other work. unheard: why there may be such work that none reports.
     """
     capture = Captured()
     capture.tape, capture.blind = tape, unheard
@@ -234,7 +234,7 @@ def watch_calls(
         yield capture
         if driver or capture.repeats:
             return
-        # Packages, and compiled modules of the project's own, that may launch anything.
+        # Packages, and compiled modules of the project, that may launch anything.
         loaded = sys.modules.keys() - _LOADED
         files = {name: getattr(sys.modules[name], "__file__", None) or "" for name in loaded}
         extensions = [name for name, file in files.items() if file.endswith(".so") and not _is_known(name, Path(file))]
@@ -288,7 +288,7 @@ def _body(operator: Any) -> Callable[..., Any] | None:
     definition = definitions.get(operator._schema.name)
     bodies = getattr(definition, "_backend_fns", None) or {}
     body: Callable[..., Any] | None = bodies.get("cuda", bodies.get("npu", bodies.get(None)))
-    # torch's wrapper imports torch._dynamo when it is first called, which may dispatch operations of its own.
+    # torch's wrapper imports torch._dynamo when it is first called, which may dispatch further operations.
     inner: Callable[..., Any] | None = getattr(body, "__wrapped__", None)
     return inner if getattr(inner, "__module__", None) == "torch._library.custom_ops" else body
 

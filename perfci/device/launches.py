@@ -1,4 +1,4 @@
-"""Launches as they happen, and what the compiler made of them: Triton's, and others of which an extension tells."""
+"""Launches as they happen, and what the compiler made of them: Triton's, and others that an extension reports."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,7 +21,7 @@ class Launched:
     kernel: Any  # Triton's CompiledKernel, or what has the same of another compiler's
     grid: tuple[int, int, int]
     arguments: Mapping[str, Any]  # by parameter, constants included
-    work: Any = None  # what takes it down, of a launch of which an extension tells
+    work: Any = None  # what takes it down, of a launch that an extension reports
 
     @property
     def name(self) -> str:
@@ -44,11 +44,11 @@ class RawParameter:
 
 
 _listeners: list[Callable[[Launched], None]] = []
-_covering = 0  # launches and operations under way, of which all work is told already
+_covering = 0  # launches and operations under way, of which all work is reported already
 
 
 def tell(launch: Launched) -> None:
-    """Tell everyone who watches launches of one."""
+    """Report a launch to everyone who watches launches."""
     for heard in tuple(_listeners):
         heard(launch)
 
@@ -59,7 +59,7 @@ def count_listeners() -> int:
 
 
 def is_covered() -> bool:
-    """Whether the work that is given to the device now is part of a launch or operation that is told of."""
+    """Whether the work that is given to the device now is part of a launch or operation that is reported."""
     return _covering > 0
 
 

@@ -20,7 +20,7 @@ FILLER = 77.0  # what never-written elements hold in the second of two calls
 
 
 def _root(array: Array) -> Array:
-    """The array that owns the memory."""
+    """The array that the memory belongs to."""
     while isinstance(array.base, np.ndarray):
         array = array.base
     return array

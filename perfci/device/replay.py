@@ -47,7 +47,7 @@ _METADATA = {
 
 
 class UnreplayableError(ValueError):
-    """A call that cannot be repeated from what it did. The reason says what of it."""
+    """A call that cannot be repeated from what it did. The reason names the obstacle."""
 
     def __init__(self, what: str) -> None:
         super().__init__(what)

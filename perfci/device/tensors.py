@@ -98,7 +98,7 @@ class TorchArrays(Arrays):
         return memoryview((ctypes.c_char * storage.nbytes()).from_address(storage.data_ptr())).cast("B")
 
     def item_bytes(self, dtype: str) -> int:
-        """Not of quantised numbers, whose scales lie elsewhere."""
+        """Not of quantised numbers: their scales lie elsewhere."""
         kind = getattr(torch, dtype, None)
         if not isinstance(kind, torch.dtype) or dtype.startswith(("q", "bits")):
             raise TypeError(f"an array of dtype {dtype}")
@@ -169,7 +169,7 @@ class TorchArrays(Arrays):
         return tensor if self._reference_device is None else tensor.to(self._reference_device)
 
     def _place(self, array: torch.Tensor, layout: str, number: int) -> torch.Tensor:
-        """The axes of a dense tensor keep their order in memory: kernels have own paths for transposed ones."""
+        """The axes of a dense tensor keep their order in memory: kernels have other paths for transposed ones."""
         if layout == "expanded" and array.dim() and array.shape[0]:
             return self._place(array[:1].contiguous(), "contiguous", number).expand(array.shape)
         strides = array.stride()
@@ -331,5 +331,5 @@ LATER = frozenset(  # namespaces that torch itself registers when a part of it i
 
 
 def operator_namespaces() -> frozenset[str]:
-    """Namespaces of all torch operators that are registered in this process: torch's own, those of libraries."""
+    """Namespaces of all torch operators that are registered in this process: torch's, those of libraries."""
     return LATER | {name.split("::")[0] for name in torch._C._dispatch_get_all_op_names()}

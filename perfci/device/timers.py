@@ -82,7 +82,7 @@ class ActivitySession:
         self._marks += 1
 
     def aside(self) -> None:
-        self.pause()  # a mark's own pause would count to the launch before it
+        self.pause()  # a pause of the mark would count to the launch before it
 
     def finish(self, records: list[Record]) -> None:
         self._records = sorted(records, key=lambda record: record.start_ns)

@@ -49,7 +49,7 @@ def run(
     given: str = "",
     limit_s: float = TIME_LIMIT_S,
 ) -> subprocess.CompletedProcess[bytes] | Reason:
-    """Runs a git command in a git directory of its own. Returns a reason if git or the repository cannot be used.
+    """Runs a git command in a fresh git directory. Returns a reason if git or the repository cannot be used.
 
     `variables` may name another work tree and index, or a git directory that perfci made.
     """

@@ -1,4 +1,4 @@
-"""Finds a repository, and makes a git directory of perfci's own for a call of git.
+"""Finds a repository, and makes a git directory for perfci's calls of git.
 
 A process that can write into `.git` can name programs in its settings, which git runs: hooks, filters, pagers, a file
 system monitor, and more with each release. A job's `.git` may hold what a kernel wrote. So git never sees that

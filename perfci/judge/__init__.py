@@ -95,7 +95,7 @@ class _OpJudge:
                 needs_package = "lacks" in self.plan.failure.kind
                 yield self._row(None, Verdict.ERROR if needs_package else Verdict.INCONCLUSIVE, self.plan.failure)
             return
-        if self.plan.outdated and not self.plan.failure:  # what is checked is not what ships, and nothing else tells
+        if self.plan.outdated and not self.plan.failure:  # what is checked is not what ships, and nothing else shows it
             yield self._row(None, Verdict.ERROR, self.plan.outdated)
         if plan.device == OFFLINE:
             return

@@ -32,7 +32,7 @@ def judge_accuracy(run: Run, op: PlannedOp, outcome: OpRun | None, thresholds: T
     failure = op.failure or (outcome.failure if outcome else None)
     checks = outcome.accuracy if outcome else ()
     cases = tuple(_judge_cases(run, op, outcome, thresholds))
-    elsewhere = Suite.PERFORMANCE in run.plan.suites and is_complete(run, op, outcome)  # a row about speed says it
+    elsewhere = Suite.PERFORMANCE in run.plan.suites and is_complete(run, op, outcome)  # a row about speed has it
     if failure and (failure.kind in BROKE_RULES or not elsewhere):
         told = _describe_failures(op.op, checks)
         if any(row.verdict is Verdict.WRONG for row in cases) and told:

@@ -93,7 +93,7 @@ def take_own(op: PlannedOp, outcome: OpRun | None) -> OpRun | None:
 
 
 def list_weaker(run: Run, op: PlannedOp, outcome: OpRun | None) -> tuple[Reason, ...]:
-    """Returns what a change's suites ask less of: cases that are gone, by the plan, and what its processes say."""
+    """Returns what a change's suites ask less of: cases that are gone, by the plan, and what its processes report."""
     kind, gone = find_kind(op, outcome), tuple(_find_gone(run, op))
     if outcome is None or outcome.change is None or kind is None:
         return gone
@@ -113,7 +113,7 @@ def list_gone(run: Run, op: PlannedOp) -> list[str]:
 
 
 def _find_gone(run: Run, op: PlannedOp) -> Iterator[Reason]:
-    """Cases that the base's process has described and the change's has not, whatever that says of itself."""
+    """Cases that the base's process has described and the change's has not, whatever that claims."""
     if run.plan.base and run.plan.base.suites and op.base and (gone := list_gone(run, op)):
         facts: dict[str, Fact] = {"op": op.op, "what": as_fact("cases"), "suite": as_fact("performance")}
         facts |= {"count": len(gone), "of": len(op.base.performance), "names": name_some(gone)}

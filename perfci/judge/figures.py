@@ -1,4 +1,4 @@
-"""Figures of a case that have limits of their own: speedup, bandwidth, memory, its first call, its errors."""
+"""Figures of a case that have separate limits: speedup, bandwidth, memory, its first call, its errors."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence

@@ -18,7 +18,7 @@ _HOW = {
 """Kinds of failure that are a pattern by themselves. Each explains those behind it: strays race with their owners."""
 
 _BY_VALUE = frozenset({"wrong_values", "not_finite", "less_exact"})
-"""Kinds of failure that other cases may not have. All others say by themselves what to change."""
+"""Kinds of failure that other cases may not have. All others show by themselves what to change."""
 
 
 def find_pattern(op: str, checks: Sequence[AccuracyCase]) -> Reason | None:
@@ -26,7 +26,7 @@ def find_pattern(op: str, checks: Sequence[AccuracyCase]) -> Reason | None:
 
     First how they are wrong, then with which inputs, then where in the output, then in which cases.
     """
-    # One that was shrunk has the fault of another, and no sizes that tell where it is.
+    # One that was shrunk has the fault of another, and no sizes that show where it is.
     plain = [check for check in checks if not (check.failure and check.failure.kind == "least_wrong")]
     made = [check for check in plain if check.unchecked is None and not check.case.startswith("rejects=")]
     failed = [(check, check.failure) for check in made if check.failure and not check.raised]
@@ -103,7 +103,7 @@ def _find_end(op: str, places: Sequence[tuple[Mapping[str, int | str], Reason]])
 
 
 def _find_left_out(op: str, places: Sequence[tuple[Mapping[str, int | str], Reason]]) -> Reason | None:
-    """Whether all answers that can tell are those of inputs without their last elements along one axis."""
+    """Whether all answers that can differ are those of inputs without their last elements along one axis."""
     left = {str(why.facts["left_out"]) for _, why in places if why.facts.get("left_out")}
     for params, why in places:
         for name in left:

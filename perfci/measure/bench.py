@@ -101,7 +101,7 @@ class Subject:
     dtypes: list[str] = field(default_factory=list)  # of the reference's outputs, once they are known
     stride: int = 1  # every how many rounds the reference is launched
     peers: dict[str, Callable[..., Any]] = field(default_factory=dict)
-    suite: Performance | None = None  # whose case it is, if not that of the rig
+    suite: Performance | None = None  # of its case, if not that of the rig
     host: list[HostBlock] = field(default_factory=list)
     turn_calls: int = 16  # of a turn of host time, until it is known how long they take
     hidden: bool = False  # no one can measure its host time

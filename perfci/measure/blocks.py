@@ -47,7 +47,7 @@ CLOCK_CALLS = 3  # calls in a row by the clock, behind the rounds of a process's
 CLOCK_US = 1000.0  # below it behind those of every block: a host that is disturbed only ever adds time
 
 RETAKES_ALONE = 2
-"""How often a block with records that were lost is taken again in a session of its own, which has fewer to lose."""
+"""How often a block with records that were lost is taken again in a separate session, which has fewer to lose."""
 
 FLUSH_US = 35.0  # What a flush costs of the budget, and what a pause before a warm launch does. Measured on an H200.
 Plan = Sequence[tuple[Subject, int]]  # blocks to take, by case and index
@@ -190,7 +190,7 @@ class _QueuedBlock:
     session: Session
     warm: bool  # each timed call follows untimed ones of its own
     order: list[str] = field(default_factory=list)  # arms in the order of their timed launches
-    arm: str = REFERENCE  # whose code runs, make_inputs being the reference's
+    arm: str = REFERENCE  # the one that runs, make_inputs being the reference's
     seed: int = 0  # of the values that its inputs hold
     renewed: Mapping[str, int] = field(default_factory=dict)
     """the first launch of kernel and reference for which they hold other values than before"""

@@ -539,7 +539,7 @@ def find_accepted(standard: Standard, got: Any, dtype: str, rms: float, *, state
             if name not in excused and (half if name == ROUNDED else standard).accepts(wrong):
                 return name
         return None
-    # Few numbers may all be near 0 by chance: what passes only by too large a tolerance says nothing.
+    # Few numbers may all be near 0 by chance: what passes only by too large a tolerance proves nothing.
     narrow = replace(standard, atol=min(standard.atol, VACUOUS * rms))
     return None if stated or narrow.accepts(got) else ONE_ELEMENT
 

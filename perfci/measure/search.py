@@ -18,7 +18,7 @@ from perfci.ops.spec import SEARCHED, Accuracy, Params, case_id
 
 SHARE = 8  # one more check for so many of the suite's own
 MOST_ELEMENTS = 1 << 17  # of a size that is tried: Triton's interpreter is slow
-BLOCKS = (8, 4096)  # least and most that a literal says of a block
+BLOCKS = (8, 4096)  # least and most that a literal can mean for a block
 _LARGEST = 1e4  # literals beyond are limits of dtypes
 
 _NEEDED = {

@@ -11,7 +11,7 @@ from perfci.statistics import exact
 
 SUSPICIOUS_SHARE = 1.15
 """Of the measured copy bandwidth. More is impossible once what the cache may still hold is left out: kernels that write
-alone reach 1.07 on an H200, whose memory's peak is 1.13."""
+alone reach 1.07 on an H200, where the peak of memory is 1.13."""
 
 CACHE_MULTIPLE = 4  # only a case that moves so many times the L2 cache can be compared with the bandwidth of memory
 

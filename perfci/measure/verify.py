@@ -382,7 +382,7 @@ def _find_misshapen(calls: _Calls, wanted: list[Any]) -> Iterator[Reason]:
     for outputs in (calls.first, calls.second):
         if len(outputs) != len(wanted):
             yield Reason("wrong_count", {"case": case, "got": len(outputs), "expected": len(wanted)})
-        if not wanted:  # nothing to compare: neither returned an array, and no argument is said to be written into
+        if not wanted:  # nothing to compare: neither returned an array, and no argument is declared as written into
             yield Reason("wrong_type", {"case": case, "got": "NoneType"})
         for got, due in zip(outputs, wanted, strict=True):
             # A type of the kernel's could put the work off until the answer is read.

@@ -35,7 +35,7 @@ class Backend:
     packages: Mapping[str, str] = field(default_factory=dict)
     """module that its files may import -> what to install for that. Without it they are UNCHECKED"""
     runs_on: frozenset[str] = frozenset({"cuda", "fake"})  # kinds of device
-    uses_triton: bool = False  # its kernels are always launched by Triton, which tells what was launched
+    uses_triton: bool = False  # its kernels are always launched by Triton, which reports every launch
 
     @property
     def is_unheard(self) -> bool:
@@ -62,7 +62,7 @@ BACKENDS: Mapping[str, Backend] = {
 """Backend, as files are named by it -> what it is, in the order in which one is an op's first."""
 
 UNHEARD = frozenset(module for backend in BACKENDS.values() if backend.is_unheard for module in backend.packages)
-"""Modules whose launches only the driver shows."""
+"""Modules with launches that only the driver shows."""
 
 DEFAULT = next(iter(BACKENDS))
 
@@ -106,8 +106,8 @@ def explain_missing(
 ) -> Reason | None:
     """Returns why a backend cannot run here: on this kind of device, or without a package. None if it may.
 
-    kind: None for any. failure: of importing its file, in this Python or in another. What it says of a missing package
-    is looked up there.
+    kind: None for any. failure: of importing its file, in this Python or in another. What it claims about a missing
+    package is looked up there.
     """
     backend = BACKENDS[backend_of(kernel)]
     facts: dict[str, Fact] = {"op": key, "backend": backend.title}

@@ -48,7 +48,7 @@ class Recording:
 
 
 class UnspelledError(Exception):
-    """A value that has no spelling: the message says what it is."""
+    """A value that has no spelling: the message names it."""
 
 
 def spell(value: Any, special: Callable[[Any], Any]) -> Any:

@@ -34,7 +34,7 @@ axis; a gap behind each row."""
 
 
 def list_inputs(function: Callable[..., Any]) -> list[str]:
-    """Returns the parameters of a function that may be arrays: without a default or an annotation that says otherwise.
+    """Returns the parameters of a function that may be arrays: without a default or an annotation that excludes it.
 
     Nothing for a function of C.
     """
@@ -144,7 +144,7 @@ class Quantised:
     `store(**case, device=..., seed=...)` quantises what one case is about and returns each tensor by name as `Stored`:
     {"a": Stored(...), "b": Stored(...)}. It is called once a case with a fixed seed, so that its figures move with
     code and versions alone; torch's generators give the same numbers for the same seed on the same kind of device.
-    Each tensor becomes a case of its own with the id `stored=NAME,` and what `case_id` makes of the case.
+    Each tensor becomes a separate case with the id `stored=NAME,` and what `case_id` makes of the case.
     """
 
     store: Callable[..., Mapping[str, Stored]]

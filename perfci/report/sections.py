@@ -70,7 +70,7 @@ def list_tables(op: OpRun, judged: Sequence[Judgement]) -> Iterator[Section]:
 
 
 def is_untouched(op: OpRun, judged: list[Judgement]) -> bool:
-    """Returns whether nothing of an op was run: it is the base's own, is gone, or was only compiled."""
+    """Returns whether nothing of an op was run: it is the base's, is gone, or was only compiled."""
     return (
         op == OpRun(op.op)
         and bool(judged)

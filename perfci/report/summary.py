@@ -185,7 +185,7 @@ def _describe(group: Sequence[rows.VerdictRow], count: int) -> str:
 
 
 def _explain(group: Sequence[rows.VerdictRow], where: str, told: str) -> str:
-    """The cause of a row of the table, unless it is told already, and the reason of its gravest case."""
+    """The cause of a row of the table, unless it is shown already, and the reason of its gravest case."""
     first, cause = group[0], _find_cause(group[0].first)
     why = plain(first.sentence)
     if first.case:

@@ -93,7 +93,7 @@ def find_names(tree: BaseTree, settings: Settings, head: Sequence[PlannedOp]) ->
 def find_former_names(tree: BaseTree, settings: Settings, head: Sequence[PlannedOp]) -> Mapping[str, str]:
     """The base's name of each op that it has under another: of one that is gone, if it has the same reference.
 
-    Or if the change says so, and no other has it.
+    Or if the change names it, and no other has it.
     """
     here, there = ({op.op: op for op in ops(project)} for project in (settings, tree.settings))
     gone = {name: _read_reference(op) for name, op in there.items() if name not in here}

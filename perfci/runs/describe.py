@@ -81,7 +81,7 @@ def describe_sources(bench: Bench, request: Request, *sources: OpSource) -> list
 
 
 def _split(bench: Bench, source: OpSource) -> list[OpSource]:
-    """Returns parts of a source, each for a worker of its own: to import an op takes a core 0.2 s.
+    """Returns parts of a source, one for each worker: to import an op takes a core 0.2 s.
 
     Those of backends with another interpreter come last.
     """

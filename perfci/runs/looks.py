@@ -128,7 +128,7 @@ class Looks:
 
 @dataclass
 class _Apart:
-    """What a judge's process has said of an op, and what the op's process adds to it."""
+    """What a judge's process has reported of an op, and what the op's process adds to it."""
 
     planned: PlannedOp
     task: Measure

@@ -38,7 +38,7 @@ class Request:
     duel: DuelWhat = DuelWhat.CHANGED
     base_python: str | None = None  # --base-python
     targets: tuple[str, ...] = ()  # --target: what to compile for without a device
-    devices: str | None = None  # --devices: one, all, or indexes such as 0,1. None for the project's own
+    devices: str | None = None  # --devices: one, all, or indexes such as 0,1. None for the project's setting
     deadline: Deadline | None = None  # --deadline: when measuring has to end
     deadline_note: Reason | None = None  # why a time limit of the job's was ignored
     thresholds: Mapping[str, str] = field(default_factory=dict)  # --threshold: key -> value, as it was typed

@@ -240,7 +240,7 @@ class Recorder:
         return Reason(kind, {**facts, **deadline.facts(self._request.deadline)})
 
     def _show_position(self) -> None:
-        """Tell the listener how far the run is."""
+        """Report to the listener how far the run is."""
         times = self._times
         expected = times.expected if times.known or times.took else lambda _: None
         self._bench.listener(self._pace.find_position(self._later_s.get if self._pace.later else expected))

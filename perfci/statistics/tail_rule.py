@@ -65,7 +65,7 @@ def find_tail(blocks: Sequence[Block], seen: Look) -> Tail | None:
 
 
 def answer(tail: Tail, seen: Look) -> Ruling:
-    """Whether a kernel has a tail. OPEN: more blocks would tell. Only the last two looks of a duel say SLOWER."""
+    """Whether a kernel has a tail. OPEN: more blocks would decide. Only the last two looks of a duel give SLOWER."""
     tau, spent = math.expm1(seen.tau), seen.processes >= duel_rule.PROCESSES
     whole = np.array(seen.sizes) >= duel_rule.WHOLE
     beyond, cost = np.array(tail.costs), statistics.fmean(tail.costs, weights=seen.sizes)
@@ -93,7 +93,7 @@ def _count_slow(arms: Sequence[tuple[ArmBlock, ArmBlock]], shift: float, tau: fl
     count = 0.0
     for kernel, base in arms:
         time, least = kernel.time, limit * base.time.median_us
-        # Where all launches that are stored are slow, the quantiles tell how many others are at least.
+        # Where all launches that are stored are slow, the quantiles show how many others are at least.
         levels = ((time.p75_us, 0.25), (time.median_us, 0.5), (time.p25_us, 0.75), (time.min_us, 1.0))
         stored = sum(us > least for us in time.slowest_us)
         count += max([stored, *(part * time.launches for us, part in levels if us > least)])

@@ -123,7 +123,7 @@ def _lines(path: Path) -> Iterator[bytes]:
 
 
 def _unpack(packed: IO[bytes]) -> Iterator[bytes]:
-    """What a gzip file holds. Each block of a run is a member of its own, for which gzip's reader is slow."""
+    """What a gzip file holds. Each block of a run is a separate member, for which gzip's reader is slow."""
     data, member, whole = b"", zlib.decompressobj(_GZIP), True
     while data or (data := packed.read(_READ)):
         yield member.decompress(data, _CHUNK)

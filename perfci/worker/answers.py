@@ -90,7 +90,7 @@ def of_device(said: Said, message: Ready) -> Subject:
 
 
 def of_start(said: Said, _message: Began) -> Subject:
-    """Its beginning, before it says anything else."""
+    """Its beginning, before any other message."""
     return "it" if said.doing.stage == "start" and said.device is None else None
 
 
@@ -131,7 +131,7 @@ def of_refused(said: Said, message: Refused) -> Subject:
 
 def of_block(said: Said, message: Measured) -> Subject:
     """A block of this process, of arms that the task has."""
-    from perfci.measure.bench import BASE, KERNEL, REFERENCE  # which the worker's own side does not need
+    from perfci.measure.bench import BASE, KERNEL, REFERENCE  # which the worker's side does not need
     from perfci.measure.blocks import MOST_BLOCKS
 
     task, block = said.task, message.block
@@ -144,7 +144,7 @@ def of_block(said: Said, message: Measured) -> Subject:
 
 
 def of_end(said: Said, message: OpDone) -> Subject:
-    """The end. That nothing can be timed is for the device to say. What suites ask less of has a name."""
+    """The end. That nothing can be timed is for the device to report. What suites ask less of has a name."""
     weaker = message.change.weaker if message.change else ()
     is_told = all(isinstance(reason.facts.get("what"), str) for reason in weaker)
     return "it" if is_told and (message.unmeasured is None or said.task.opening.device in UNTIMED) else None

@@ -309,7 +309,7 @@ def _checked(result: int) -> int:
 
 
 def confine(folders: Sequence[str], hidden: Sequence[str] = (), shown: Sequence[str] = ()) -> None:
-    """Confine this process and whatever it starts, as `restrict_files` says."""
+    """Confine this process and whatever it starts, as `restrict_files` does."""
     libc = ctypes.CDLL(None)
     for capability in set(range(64)).difference(CAPABILITIES):
         libc.prctl(24, capability, 0, 0, 0)  # PR_CAPBSET_DROP, which has an effect for root alone

@@ -31,7 +31,7 @@ def checking(file: str) -> Iterator[None]:
 
 
 def check_cases(cases: Sequence[Params], file: str) -> None:
-    """Cases are a list of mappings, at least one, each with an id of its own."""
+    """Cases are a list of mappings, at least one, with ids that differ."""
     if not len(cases):
         raise ContractError("no_cases", file=file)
     ids = Counter(case_id(params) for params in cases)

@@ -23,7 +23,7 @@ def describe(task: Describe, channel: MessageChannel) -> None:
         channel.send(Doing("import", files.op))
         runs_on = BACKENDS[backend_of(find_kernel(files.name, files.folder))].runs_on
         if device.info.kind not in runs_on and not task.elsewhere:
-            channel.send(PlannedOp(files.op))  # perfci says of it why it cannot run
+            channel.send(PlannedOp(files.op))  # perfci reports why it cannot run
             continue
         # The op before may have modules of the same names.
         forget_others(files.folder, task.shared_folder)

@@ -22,8 +22,8 @@ class Gathered:
         self._whole: set[str] = set()  # cases that this worker is done with
         self.late = False  # the time was up before all was done
         self.met_peers = False  # whether peers were called
-        self.limits = Limits()  # of the device, as its worker says
-        self.ceilings = Limits()  # of the device, as the judge's process says
+        self.limits = Limits()  # of the device, by its worker
+        self.ceilings = Limits()  # of the device, by the judge's process
         self._cases: dict[str, PerformanceCase] = {}
         self._blocks: dict[str, list[Block]] = {}
         self.forget_times()

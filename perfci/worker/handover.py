@@ -40,7 +40,7 @@ def rest(timer: str | None) -> None:
 
 
 class HostLostError(HandoverError):
-    """The op's process has ended. The reason says how, and `answering` whether it was ready for calls."""
+    """The op's process has ended. The reason has how, and `answering` whether it was ready for calls."""
 
     def __init__(self, reason: Reason, *, answering: bool = False) -> None:
         super().__init__(reason)

@@ -1,4 +1,4 @@
-"""Where all that a worker says arrives. It is testimony: what its task does not allow is no message, and ends it.
+"""Where all messages of a worker arrive. It is testimony: what its task does not allow is no message, and ends it.
 
 Each kind of message has a rule in its task's `answers`: about which ops and cases it may be, how often, in which order.
 A message that has a field which perfci alone writes (`BY_PERFCI` of perfci.core.model) breaks the rules too.
@@ -17,7 +17,7 @@ from perfci.worker.tasks import Task
 LONGEST = 1 << 25
 """Bytes of a message at most: an op that writes into the pipe itself would fill this process's memory."""
 
-MOST = 1 << 17  # messages of a worker, without those that only say that it is alive
+MOST = 1 << 17  # messages of a worker, without its signs of life
 
 
 class Inbox:

@@ -203,7 +203,7 @@ def _give_kernel(suite: _Suite, op: str, file: Path) -> _Suite:
 
 
 def _import_peer(op: str, backend: str) -> Callable[..., Any]:
-    """Returns the function of an op's other backend, or one that says of each case why there is none."""
+    """Returns the function of an op's other backend, or one that raises for each case why there is none."""
     try:
         function: Callable[..., Any] = getattr(importlib.import_module(f"{op}_{backend}"), op)
     except (Exception, SystemExit) as error:

@@ -1,4 +1,4 @@
-"""A worker's output: what is kept of it, and what its end says of a crash."""
+"""A worker's output: what is kept of it, and what its end shows of a crash."""
 
 import re
 from collections import deque
@@ -22,7 +22,7 @@ _CHUNK = 1 << 14
 
 
 def find_last_words(text: str) -> str:
-    """Returns what a worker said last: neither the dump of a crash, which follows on it, nor Python's warnings."""
+    """Returns a worker's last words: neither the dump of a crash, which follows on it, nor Python's warnings."""
     said, fatal, dump = text.partition(_FATAL)
     lines = [" ".join(line.split()) for line in _WARNING.sub("", said)[-LAST_WORDS:].splitlines() if line.strip()]
     return " / ".join(lines[-LAST_LINES:]) or (fatal + dump).partition("\n")[0] or "nothing"

@@ -30,7 +30,7 @@ def open_op(
         seed = random.Random(f"{opening.seed}/{opening.process}/{task.op}/{opening.arm}").getrandbits(31)
         device = open_device(opening.device, seed=seed, timer=opening.timer, fake=opening.fake)
     except (DeviceError, RuntimeError) as error:
-        if opening.arm == BASE:  # whose interpreter may be at fault
+        if opening.arm == BASE:  # its interpreter may be at fault
             raise
         # The plan was made for it: it is gone, for later ops too.
         raise DeviceError("device_gone", device=opening.device, why=str(error).rstrip(".")) from error

@@ -120,7 +120,7 @@ def end_given(handles: socket.socket) -> None:
 
 
 def _end_group(handle: int) -> None:
-    """Kill a process and its group. Its number is the kernel's, and stays its own while it stands still."""
+    """Kill a process and its group. Its number is the kernel's, and is given to no other while it stands still."""
     with contextlib.suppress(OSError, StopIteration):
         signal.pidfd_send_signal(handle, signal.SIGSTOP)
         lines = Path(f"/proc/self/fdinfo/{handle}").read_text().splitlines()
@@ -265,7 +265,7 @@ class Running:
     def _lend_lock(self, message: LockAsked) -> LockAsked:
         """Open the lock that it asks for, and lend it."""
         folder = self._task.opening.lock_folder if isinstance(self._task, DeviceTask) else None
-        with contextlib.suppress(OSError):  # the worker says what is wrong with it
+        with contextlib.suppress(OSError):  # the worker reports what is wrong with it
             self._lock = locks.open_lock(locks.find_lock(message.name, folder))
             if self._socket and not self._task.is_judge:
                 socket.send_fds(self._socket, [b"."], [self._lock])

@@ -27,7 +27,7 @@ class Began:
 
 @dataclass(frozen=True)
 class Ready:
-    """The device is open. Said before anything of the project is imported, so that no code of it can say another."""
+    """The device is open. Sent before anything of the project is imported, so that no code of it can send another."""
 
     device: Device
     devices: int = 1
@@ -226,7 +226,7 @@ class MessageChannel:
             data = data[os.write(self._descriptor, data) :]
 
     def stay_alive(self) -> None:
-        """Say again what is being done, after a second of silence."""
+        """Send again what is being done, after a second of silence."""
         if self._doing and time.monotonic() - self._spoke > 1.0:
             self.send(self._doing)
 

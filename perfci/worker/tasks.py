@@ -43,7 +43,7 @@ OPENING: Answers = {
     LockAsked: Rule(of_lock),
     Holding: Rule(),
 }
-"""What a worker may say while it opens a device and holds it alone."""
+"""What a worker may send while it opens a device and holds it alone."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Task:
     performer: ClassVar[str]
     """`module:function`, which is called with the task and the channel to its parent"""
     answers: ClassVar[Answers] = {Began: Rule(of_start), Doing: Rule(of_stage, most=None), Failed: Rule()}
-    """kinds of messages that its worker may send, and when. What it says is testimony: see perfci.worker.inbox"""
+    """kinds of messages that its worker may send, and when. They are testimony: see perfci.worker.inbox"""
     last: ClassVar[tuple[type[Any], ...]]
     """kinds of those that end it. A worker that ends before has failed, whatever its status"""
 

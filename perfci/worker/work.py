@@ -431,7 +431,7 @@ class Worker:
                 inputs = bound_inputs(before.performance, params, self._device.arrays.device, task.seed)
                 try:
                     slower = find_slower(before.performance, heads, inputs, case_id(params), self._device)
-                except Exception:  # head's reference is called by its suite, which says so
+                except Exception:  # head's reference is called by its suite, which reports it
                     return
                 if slower:
                     self._change = replace(self._change, weaker=(*self._change.weaker, slower))

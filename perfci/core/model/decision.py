@@ -115,7 +115,7 @@ class Judgement:
     expected: Expected | None = None  # the entry that excuses it, or that does not reach so far, or no more
     warns: bool = False  # the gate warns although the verdict is fine: the entry that excuses it has expired
     fails: bool = False
-    """the gate fails although the verdict only warns: it rests on proof that no one agreed to, or thresholds say so"""
+    """the gate fails although the verdict only warns: it rests on proof that no one agreed to, or a limit wants it"""
     suggested: Suggestion | None = None  # the entry that would excuse it, if one could
 
     @property

@@ -65,7 +65,7 @@ class PlannedBase:
     """id of a performance case -> the id that the base has for it, where the change gives it another"""
     op: str | None = None  # the op's name there, where the change gives it another
     lent: bool = False
-    """whether the change adds this backend: `op` is another one, whose suites judge this one. Nothing is duelled"""
+    """whether the change adds this backend: `op` is another one, with suites that judge this one. Nothing is duelled"""
 
 
 UNCHECKED = frozenset({

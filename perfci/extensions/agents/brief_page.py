@@ -37,7 +37,7 @@ class Brief:
 
     op: str
     words: str  # of <op>.md
-    warnings: tuple[Reason, ...]  # what these words say and the suites do not have, and torn lines of the logbook
+    warnings: tuple[Reason, ...]  # what these words ask for and the suites do not have, and torn lines of the logbook
     call: str  # softmax(x)
     checks: int  # accuracy cases
     source: Reason  # where the times are from
@@ -50,7 +50,7 @@ class Brief:
 
 def write_markdown(brief: Brief) -> Iterator[str]:
     """Yields the page, part by part."""
-    # Its title is the page's, whatever the file says.
+    # Its title is the page's, whatever the file has.
     lines = [line for line in block(brief.words).split("\n") if not line.startswith("# ")]
     yield from (f"# {write(plain(brief.op))}", "", "\n".join(lines).strip(), "")
     yield from (f"> **{write(sentence(warning))}**\n" for warning in brief.warnings)

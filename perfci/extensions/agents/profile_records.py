@@ -50,7 +50,7 @@ class CaseProfile:
     bound: Bound | None = None
     evidence: tuple[Reason, ...] = ()  # for this bound, the strongest first
     counters: Mapping[str, Amount] = field(default_factory=dict)
-    """of one call: bytes, shares from 0 to 1, ratios. `counters.NAMES` says what each is"""
+    """of one call: bytes, shares from 0 to 1, ratios. `counters.NAMES` explains them"""
     advice: tuple[Advice, ...] = ()  # the two directions that promise most, the best first
     host_us: Time | None = None  # how long a call keeps the host, of calls in a row, if that shows
     activities: Count | None = None  # kernels, copies and memsets of a call

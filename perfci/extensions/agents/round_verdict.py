@@ -24,7 +24,7 @@ _WORSE = frozenset({Verdict.REGRESSED, Verdict.TAIL})  # also by memory. Slower 
 
 
 def judge_round(blank: Round, run: Run, judgements: Judgements) -> Round:
-    """Returns the round with all that its run shows. Its place says for how many rounds the intervals are widened.
+    """Returns the round with all that its run shows. By its place the intervals are widened for so many rounds.
 
     kinds of `blank`: what its files show of the kind of change.
     """

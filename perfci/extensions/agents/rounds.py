@@ -79,7 +79,7 @@ def try_round(
             if case.case in before and case.best and case.us is None else case
             for case in tried.cases
         )  # fmt: skip
-        with suppress(StoredFileError):  # `perfci profile` says so, and the round is worth more
+        with suppress(StoredFileError):  # `perfci profile` reports it, and the round is worth more
             profile = read_profile(settings, op.op)
             if profile and profile.device.key == tried.device:
                 tried = replace(tried, counters={case.case: case.counters for case in profile.cases if case.counters})
@@ -106,7 +106,7 @@ def _measure(bench: Bench, request: Request, command: str, base: base_stage.Base
     tree = base_stage.write_base(bench, Base(commit, How.AGAIN, title), "round")
     shown = {read_kind(base.settings.root / file, tree.settings.root / file) for file in round_.files}
     round_ = replace(round_, commit=commit, kinds=tuple(kind for kind in shown if kind))
-    # Stored baselines have no say: the base is at hand.
+    # Stored baselines do not count: the base is at hand.
     moved = replace(tree.settings, baselines=bench.folder / "no-baselines")
     inner = replace(bench, settings=moved, home=settings.root, sealed={})
     request = replace(request, duel=DuelWhat.CHANGED, weight=weigh_round(round_.place))

@@ -95,7 +95,7 @@ class HistoryRun:
     accuracy: tuple[HistoryAccuracy, ...] = ()  # its accuracy cases
     epoch: Epoch | None = None  # it begins with this run
     inconclusive: tuple[str, ...] = ()
-    """cases of the run that were not accepted, since nothing could be said about them"""
+    """cases of the run that were not accepted, since nothing is certain about them"""
     kept: tuple[str, ...] = ()
     """further cases, whose stored baselines stayed: the run, or what was accepted of it, had some of the op's cases"""
 

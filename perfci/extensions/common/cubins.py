@@ -36,7 +36,7 @@ _PARAMETER, _BASE, _THREADS, _STACK = 0x17, 0x0A, 0x10, 0x12
 """Records of a cubin: a parameter, where parameters lie among constants, threads of a block, a function's stack."""
 _OPERANDS = re.compile(r"\*/\s+(?:@!?\w+ )?[A-Z][\w.]* ([^;\n]*)")
 _STACK_ADDRESS = re.compile(r"(?<![\[\w.])R1\b")  # but where memory is read or written by it
-_WITH_SIZE = 4  # form of a record whose size is given: the others have two bytes in its place
+_WITH_SIZE = 4  # form of a record with a size: the others have two bytes in its place
 _SIMPLE, _ALIGNED, _DESCRIPTOR = frozenset({1, 2, 4, 8}), 64, 128  # bytes
 _READS = re.compile(r"\*/\s+(?:@!?\w+ )?([A-Z][\w.]*)[^;\n]*?\bc\[0x0\]\[(U?R\w+)?\+?(?:0x([0-9a-f]+))?\]")
 _READ_BYTES = ((re.compile(r"\.[US]8\b"), 1), (re.compile(r"\.[US]16\b"), 2), (re.compile(r"\.128\b"), 16),
@@ -73,7 +73,7 @@ class DriverKernel:
 
     @cached_property
     def declared(self) -> str | None:
-        """What stands for its PTX, where that says how much local memory variables take: nothing, or unknown."""
+        """What stands for its PTX, where that shows how much local memory variables take: nothing, or unknown."""
         return "" if self.image and has_frame(self.image, self.name) is False else None
 
     @cached_property
@@ -91,7 +91,7 @@ class DriverKernel:
 
 
 def _read_by_device(image: bytes) -> bytes:
-    """An ELF file without what debuggers are told, names of variables, and the places of its parts."""
+    """An ELF file without data for debuggers, names of variables, and the places of its parts."""
     sections = list_sections(image)
     parts = [image[:0x20], image[0x30:0x40]]  # of its beginning what names no place
     for number, section in enumerate(sections):
@@ -143,7 +143,7 @@ def list_parameters(image: bytes, name: str) -> list[tuple[int, int]]:
 
 
 def _list_records(image: bytes, name: str) -> Iterator[tuple[int, bytes]]:
-    """Yields kind and content of what a cubin says of a function, or of all, of records that have a size."""
+    """Yields kind and content of a cubin's records about a function, or about all, that have a size."""
     wanted = f".nv.info.{name}".rstrip(".").encode()
     for section in list_sections(image):
         at = 0
@@ -163,7 +163,7 @@ def disassemble(image: bytes, name: str) -> str:
 
 
 def count_threads(image: bytes, name: str) -> int:
-    """The threads that a kernel's blocks have to have, by its own word. 1 if it says nothing."""
+    """The threads that a kernel's blocks have to have, by its declaration. 1 if it declares none."""
     return next(
         (math.prod(struct.unpack("<3I", body)) for kind, body in _list_records(image, name) if kind == _THREADS), 1
     )

@@ -98,7 +98,7 @@ class Facts:
 
 
 NOTHING_RUNS = frozenset({"doctor_no_toolchain", "doctor_no_torch", "doctor_no_triton"})
-"""Kinds of findings without whose remedy no kernel can run, but on the fake device"""
+"""Kinds of findings with which no kernel can run, but on the fake device"""
 
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 

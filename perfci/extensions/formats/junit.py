@@ -5,7 +5,7 @@
     ERROR                         error
     INCONCLUSIVE TAIL DRIFTED
     STALE SUSPECT REMOVED         skipped, with the reason: JUnit knows no warning, and none of them is a pass.
-                                  SUSPECT is a failure if it rests on proof, TAIL if thresholds say so
+                                  SUSPECT is a failure if it rests on proof, TAIL if thresholds ask for it
     all others                    passed, or skipped if the gate warns all the same
 
 Names of tests are the same in every language, since GitLab finds by them what is new in a merge request, and occur

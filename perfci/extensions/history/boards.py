@@ -37,7 +37,7 @@ LEAST_CLOCK = 1.03  # ratio of the other boards' clocks to its own
 ENDS = {"slow": LEAST_SLOW, "clock": LEAST_CLOCK}
 SICK_RUNS = 3  # in a row that look sick: one night proves nothing. Of memory errors one run is enough
 
-_FLOOR = 1e-6  # spread of an A/A duel, log scale, below which none is told apart
+_FLOOR = 1e-6  # spread of an A/A duel, log scale, below which all count as alike
 
 
 @dataclass(frozen=True)

@@ -127,7 +127,7 @@ def _choose_commits(
 def _go_back(settings: Settings, case: AgainCase, step: ChangePoint, release: LastRelease) -> AgainCase | None:
     """The case with the commit before a step, if that is older than the release.
 
-    A history shows a step, and not whose it is. A duel of the commits before and after it confirms that, or does not.
+    A history shows a step, and not its cause. A duel of the commits before and after confirms it, or does not.
     """
     before = step.before.environment
     with suppress(GitError):

@@ -160,7 +160,7 @@ def _hide_password(url: str) -> str:
     try:
         about = conninfo_to_dict(url)
     except psycopg.ProgrammingError:
-        raise UsageError("store_url", scheme="postgresql") from None  # whose words quote the URL
+        raise UsageError("store_url", scheme="postgresql") from None  # the original quotes the URL
     return "postgresql://{}@{}/{}".format(*(about.get(name) or "" for name in ("user", "host", "dbname")))
 
 

@@ -127,7 +127,7 @@ def to_csv(table: pd.DataFrame) -> bytes:
 def to_parquet(table: pd.DataFrame) -> bytes:
     """The table as Parquet, texts as they are. Raises MissingPackageError without pyarrow."""
     try:
-        import pyarrow  # noqa: F401 - pandas writes with it, and says less well that it is missing
+        import pyarrow  # noqa: F401 - pandas writes with it, and its message about a missing one is worse
 
         buffer = io.BytesIO()
         table.to_parquet(buffer, engine="pyarrow", index=False)

@@ -167,7 +167,7 @@ def _shorten(name: str, usual: Callable[..., Any]) -> Callable[..., Any]:
             else:
                 pair = (handle, left.handle) if reversed_ else (left.handle, handle)
                 result = _binary_op(interpreter.interpreter_builder, *pair, compute)
-        except ValueError:  # shapes that do not go together, of which Triton's says more
+        except ValueError:  # shapes that do not go together, of which Triton's message has more
             return usual(left, right)
         if compares or other is not kind:
             block = kind.is_block() or other.is_block()

@@ -5,7 +5,7 @@ soak        leaks, decay, answers that change, streams, threads and huge arrays
 chains      ops as a model calls them, stage by stage and as a whole
 toolchain   the same check by another Triton or torch
 selftest    perfci tried out on this machine
-stages      what a line of progress says while they run
+stages      what a line of progress shows while they run
 """
 
 from perfci.core.extensions import CommandLine, Extension

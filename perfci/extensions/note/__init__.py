@@ -1,6 +1,6 @@
 """The note of a merge request of GitLab, or the comment on a pull request of GitHub: `perfci ci note`.
 
-text       what it says: pure
+text       its content: pure
 target     where it goes, by the variables of a pipeline
 posting    one note, made or updated in place
 commands   `perfci ci note`

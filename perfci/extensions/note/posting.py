@@ -92,7 +92,7 @@ def _find_note(target: NoteTarget, notes: str, key: str) -> dict[str, Any] | Non
 
 def _find_user(target: NoteTarget) -> object:
     """Who the token stands for."""
-    if target.server is GITHUB:  # whose REST interface does not tell the token of a workflow
+    if target.server is GITHUB:  # its REST interface does not show the token of a workflow
         graphql = target.api.removesuffix("/v3") + "/graphql"
         return _ask(target, "POST", graphql, {"query": "{viewer{login}}"})["data"]["viewer"]["login"]
     return _ask(target, "GET", f"{target.api}/user")["id"]

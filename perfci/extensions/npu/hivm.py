@@ -72,7 +72,7 @@ _BITCODE = re.compile(r'"[^"]*/([^"/]+\.bc)"')  # names the environment's folder
 
 
 class LoweringError(PerfciError):
-    """The compiler refuses a kernel, and says why. One that is too large has the bytes that it requires."""
+    """The compiler refuses a kernel, with a reason. One that is too large has the bytes that it requires."""
 
 
 @cache
@@ -165,7 +165,7 @@ def _find_line(output: str) -> dict[str, Any]:
 
 
 def find_pass(command: Sequence[str], variables: Mapping[str, str] | None = None) -> str | None:
-    """Returns the pass in which a program of MLIR fails: the last one that it says it begins. None if it says none.
+    """Returns the pass in which a program of MLIR fails: the last one that it reports as begun, or None.
 
     Passes that a pass runs for itself do not count if the command names the others.
     """

@@ -1,4 +1,4 @@
-"""One file from a machine that perfci's authors do not have: the last report, and what the machine says of itself.
+"""One file from a machine that perfci's authors do not have: the last report, and what the machine shows of itself.
 
 Behind `perfci check --report-back`, for a chip on which perfci has not run yet.
 """

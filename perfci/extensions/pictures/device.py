@@ -121,7 +121,7 @@ def choose_sized(working_points: Iterable[WorkingPoint]) -> dict[str, list[Worki
 
 
 def _name_curves(working_points: Sequence[WorkingPoint]) -> list[str]:
-    """What tells the curve of each point from others: the parts of its case that are no numbers and that differ."""
+    """What keeps each point's curve apart from others: the parts of its case that are no numbers and that differ."""
     parts = [[part for part in one.case.case.split(",") if not _is_number(part)] for one in working_points]
     shared = set.intersection(*map(set, parts))
     return [",".join(part for part in names if part not in shared) for names in parts]

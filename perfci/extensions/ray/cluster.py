@@ -1,6 +1,6 @@
 """Boards of a Ray cluster measure shards, one at a time each.
 
-perfci places the shards itself, since Ray cannot be told which nodes to avoid: if a node dies or fails, what it had
+perfci places the shards itself, since Ray takes no list of nodes to avoid: if a node dies or fails, what it had
 begun begins again on another one, and it gets nothing more. It packs the work tree itself, as git on a node has to find
 the same modes and links.
 """

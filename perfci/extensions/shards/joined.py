@@ -56,7 +56,7 @@ def merge_shards(
 def check_on_devices(settings: Settings, request: Request, command: str, listener: Listener) -> tuple[Run, Judgements]:
     """Check on several devices of this host at once, a shard and process each. A plain check if there is only one.
 
-    A signal ends all of them, with what they measured saved. Raises PerfciError if one fails, which has said why.
+    A signal ends all of them, with what they measured saved. Raises PerfciError if one fails, which has printed why.
     """
     sharded = plan_shards(settings, request, listener, 1, None)
     if not sharded.plan.boards:

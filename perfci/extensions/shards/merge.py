@@ -88,7 +88,7 @@ def _refuse_foreign(sharded: ShardPlan, plan: str, run: Run) -> Shard:
 
 
 def _name_board(op: OpRun, run: Run) -> OpRun:
-    """Returns an op whose blocks all name their board, since the merged run has several."""
+    """Returns an op in which all blocks name their board, since the merged run has several."""
     board = run.environment.device.uuid
     cases = []
     for case in op.performance:

@@ -7,7 +7,7 @@ tables      of the report
 kind        what the gate asks for
 coverage    launches looked through, a worker for each op
 covered     the worker's part
-gaps        what is said of launches, and what that means
+gaps        what is reported of launches, and what that means
 dry_launch  one launch looked through
 tasks       of both workers
 flow        both experiments

@@ -217,7 +217,7 @@ def describe_toolchain(
 
 
 def _compile(bench: Bench, missing: Sequence[_Wanted]) -> Mapping[_Wanted, StaticOp]:
-    """A worker for each, several at a time: one that ran another op's code might say anything, and would be kept."""
+    """A worker for each, several at a time: one that ran another op's code might answer anything, and would be kept."""
     broken = {one: reason for one in missing if (reason := find_violation(one.op))}
     answers = {one: StaticOp(one.op.op, one.target, failure=reason) for one, reason in broken.items()}
     waiting = [one for one in missing if one not in broken]

@@ -61,7 +61,7 @@ class _Suites:
         self._send = send
 
     def report(self, task: Cover) -> Covered:
-        """Look through all calls, and say what each exercises."""
+        """Look through all calls, and report what each exercises."""
         from perfci.extensions.offline import compiling
         from perfci.extensions.static.dry_launch import list_lines
 

@@ -1,4 +1,4 @@
-"""What a worker says of the launches that it looked through, and what that means: it runs the op's code."""
+"""What a worker reports of the launches that it looked through, and what that means: it runs the op's code."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

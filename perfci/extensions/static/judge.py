@@ -24,7 +24,7 @@ from perfci.thresholds.case import CaseThresholds
 from perfci.thresholds.limits import Thresholds
 
 MORE, LESS, BYTES, COUNT = "allows_more_share", "allows_less_share", "allows_more_bytes", "allows_more_count"
-"""Kinds of reasons that say what is allowed."""
+"""Kinds of reasons that name what is allowed."""
 SHARES = (MORE, LESS)
 
 
@@ -295,7 +295,7 @@ def _describe_changes(case: StaticCase, base: StaticCase) -> Iterator[Reason]:
 
 
 def figures(binaries: Sequence[KernelBinary]) -> str:
-    """The most telling figures of a case's kernels, in words.
+    """The most important figures of a case's kernels, in words.
 
     >>> figures([KernelBinary("k", "", registers=32, spill_bytes=0, instructions=120)])
     'k: 32 registers, 0 B spilled, 120 instructions'

@@ -23,7 +23,7 @@ DYNAMIC = (
     "importlib.util.spec_from_loader", "pkgutil", "runpy", "site.addsitedir", "sys.meta_path", "sys.path",
     "sys.path_hooks", "zipimport",
 )  # fmt: skip
-"""Ways to run code whose file the syntax does not name. Each name includes everything below it."""
+"""Ways to run code from files that the syntax does not name. Each name includes everything below it."""
 
 NATIVE = (
     "cffi", "ctypes.CDLL", "ctypes.PyDLL", "ctypes.cdll", "pyximport", "torch.classes.load_library",

@@ -105,7 +105,7 @@ class Tree:
                 if not name:
                     facts: dict[str, Fact] = {"file": self._name(path), "line": line, "what": "#include"}
                     code[path] = _Needs(opaque=Reason("native_unknown", facts))
-                # A path is from the file's folder or from any that the compiler is told of.
+                # A path is from the file's folder or from any that the compiler is given.
                 tail = "/" + posixpath.normpath(f"/{name}").lstrip("/")
                 named = {header for header in self._headers if name and header.endswith(tail)}
                 waiting += named - headers
@@ -114,7 +114,7 @@ class Tree:
 
     @functools.cached_property
     def _headers(self) -> frozenset[str]:
-        """The files of the project that C++ may include, since options of its compiler say where it looks."""
+        """The files of the project that C++ may include, since options of its compiler choose where it looks."""
         return frozenset(
             path for path in self._finder.below(self._root) if path.endswith(_C) and "/site-packages/" not in path
         )

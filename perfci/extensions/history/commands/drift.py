@@ -133,7 +133,7 @@ def _find_drift(history: History, pattern: str | None, where: Settings) -> _Drif
 
 
 class _Refuted:
-    """What the last `perfci check --against-release` of this project says of the steps in an op's history."""
+    """What the last `perfci check --against-release` of this project shows of the steps in an op's history."""
 
     def __init__(self, where: Settings, op: str) -> None:
         self._where, self._op = where, op

@@ -26,7 +26,7 @@ ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bflo
 """Of 1, by dtype: errors below it are no worse than exact ones."""
 
 COMPILES_S = 0.01
-"""A first call that took less found its kernel compiled: no compiler is so fast. It says nothing of the next run."""
+"""A first call that took less found its kernel compiled: no compiler is so fast. It means nothing for the next run."""
 
 Case = HistoryCase | HistoryAccuracy | HistoryStored
 

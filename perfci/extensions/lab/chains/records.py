@@ -79,7 +79,7 @@ class StageMeasured:
 
 @dataclass(frozen=True)
 class ChainMeasured:
-    """What the worker of a chain says of one case. What it means is decided from its numbers (`conclude`)."""
+    """What the worker of a chain reports of one case. What it means is decided from its numbers (`conclude`)."""
 
     case: str
     seed: Whole

@@ -22,7 +22,7 @@ GLANCE_S = 0.5
 def check_often(check: Callable[[], int], project: Path, ops: Sequence[str]) -> NoReturn:
     """Check an op, and again after each change of what it needs or is judged by. Raises Stopped at a signal.
 
-    Raises UsageError unless one op is named. A check that cannot be made says why, and the next change is waited for.
+    Raises UsageError unless one op is named. A check that cannot be made prints why, and the next change is waited for.
     """
     op = select_one(language.load(project), take_one(ops)).op
     while True:

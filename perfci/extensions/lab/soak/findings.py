@@ -38,7 +38,7 @@ class SoakFinding:
 
 @dataclass(frozen=True)
 class SoakMeasured:
-    """What a worker says of a test in which it saw nothing that is wrong by itself. See `verdicts.conclude`."""
+    """What a worker reports of a test in which it saw nothing that is wrong by itself. See `verdicts.conclude`."""
 
     op: str
     test: str

@@ -106,7 +106,7 @@ def _soak_op(bench: Bench, op: PlannedOp, task: SoakOp, limit: float) -> list[So
 
 
 def _list_missing(op: PlannedOp, findings: list[SoakFinding]) -> Iterator[SoakFinding]:
-    """Tests of the op's cases of which its worker has said nothing, although it has come to its end."""
+    """Tests of the op's cases of which its worker has reported nothing, although it has come to its end."""
     made = {name_test(finding.test, finding.case) for finding in findings}
     for case in op.performance:
         for test in (test for test in TESTS if test != LARGE):

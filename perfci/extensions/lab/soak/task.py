@@ -49,7 +49,7 @@ Body = Callable[[SoakSubject], SoakFinding | SoakMeasured]
 
 
 def _of_test(said: Said, message: SoakFinding | SoakMeasured) -> Subject:
-    """A test of a case. That it has passed is not for the worker to say."""
+    """A test of a case. Whether it has passed is not for the worker to decide."""
     has_passed = isinstance(message, SoakFinding) and message.status is Status.PASS
     is_asked = message.op == said.task.op and not has_passed
     return name_test(message.test, message.case) if is_asked and message.test in TESTS else None

@@ -23,7 +23,7 @@ LEAST_WINDOWS = 8  # with fewer, a trend cannot be beyond doubt, and a leak look
 P_LIMIT = 0.01  # a rise counts if chance alone shows one as clear in fewer cases than this
 
 MADE = {DETERMINISM: "calls", STREAMS: "rounds", THREADS: "calls", LARGE: "slices"}
-"""Test that compares answers -> the number that says how many it has compared"""
+"""Test that compares answers -> the number of answers that it has compared"""
 
 
 def conclude(said: SoakFinding | SoakMeasured, calls: int, limit: float) -> SoakFinding:
@@ -64,7 +64,7 @@ def _known(said: SoakMeasured, name: str) -> list[float]:
 
 
 def judge_memory(said: SoakMeasured, calls: int) -> SoakFinding | None:
-    """Whether calls leave device memory behind. None if there are too few readings to tell."""
+    """Whether calls leave device memory behind. None if there are too few readings to decide."""
     held, outside = _known(said, "held"), _known(said, "outside")
     if len(held) <= LEAST_WINDOWS:
         return None
@@ -95,7 +95,7 @@ def find_leak(held: Sequence[float]) -> float | None:
 
 
 def judge_decay(said: SoakMeasured, limit: float) -> SoakFinding | None:
-    """Whether calls become slower by more than the clock explains. None if there are too few times to tell."""
+    """Whether calls become slower by more than the clock explains. None if there are too few times to decide."""
     medians, clocks = _known(said, "medians_us"), said.series.get("clocks_mhz", ())
     if len(medians) < LEAST_WINDOWS or min(medians) <= 0.0 or len(clocks) != len(medians):
         return None
