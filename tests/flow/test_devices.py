@@ -30,12 +30,17 @@ def boards_of(run):
     return {op.op: {block.board for case in op.performance for block in case.blocks} for op in run.ops}
 
 
-def test_on_several_boards_the_verdicts_are_those_of_one(project, boards):
-    project.check()
+def test_on_several_boards_that_the_project_names_the_verdicts_are_those_of_one(project, boards):
+    path = project.root / "pyproject.toml"
+    path.write_text('[tool.perfci]\ndevices = "all"\n' + path.read_text())
+
+    project.check("--devices", "one")
+    boards_of_one = boards_of(project.run_record())
     # As it was stored, with six significant digits.
     one = project.perfci("compare", str(project.root / "reports"), "--format", "json")
-    several = project.check("--devices", "0,1")
+    several = project.check()
 
+    assert set.union(*boards_of_one.values()) == {None}  # the command line has the last word
     assert (several.code, several.rows) == (one.code, one.rows)
     run = project.run_record()
     assert {board for boards in boards_of(run).values() for board in boards} == {"FAKE-0", "FAKE-1"}
@@ -80,48 +85,12 @@ def test_a_sick_board_gets_no_work_and_says_so_until_people_clear_it(project, bo
     )
 
 
-def test_two_ops_are_really_under_way_at_once(project, boards, monkeypatch):
-    """Each waits for the other to begin: one after the other they would hang."""
-    monkeypatch.setenv("PERFCI_WRITABLE", str(project.root))
-    boards()
-    meet = project.root / "meet"
-    meet.mkdir()
-    for op, other in (("relu", "scale"), ("scale", "relu")):
-        wait = (
-            f"open({str(meet / op)!r}, 'w').close()\n"
-            f"    import os, time\n"
-            f"    while not os.path.exists({str(meet / other)!r}): time.sleep(0.01)\n"
-            "    fake.work("
-        )
-        project.edit(op, "triton", "fake.work(", wait)
-
-    answer = project.check("--devices", "all", "relu", "scale")
-
-    assert answer.code == 0, answer.out
-    assert boards_of(project.run_record()) in (
-        {"relu": {"FAKE-0"}, "scale": {"FAKE-1"}},
-        {"relu": {"FAKE-1"}, "scale": {"FAKE-0"}},
-    )
-
-
 def test_boards_of_different_models_are_refused_with_both_named(project, boards):
     boards(models=["Fake One", "Fake Two"])
 
     answer = project.check("--devices", "all")
 
     assert (answer.code, "fake-one" in answer.err, "fake-two" in answer.err) == (1, True, True)
-
-
-def test_the_project_names_its_devices_and_the_command_line_has_the_last_word(project, boards):
-    path = project.root / "pyproject.toml"
-    path.write_text('[tool.perfci]\ndevices = "all"\n' + path.read_text())
-
-    project.check("relu", "scale")
-    both = boards_of(project.run_record())
-    project.check("relu", "scale", "--devices", "one")
-
-    assert set.union(*both.values()) == {"FAKE-0", "FAKE-1"}
-    assert set.union(*boards_of(project.run_record()).values()) == {None}
 
 
 @pytest.mark.slow
@@ -142,7 +111,8 @@ def test_a_run_waits_for_the_board_that_another_has_and_goes_on_with_the_other(p
 
 
 @pytest.mark.slow
-def test_a_signal_ends_the_workers_of_all_boards(project, boards, monkeypatch):
+def test_a_signal_ends_the_workers_of_all_boards_which_run_at_once(project, boards, monkeypatch):
+    """Each op hangs: one after the other, the second would not begin."""
     monkeypatch.setenv("PERFCI_WRITABLE", str(project.root))
     for op in ("relu", "scale"):
         pid = f"open({str(project.root)!r} + '/pid-{op}', 'w').write({NAME}); fake.hang(); "
