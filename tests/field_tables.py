@@ -67,6 +67,8 @@ def _type(described: dict[str, Any]) -> str:
         return f"{described['$ref'].rpartition('/')[2]}"
     if "enum" in described:
         return "text"
+    if "prefixItems" in described:
+        return " and ".join(map(_type, described["prefixItems"]))
     if described.get("type") == "array":
         return f"list of {_type(described['items'])}" if "items" in described else "list"
     if described.get("type") == "object":
