@@ -59,7 +59,7 @@ _entry = Entry(_kernel)
 def double(x: torch.Tensor):
     out = torch.empty_like(x)
     with torch.cuda._DeviceGuard(x.device.index):
-        _entry.launch(Buffer(x), Buffer(out), x.numel(), (triton.cdiv(x.numel(), 128),), BLOCK=128)
+        _entry.launch(Buffer(x.clone()), Buffer(out), x.numel(), (triton.cdiv(x.numel(), 128),), BLOCK=128)
     return out
 """
 """A library that keeps what a launch gave and launches it again, with tensors of its own, as FlagGems does."""

@@ -82,12 +82,13 @@ class Outcome:
     reference: tuple[tuple[int, ...], ...] | None
     launches: tuple[SketchLaunch, ...]
     given: tuple[tuple[int, ...], ...] = ()  # shapes of the inputs
+    by_values: bool = False  # the shapes of the reference's outputs depend on the inputs' values
 
     @property
     def fits(self) -> bool:
         """Whether the reference's outputs are among the kernel's, or can be those that it writes into."""
         if self.kernel is None or self.reference is None:
-            return False
+            return self.by_values
         return not Counter(self.reference) - Counter(self.kernel or self.given)
 
     @property
@@ -185,7 +186,12 @@ class Form:
                 shapes = going.shape_of(self.kernel(**given))
                 launches = tuple(going.launches)
                 inputs = going.shape_of([*given.values()]) or ()
-                right = shapes if alone else going.shape_of(self.reference(**make_arguments()))
+                try:
+                    right = shapes if alone else going.shape_of(self.reference(**make_arguments()))
+                except RuntimeError as error:  # torch has no shapes without values, as of nonzero
+                    if not isinstance(error, NotImplementedError) and "meta tensors" not in str(error):
+                        raise
+                    return Outcome(shapes, None, launches, inputs, by_values=True)
                 return Outcome(shapes, right, launches, inputs)
             except AssertionError:  # perhaps of values, which have to be small enough
                 continue
@@ -261,9 +267,17 @@ def find_form(start: Form, calls: Sequence[Call]) -> tuple[Form, list[Call], boo
     ]
     places += [(name, None) for name, value in first.given.items() if type(value) is int and value > 16]
     sizes = {place: tuple(call.size(place) for call in alike) for place in places}
-    groups = [[place for place in places if sizes[place] == size] for size in dict.fromkeys(sizes.values())]
-    right = _fill(start, groups, alike).agrees()
-    return _fill(start, _take_apart(start, groups, alike) if right else groups, alike), alike, right
+    groups: Groups = [[place for place in places if sizes[place] == size] for size in dict.fromkeys(sizes.values())]
+    form = _fill(start, groups, alike)
+    right = form.agrees()
+    done = form.try_case(form.make_distinct()) if right else None
+    if done and done.by_values:  # which no trial without memory refuses
+        groups = [
+            [place for place in group if place[1] == axis] for group in groups for axis in {at for _, at in group}
+        ]
+    elif right:
+        groups = _take_apart(start, groups, alike)
+    return _fill(start, groups, alike), alike, right
 
 
 def list_form(start: Form, calls: Sequence[Call]) -> tuple[Form, list[Call]]:

@@ -309,6 +309,8 @@ class _Tensors(PassingFor):
         if name == "__get__":
             name = getattr(func.__self__, "__name__", "")
         given = {key: value for key, value in (kwargs or {}).items() if key != "generator"}
+        if name in {"empty", "zeros", "ones"}:  # with sizes that depend on values
+            args = [1 if isinstance(arg, torch.Tensor) else arg for arg in args]
         result = super().__torch_function__(func, types, args, given)
         if isinstance(result, torch.Tensor) and not (args and result is args[0]):
             result = result if result.is_meta else result.to(META)

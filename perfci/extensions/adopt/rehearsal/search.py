@@ -124,7 +124,8 @@ def _try_places(form: Form, texts: Sequence[str], calls: Sequence[Call]) -> Foun
     inputs = found.form.inputs
     alike = {name: _PLACES.sub("torch.randint(0, 1, ", text) for name, text in inputs.items()}
     params = dict(found.form.little) or found.form.make_distinct()
-    if not found.trial.is_good or alike == inputs or not replace(found.form, inputs=alike).run(params).races:
+    is_good = replace(found.trial, races=False).is_good
+    if not is_good or alike == inputs or not replace(found.form, inputs=alike).run(params).races:
         return found
     once = {name: _ROW_OF_PLACES.sub(r"torch.randperm(\1, ", text) for name, text in inputs.items()}
     other = _try_sizes(replace(form, inputs=once), texts, calls)

@@ -126,12 +126,14 @@ def bench_nothing(*_: Any, **__: Any) -> list[float]:
 
 
 def _unwrap(value: Any) -> Any:
-    """A tensor at the address of a library's kind of tensor, which has one in it."""
+    """The rest of the tensor in a library's kind of tensor, from its address on."""
     base = getattr(value, "_base", None)
     if isinstance(value, torch.Tensor) or not isinstance(base, torch.Tensor) or not hasattr(value, "data_ptr"):
         return value
-    start = base.storage_offset() + (value.data_ptr() - base.data_ptr()) // base.element_size()
-    return base.as_strided((min(base.numel(), 1),), (1,), start).view(value.dtype)
+    start = (value.data_ptr() - base.data_ptr()) // base.element_size()
+    extent = 1 + sum((size - 1) * stride for size, stride in zip(base.shape, base.stride(), strict=True))
+    rest = extent - start if base.numel() else 0
+    return base.as_strided((rest,), (1,), base.storage_offset() + start).view(value.dtype)
 
 
 def wrap(function: Any, device: str, hidden: dict[str, Any] | None = None) -> Callable[..., Any]:

@@ -80,7 +80,10 @@ def try_call(
         right = reference(**for_reference)
     except (Exception, SystemExit) as error:  # whatever other people's code raises
         return Trial(f"{type(error).__name__}: {error}"[:300])
-    expected = [value for _, value in _list(right)]
+    listed = _list(right)
+    full = [(place, value) for place, value in listed if value.numel()]
+    listed = full or listed  # one without elements stands for an output that was not asked for
+    expected = [value for _, value in listed]
     written = _list_changed(given, for_kernel)
     shares = {name: watched.share_of(name) for name in tensors if name not in written}
     unread = [name for name, share in shares.items() if 0 < share < _MOST and not gather]
@@ -105,7 +108,7 @@ def try_call(
         ignored=tuple(name for name, share in shares.items() if not share),
         is_finite=all(bool(value.isfinite().all()) for value in expected if value.is_floating_point()),
         picks=picks, returned=len(answer) if isinstance(answer, list | tuple) else None, share=share,
-        expected=tuple(place for place, _ in _list(right)) if _lacks(right) else None,
+        expected=tuple(place for place, _ in listed) if len(listed) < _count(right) else None,
         outputs=tuple(tuple(value.shape) for value in expected), launches=watched.launches,
         dtypes=tuple(str(value.dtype).removeprefix("torch.") for value in expected), is_alike=alike,
         races=watched.races,
@@ -144,9 +147,9 @@ def _extent(value: torch.Tensor) -> int:
     return 1 + sum((size - 1) * stride for size, stride in steps) if value.numel() else 0
 
 
-def _lacks(value: Any) -> bool:
-    """Whether a tuple holds something other than tensors."""
-    return isinstance(value, list | tuple) and not all(map(torch.is_tensor, value))
+def _count(value: Any) -> int:
+    """How many outputs there are, of tensors or not."""
+    return len(value) if isinstance(value, list | tuple) else 1
 
 
 def _list(value: Any) -> list[tuple[int, torch.Tensor]]:
