@@ -134,11 +134,12 @@ def _note_steps(run: Run, comparisons: Iterable[Comparison], thresholds: Thresho
 
 
 def _note_kinds(run: Run, rows: Iterable[Judgement], ops: Mapping[str, OpRun]) -> Iterator[Reason]:
-    """The kind of each op's change, alike ones in one. Not of what failed: only what passed answers as its base did."""
+    """The kind of each op's change, alike ones in one: of what passed, so answers as its base, and is not the same."""
     broken = {row.op for row in rows if row.verdict in _BROKEN and row.suite is not Suite.COMPILED}
+    differing = {row.op for row in rows if row.verdict is not Verdict.UNCHANGED}
     alike = defaultdict[tuple[str, str], dict[str, Reason]](dict)
     for op in run.plan.ops:
-        whole = op.op not in broken and is_complete(run, op, ops.get(op.op))
+        whole = op.op in differing - broken and is_complete(run, op, ops.get(op.op))
         kind = find_kind(op, ops.get(op.op)) if whole and op.base and op.base.changed else None
         if kind and kind.name in {"tuning", "suites"}:
             alike[kind.name, kind.proof.kind][op.op] = kind.proof

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from perfci.core.model import Again, AgainCase, PlannedBase, PlannedOp, Reason, Suite, SuiteChange, Verdict
+from perfci.core.model import Again, AgainCase, BaseArm, PlannedBase, PlannedOp, Reason, Suite, SuiteChange, Verdict
 from perfci.core.wording import sentence
 from perfci.judge import judge
 from perfci.judge.duel import identity_counts
@@ -237,6 +237,14 @@ def test_changes_of_one_kind_are_told_in_one_and_of_an_op_without_a_changed_file
     assert _told(alike) == [
         "a; b; c; ...: a change of tuning. Arguments and answers are what they were: 4 checks passed."
     ]
+
+
+def test_a_change_after_which_all_is_as_it_was_is_of_no_kind():
+    case = against((), BaseArm(same=True))
+    timed = replace(_changed("op"), suites=(Suite.PERFORMANCE,))
+    same = run(case, accuracy=(), planned=timed, op={"change": SuiteChange()})
+
+    assert _told(same) == []
 
 
 def _changed(*ops):
