@@ -27,7 +27,9 @@ OWN = {
 }  # fmt: skip
 """Folders that each worker has for itself, since it can write nowhere else, below one that it is given."""
 
-OFFLINE = "PERFCI_OFFLINE"  # variable of workers that compile without a device, and open none
+OFFLINE = "PERFCI_OFFLINE"
+OPENS_NONE = {OFFLINE: "1", "CUDA_VISIBLE_DEVICES": "", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+"""Variables of workers that compile without a device: they open none, even if there is one."""
 
 SECRET = re.compile(
     r"TOKEN|SECRET|PASSPHRASE|PASSWORD|PASSWD|CREDENTIAL|PRIVATE|COOKIE|HEADERS|(PGPASS|_(AUTH|DSN|PASS|PAT|PWD))\Z|_KEY\Z",

@@ -20,7 +20,7 @@ from perfci.core.errors import GitError
 from perfci.core.model import Reason
 from perfci.core.settings import FILE, Settings, take_grants
 from perfci.core.temporary import remove_abandoned, temporary_folder
-from perfci.core.variables import OFFLINE, OWN, worker_environment
+from perfci.core.variables import OPENS_NONE, OWN, worker_environment
 from perfci.core.wording import say
 from perfci.git import list_places
 from perfci.git.base import resolve
@@ -207,8 +207,7 @@ def make_environment(bench: Bench, place: WorkerPlace) -> WorkerEnvironment:
     variables |= _python_path(variables, bench, is_ours=python is None)
     if python:
         variables.pop("PYTHONHOME", None)
-    if place.device == "offline":  # no device is touched, even if there is one
-        variables |= {"CUDA_VISIBLE_DEVICES": "", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0", OFFLINE: "1"}
+    variables |= OPENS_NONE if place.device == "offline" else {}
     more = filter(None, os.environ.get(WRITABLE, "").split(os.pathsep))
     logs = settings.reports / LOGS
     try:

@@ -10,6 +10,7 @@ backends     what these compilers need besides, a module each
 compiling    calls on it: kernels are compiled and not launched
 process      a process that does so
 precompile   what an op launches, compiled for the device at hand before it is measured
+claims       kernels that several processes compile together
 task         what its workers are asked
 lanes        such workers, beside what is measured
 """

@@ -30,6 +30,7 @@ from perfci.device.launches import bind_launch
 from perfci.device.source import digest, function_text, plain_function, stable
 from perfci.extensions.common import binaries
 from perfci.extensions.common.targets import LINE_FREE, Target
+from perfci.extensions.offline import claims
 from perfci.extensions.offline.backends import find_compiler
 from perfci.extensions.offline.driver import VirtualDriver
 from perfci.extensions.offline.pretender import outside, pretend
@@ -55,7 +56,6 @@ class _Process:
     message: str | None = None  # what the compiler wrote about it, if its exception has no reason
     refusal: Reason | None = None  # why the target's compiler refused it, if it says that itself
     alive: Callable[[], object] = lambda: None
-    leaves_claimed: bool = False  # kernels that another process has begun to compile are left to it
 
 
 _process = _Process()
@@ -129,25 +129,21 @@ def compile_call(call: Callable[[], Any]) -> CallOutcome:
             return CallOutcome(capture, failure=_compile_failure(error))
 
 
-def claim_kernels() -> None:
-    """Mark in the cache each kernel that this process begins to compile, for processes that share the cache."""
-    folder, compile_kernel = Path(os.environ["TRITON_CACHE_DIR"], "claims"), triton.compiler.compile
-    folder.mkdir(parents=True, exist_ok=True)
+def claim_kernels(folder: Path, kept: str) -> None:
+    """Compile together with other processes, which claim in the folder what each of them compiles.
+
+    kept: `Compiler.KEPT` of another compiler than Triton.
+    """
+    compile_kernel = triton.compiler.compile
+    claims.share(folder)
 
     def claim(src: Any, *args: Any, **kwargs: Any) -> Any:
-        try:
-            (folder / digest(f"{src.hash()} {kwargs}")).touch(exist_ok=False)
-        except FileExistsError:
-            if _process.leaves_claimed:
-                return None
-        return compile_kernel(src, *args, **kwargs)
+        return None if claims.is_left(f"{src.hash()} {kwargs}") else compile_kernel(src, *args, **kwargs)
 
     triton.compiler.compile = claim
-
-
-def leave_claimed() -> None:
-    """From now on compile no kernel that another process has marked: a launch of one gives nothing."""
-    _process.leaves_claimed = True
+    if kept:
+        with contextlib.suppress(ImportError, AttributeError):  # of another release: some kernels compile twice
+            claims.watch(kept)
 
 
 def build_launchers(kernels: Iterable[Any]) -> None:
@@ -159,7 +155,7 @@ def build_launchers(kernels: Iterable[Any]) -> None:
 
     with contextlib.suppress(Exception):  # no compiler, or no driver: the op's process meets it
         driver.CudaUtils()
-        for kernel in kernels:
+        for kernel in (kernel for kernel in kernels if hasattr(kernel, "src")):  # those of Triton
             driver.CudaLauncher(kernel.src, kernel.metadata)
 
 

@@ -6,21 +6,26 @@ Workers that compile cannot open the device, and stand still while anything is t
 import contextlib
 import dataclasses
 import itertools
+import sys
 import time
 from collections.abc import Collection, Generator, Iterator, Sequence
 from dataclasses import dataclass
 
 from perfci.core.cores import count_cores
 from perfci.core.model import Device
+from perfci.core.variables import OPENS_NONE
 from perfci.core.wording import say
+from perfci.extensions.offline.backends import can_precompile
 from perfci.extensions.offline.task import Precompile
+from perfci.ops.backends import BACKENDS, backend_of, find_kernel
 from perfci.runs.bench import Bench
 from perfci.runs.precompile import Precompiler
 from perfci.runs.tasks import Tasks
+from perfci.worker import forks
 from perfci.worker.process import Running, working
 from perfci.worker.protocol import Doing, Message, Prepared
-from perfci.worker.tasks import Measure, WorkerEnvironment
-from perfci.worker.warm import list_nodes
+from perfci.worker.tasks import Measure, Place, WorkerEnvironment
+from perfci.worker.warm import PROGRAM, list_imports, list_nodes
 
 PARTS = 2  # of an op's cases: a process each
 
@@ -54,9 +59,11 @@ class Lanes(Precompiler):
             places = [(task.place, self._tasks.around(task))]
             if with_base and task.base:
                 places.append((self._tasks.on_base(task).place, self._tasks.around(task, of_base=True)))
-            # The first one is waited for: nothing is timed before it is compiled.
+            places = [(place, _open_none(place, around)) for place, around in places if _is_kept(place)]
+            # The first one is waited for: nothing is timed before it is compiled. Compilers beside Triton take longer.
             behind = task is not tasks[0]
-            count = PARTS if behind else max(lanes // len(places), PARTS)
+            is_fast = behind and all(BACKENDS[_find_backend(place)].uses_triton for place, _ in places)
+            count = PARTS if is_fast else max(lanes // max(len(places), 1), PARTS)
             for index, (place, around) in itertools.product(range(count), places):
                 ahead = Precompile(
                     place=place, board=self._board, target=target, part=(index, count),
@@ -118,3 +125,26 @@ class Lanes(Precompiler):
                     return
                 self._under_way[part] = workers
                 yield workers
+
+
+def _is_kept(place: Place) -> bool:
+    """Whether a worker can compile an op's kernels for others."""
+    return can_precompile(_find_backend(place))
+
+
+def _open_none(place: Place, around: WorkerEnvironment) -> WorkerEnvironment:
+    """What a worker that compiles runs in. Kernels of Triton compile where the op's process runs.
+
+    Other compilers ask the driver's library, which such a process has loaded. So their workers have another start.
+    """
+    if BACKENDS[_find_backend(place)].uses_triton:
+        return around
+    variables = {**around.environment, **OPENS_NONE}
+    if around.python == sys.executable:
+        forks.begin(variables, around.folder, PROGRAM, list_imports("offline", variables))
+    return dataclasses.replace(around, environment=variables)
+
+
+def _find_backend(place: Place) -> str:
+    (files,) = place.ops
+    return backend_of(find_kernel(files.name, files.folder))

@@ -3,18 +3,20 @@
 import os
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from perfci.core.model import PerformanceCase, Suite
 from perfci.device.arrays import Inputs
 from perfci.device.tritons import find_triton_versions, release
 from perfci.extensions.common.targets import TARGETS
+from perfci.extensions.offline.backends import find_compiler
 from perfci.extensions.offline.process import import_path, install_target
 from perfci.extensions.offline.task import Precompile
 from perfci.measure.inputs import bound_inputs
 from perfci.measure.search import list_candidates
 from perfci.measure.verify import checks
-from perfci.ops.backends import BACKENDS, backend_of, find_kernel
+from perfci.ops.backends import backend_of, find_kernel
 from perfci.ops.spec import LAYOUTS, Accuracy, Params, Performance, case_id
 from perfci.worker.load import LoadedOp, choose_cases, load_op
 from perfci.worker.protocol import Doing, MessageChannel, OpDone, Prepared
@@ -34,9 +36,8 @@ def run(task: Precompile, channel: MessageChannel) -> None:
     if task.behind:
         os.nice(NICE)
     send, board, target = channel.send, task.board, TARGETS[task.target]
-    kernel = find_kernel(task.place.ops[0].name, task.folder)
-    is_of_triton = BACKENDS[backend_of(kernel)].uses_triton
-    if not is_of_triton or any(release(version) < (3, 5) for version in find_triton_versions()):
+    backend = backend_of(find_kernel(task.place.ops[0].name, task.folder))
+    if any(release(version) < (3, 5) for version in find_triton_versions()):
         send(OpDone())
         return
     target = replace(
@@ -49,9 +50,11 @@ def run(task: Precompile, channel: MessageChannel) -> None:
     install_target(target)
     from perfci.device.cuda import Flush
     from perfci.device.tensors import TorchArrays
-    from perfci.extensions.offline import compiling
+    from perfci.extensions.offline import claims, compiling
 
-    compiling.claim_kernels()
+    compiling.add_compiler(backend)
+    compiler = find_compiler(backend)
+    compiling.claim_kernels(Path(os.environ["TRITON_CACHE_DIR"], "claims"), (compiler and compiler.KEPT) or "")
     with import_path(task, task.place.ops[0]):
         op = load_op(task.place.ops[0].name, task.folder, task.shared_folder)
         if Suite.PERFORMANCE in task.suites and task.part[0] == 0:  # what launches are timed between
@@ -64,7 +67,7 @@ def run(task: Precompile, channel: MessageChannel) -> None:
             case = case_id(params)
             send(Doing("static", task.op, case))
             if suite is op.accuracy:
-                compiling.leave_claimed()  # each timed case says how long its kernels take; others compile once
+                claims.leave()  # each timed case says how long its kernels take; others compile once
 
             def make(suite: Any = suite, params: Params = params, layout: str = layout) -> Inputs:
                 return arrays.place(bound_inputs(suite, params, compiling.DEVICE, 0), layout)

@@ -14,6 +14,7 @@ import pytest
 
 from perfci.core.model import Device, Reason, Suite
 from perfci.core.stopping import Stopped
+from perfci.core.variables import OPENS_NONE
 from perfci.extensions.offline import lanes as offline
 from perfci.extensions.offline.task import Precompile
 from perfci.worker.protocol import Doing
@@ -42,6 +43,7 @@ class Lanes:
 
     def __init__(self, folder, workers):
         self.tasks, self.looks, self.hidden = [], [], ()
+        self.variables = {}
         self.preparing, self.measuring = {}, {}
         """op -> what happens while it is prepared, or measured: a generator"""
         self._folder, self._workers = folder, workers
@@ -50,6 +52,7 @@ class Lanes:
         """In the place of `working`, for compiling."""
         self.tasks.append(task)
         self.hidden = around.hidden
+        self.variables[task.op] = around.environment
         return WORKING(task, around, heard)
 
     def looking(self, task, around, heard):
@@ -201,3 +204,21 @@ def test_a_run_whose_device_is_gone_waits_for_nothing_to_be_compiled(measure, la
     assert lanes.looks == ["relu"]
     assert [op.failure for op in run.ops] == [gone, gone]
     assert not any(map(runs, lanes.list_processes("relu", "scale")))
+
+
+def test_other_compilers_than_triton_work_in_processes_that_open_no_driver_if_they_keep_what_they_compiled(
+    measure, lanes, settings, monkeypatch
+):
+    begun = []
+    monkeypatch.setattr(offline.forks, "begin", lambda variables, *_: begun.append(variables))
+    monkeypatch.setattr(offline, "count_cores", lambda: 4)
+    for op, backend in (("relu", "tilelang"), ("scale", "cutedsl")):
+        folder = settings.root / "kernels" / op
+        (folder / f"{op}_triton.py").rename(folder / f"{op}_{backend}.py")
+    lanes.let_end("relu", range(4))
+
+    measure(suites=(Suite.PERFORMANCE,))
+
+    assert {task.op: task.part[1] for task in lanes.tasks} == {"relu": 4}
+    assert lanes.variables["relu"].items() >= OPENS_NONE.items()
+    assert lanes.variables["relu"] in begun

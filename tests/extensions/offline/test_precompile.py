@@ -10,6 +10,8 @@ import pytest
 import yaml
 
 from perfci.core.model import Device
+from perfci.device.source import digest
+from perfci.extensions.offline import claims
 from perfci.extensions.offline.task import Precompile
 
 TEXTS = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))
@@ -50,6 +52,25 @@ def test_a_part_compiles_its_share_and_the_parts_together_all(tmp_path: Path) ->
     assert first.isdisjoint(second)
     assert first | second == whole
     assert binaries(tmp_path / "parts") == binaries(tmp_path / "whole")
+
+
+def test_a_kernel_that_another_process_compiles_is_left_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept, store = {"old": "kernel"}, SimpleNamespace()
+    store.look_up = lambda _, key: kept.get(key)
+    monkeypatch.setitem(sys.modules, "compiler", SimpleNamespace(store=store))
+    monkeypatch.setattr(claims, "_claims", claims._Claims())
+    claims.watch("compiler:store.look_up")
+    assert store.look_up(store, "new") is None  # nothing is claimed by a process that compiles alone
+
+    claims.share(tmp_path)
+    (tmp_path / digest("theirs")).touch()
+    assert store.look_up(store, "theirs") is None
+    claims.leave()
+    with pytest.raises(claims.LeftError):
+        store.look_up(store, "theirs")
+    assert store.look_up(store, "new") is None
+    assert (tmp_path / digest("new")).exists()
+    assert store.look_up(store, "old") == "kernel"
 
 
 def test_the_code_by_which_triton_launches_each_kernel_is_built_too(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 PACKAGES = ("cuda-core", "cuda-bindings", "nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12", "nvidia-cuda-nvcc")
 PROGRAMS: dict[str, str] = {"libnvrtc": "nvidia-cuda-nvrtc", "NVRTC library": "nvidia-cuda-nvrtc"}
+KEPT = ""  # by the project, if at all
 
 
 def prepare(target: Target, driver: VirtualDriver) -> None:  # noqa: ARG001

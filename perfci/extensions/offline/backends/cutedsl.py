@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 PACKAGES = ("nvidia-cutlass-dsl",)
 PROGRAMS: dict[str, str] = {}
+KEPT = None
 
 RUNTIME = "libcute_dsl_runtime.so"
 

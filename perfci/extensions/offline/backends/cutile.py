@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
 PACKAGES = ("cuda-tile", "nvidia-cuda-tileiras")
 PROGRAMS: dict[str, str] = {"tileiras": "cuda-tile[tileiras]"}
+KEPT = "cuda.tile._compile:cache_lookup"
 
 
 def prepare(target: Target, driver: VirtualDriver) -> None:

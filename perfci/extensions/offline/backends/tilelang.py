@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 PACKAGES = ("tilelang", "nvidia-cuda-nvcc")
 PROGRAMS: dict[str, str] = {"nvcc": "nvidia-cuda-nvcc nvidia-cuda-crt nvidia-nvvm nvidia-cuda-cccl nvidia-cuda-runtime"}
+KEPT = "tilelang.cache.kernel_cache:KernelCache._load_kernel_from_disk"
 
 RUNTIME, CALLER = "libstub_cudart.so", "libtvm_runtime.so"
 
