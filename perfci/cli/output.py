@@ -157,8 +157,9 @@ def list_verdicts(judgements: Judgements, run: Run | None = None, reading: str =
     yield from (Paragraph(note, style=STYLES[Gate.WARNS]) for note in first)
     head = make_head(run, judgements)
     styles = [STYLES[gate] for gate in head.gates]
+    for text in head.sentences[:-1]:  # the last one is about the gate
+        yield Paragraph(spell(text, ""), style=styles[0] if styles else "")
     if head.table.rows:
-        yield Paragraph(spell(head.sentences[0], ""), style=styles[0])
         cells = tuple(tuple(spell(cell, "") for cell in row) for row in head.table.rows)
         yield Grid(replace(head.table, rows=cells), styles=styles, indent=0)
         for line in head.step.command.splitlines() if head.step else ():

@@ -272,7 +272,9 @@ def _describe_group(group: Sequence[Judgement]) -> str:
         return say("whole op")
     if first.suite in {Suite.ACCURACY, Suite.SUITES}:
         return say("accuracy") if first.suite is Suite.ACCURACY else say("suites")
-    return say("speed") if first.case is None else ""
+    if first.case is None:
+        return say("by its ops") if is_model(first.op) else say("speed")
+    return ""
 
 
 def _write_reasons(row: Judgement) -> str:

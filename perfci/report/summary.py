@@ -38,7 +38,8 @@ def make_head(run: Run | None, judgements: Judgements) -> Head:
         if row.aloud or row.verdict is Verdict.IMPROVED:
             why, cause = row.first.reasons[:1], _find_cause(row.first)
             kind = why[0].kind if why and _has_cases(row) and not _find_changes([row]) else ""
-            key = (row.op, row.first.target, row.verdict, row.gate, row.suite, kind, cause and (*cause.facts.items(),))
+            of_cause = cause and (*cause.facts.items(),)
+            key = row.op, rows.is_model(row.op) and row.case, row.first.target, row.verdict, row.gate, row.suite, kind, of_cause
             groups.setdefault(key, []).append(row)
     ordered = list(groups.values())
     for group in ordered:
@@ -112,6 +113,8 @@ def _describe_part(row: rows.VerdictRow) -> str:
 
 def _count(group: Sequence[rows.VerdictRow], count: int) -> str:
     gathered = sum(row.gathered for row in group)
+    if rows.is_model(group[0].op):
+        return say("a step")
     if gathered < count:
         return say("{count} of {of:case|cases}", count=gathered, of=count)
     return say("all {count} cases", count=count) if count > 1 else say("its only case")

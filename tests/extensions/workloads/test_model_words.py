@@ -38,13 +38,13 @@ def test_a_verdict_its_headline_note_and_page_say_what_it_costs_the_model(modell
     model = answer.rows["model-llama", "performance", None]
     assert (model["verdict"], model["reason"]["kind"]) == ("REGRESSED", "model_beyond")
     shown = modelled.perfci("compare", str(modelled.root / "reports")).out
-    assert "A step of llama takes 0.2 % longer" in shown
+    assert shown.index("A step of llama takes 0.2 % longer") < shown.index("verdict ")
     assert "For llama: +2.4 % here = +0.1 % of a step" in shown
     report = (modelled.root / "reports/report.md").read_text()
     assert report.index("A step of llama takes") < report.index("exit code 2")
     said = r"A step of llama takes 0\.2 % longer \(\+0\.19\d* % to \+0\.19\d* %\) by scale, 8\.0 % of its time\."
     assert len(re.findall(said, report)) == 1
-    assert re.search(r"REGRESSED\*\* \| `model-llama` speed +\| \+0\.2 % \|", report)
+    assert re.search(r"REGRESSED\*\* \| `model-llama` by its ops +\| \+0\.2 % \|", report)
 
 
 def test_a_model_limit_that_is_no_percentage_is_refused(project):
@@ -92,6 +92,7 @@ def test_a_script_is_duelled_in_turns_by_the_same_rule(scripted, project):
     # It is judged again from what is stored, and shown. No command asks to check it alone, as it is no op.
     shown = project.perfci("compare", str(project.root / "reports")).out
     assert "REGRESSED  model-llama step" in shown and "1 op, " in shown
+    assert "model-llama a step " in shown
     report = (project.root / "reports/report.md").read_text()
     assert "perfci check scale --seed" in report
     assert project.accept().code == 1
