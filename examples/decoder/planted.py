@@ -21,7 +21,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, sleep
 
 import torch
 
@@ -32,15 +32,16 @@ from perfci.core.model import Interval
 from perfci.device import open_device
 from perfci.extensions.workloads.costs import Changed, predict
 from perfci.extensions.workloads.records import Call, Tensor, Workload, read_workload
-from perfci.measure.power import HELD
+from perfci.measure.power import HELD, WAITED
 from perfci.statistics import exact
 
 attention_triton, matmul_triton = map(importlib.import_module, ("attention_triton", "matmul_triton"))
 
 TURN_S, HELD_TURN_S = 0.06, 0.4  # least time that a turn of a step takes, and that at the power limit, which settles
-BLOCKS, SURE, MOST_S = 6, 0.08, 13.0  # fewest pairs of turns; half-width of the change, as a share of it; or this long
+BLOCKS, SURE, MOST_S = 6, 0.08, 9.0  # fewest pairs of turns; half-width of the change, as a share of it; or this long
 ROUNDS, MOST = 10, 16  # launches of each arm, and calls of an op that are measured: those that take most time
 ALONE_S, PAIRS = 0.2, 3  # of a call back to back, and pairs of such turns
+COOL_S, SETTLE_S = 0.3, 3.0  # before a call is tried for the limit; of steps at the limit before any of them counts
 
 
 @dataclass(frozen=True)
@@ -159,25 +160,27 @@ def measure_alone(plant: Plant, workload: Workload, device) -> dict[tuple[str, s
         shifts = [math.log(pair[slow].time_us / pair[plain].time_us) for pair in seen]
         changes[call.op, str(call.case)] = Changed(
             exact.to_ratio(exact.location(shifts)),
-            sustain(plain, slow, device) if workload.held else None,
-            statistics.median(pair[plain].time_us for pair in seen),
-            seen[0][slow].activities - seen[0][plain].activities,
-            device.info.key,
+            us=statistics.median(pair[plain].time_us for pair in seen),
+            launches=seen[0][slow].activities - seen[0][plain].activities,
+            device=device.info.key,
+            **(sustain(plain, slow, device) if workload.held else {}),
         )
         del inputs, plain, slow
     return changes
 
 
-def sustain(plain, slow, device) -> Interval | None:
-    """The change back to back. None for a call that alone does not reach the power limit."""
-    if device.sustain(plain, ALONE_S).clock_mhz > HELD * device.free_mhz:
-        return None
-    shifts = []
+def sustain(plain, slow, device) -> dict[str, object]:
+    """The change back to back. Nothing for a call that alone does not reach the power limit, or waits for the host."""
+    sleep(COOL_S)
+    alone = device.sustain(plain, ALONE_S)
+    if alone.clock_mhz > HELD * device.free_mhz or alone.waited < WAITED:
+        return {}
+    pairs = []
     for pair in range(PAIRS):
-        arms = (plain, slow) if pair % 2 else (slow, plain)
-        us = {arm: device.sustain(arm, ALONE_S).us for arm in arms}
-        shifts.append(math.log(us[slow] / us[plain]))
-    return exact.to_ratio(exact.location(shifts))
+        us = {arm: device.sustain(arm, ALONE_S).us for arm in ((plain, slow) if pair % 2 else (slow, plain))}
+        pairs.append((us[plain], us[slow]))
+    shift = exact.location([math.log(after / before) for before, after in pairs])
+    return {"sustained": exact.to_ratio(shift), "sustained_us": statistics.median(before for before, _ in pairs)}
 
 
 def measure_steps(plant: Plant, plain, scene: decoder.Scene, turn_s: float) -> tuple[Interval, list[tuple[float, ...]]]:
@@ -205,7 +208,12 @@ def measure_steps(plant: Plant, plain, scene: decoder.Scene, turn_s: float) -> t
         torch.cuda.synchronize()
         return begin.elapsed_time(end) / count
 
-    count, began, pairs = math.ceil(turn_s / (1e-3 * turn(plain, 1))), perf_counter(), []
+    count, pairs = math.ceil(turn_s / (1e-3 * turn(plain, 1))), []
+    settled = perf_counter() + (SETTLE_S if turn_s == HELD_TURN_S else 0.0)
+    while perf_counter() < settled:
+        turn(plain, count)
+        turn(slow, count)
+    began = perf_counter()
     while True:
         arms = (plain, slow) if len(pairs) % 2 else (slow, plain)
         took = {arm: turn(arm, count) for arm in arms}

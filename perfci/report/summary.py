@@ -39,7 +39,16 @@ def make_head(run: Run | None, judgements: Judgements) -> Head:
             why, cause = row.first.reasons[:1], _find_cause(row.first)
             kind = why[0].kind if why and _has_cases(row) and not _find_changes([row]) else ""
             of_cause = cause and (*cause.facts.items(),)
-            key = row.op, rows.is_model(row.op) and row.case, row.first.target, row.verdict, row.gate, row.suite, kind, of_cause
+            key = (
+                row.op,
+                rows.is_model(row.op) and row.case,
+                row.first.target,
+                row.verdict,
+                row.gate,
+                row.suite,
+                kind,
+                of_cause,
+            )
             groups.setdefault(key, []).append(row)
     ordered = list(groups.values())
     for group in ordered:

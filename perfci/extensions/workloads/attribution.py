@@ -7,13 +7,16 @@ captured into it: its k-th node to the call that made the k-th node.
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
 
+from perfci.extensions.workloads.records import Other, Slice, Workload
+
 Kind = Literal["launch", "kernel", "copy", "memset", "communication"]
 GRAPH = "graph"  # who launches what a graph replays
+SLICES = 4000  # most of a time line that are stored
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,6 @@ class Taken:
     us: float = 0.0
     kernels: int = 0
     count: int = 0
-    replayed: int = 0
 
 
 @dataclass
@@ -61,10 +63,8 @@ class Attributed:
     """All that the records say."""
 
     calls: dict[int, Taken] = field(default_factory=lambda: defaultdict(Taken))
-    others: dict[tuple[str, str, str | None], list[float]] = field(default_factory=lambda: defaultdict(list))
-    """name, kind and who launched it -> microseconds of each"""
-    keys: list[int | None] = field(default_factory=list)  # of each activity of the device, in the order of their starts
-    work: list[Activity] = field(default_factory=list)  # these activities
+    work: list[tuple[Activity, int | None]] = field(default_factory=list)
+    """what the device did, by its starts, with the key of the call that it belongs to"""
     untold: int = 0  # replays of which it is not known which call made which node
 
 
@@ -75,49 +75,37 @@ def attribute(
     graphs: Mapping[int, Graph] | None = None,
 ) -> Attributed:
     """Share the device's activities out among calls. calls, replays: neither overlap among themselves."""
-    graphs, by_launch = graphs or {}, dict[int, float]()
-    work, graph_launches = list[Activity](), set[int]()
+    graphs, answer, by_kind = graphs or {}, Attributed(), defaultdict[bool, list[Activity]](list)
     for activity in activities:
-        if activity.kind == "launch":
-            by_launch[activity.correlation] = (activity.start_ns + activity.end_ns) / 2
-            if "GraphLaunch" in activity.name:
-                graph_launches.add(activity.correlation)
-        else:
-            work.append(activity)
-    work.sort(key=lambda activity: activity.start_ns)
+        by_kind[activity.kind == "launch"].append(activity)
+    launches = {launch.correlation: (launch.start_ns + launch.end_ns) / 2 for launch in by_kind[True]}
+    work = sorted(by_kind[False], key=lambda activity: activity.start_ns)
     calls, replays = (sorted(heard, key=lambda one: one.start_ns) for heard in (calls, replays))
-    answer = Attributed(work=work)
     for call in calls:
         answer.calls[call.key].count += 1
     # As many launches of graphs as replays: they belong together by their order, whatever the clocks say.
-    launched = sorted((at, one) for one, at in by_launch.items() if one in graph_launches)
-    in_order = dict(zip((one for _, one in launched), replays, strict=False)) if len(launched) == len(replays) else {}
+    graph_launches = [launch.correlation for launch in by_kind[True] if "GraphLaunch" in launch.name]
+    graph_launches = sorted(dict.fromkeys(graph_launches), key=launches.__getitem__)
+    in_order = dict(zip(graph_launches, replays, strict=True)) if len(graph_launches) == len(replays) else {}
     sizes, places = Counter(activity.correlation for activity in work), Counter[int]()
-    seen = set[int]()
-    for activity in work:
-        at = by_launch.get(activity.correlation, activity.start_ns)
-        replay = in_order.get(activity.correlation)
-        under_way = None if replay else _find_under_way(calls, at)
-        key = under_way.key if under_way else None
-        by, replay = activity.by, replay or (_find_under_way(replays, at) if key is None else None)
-        if replay:
-            by, graph = GRAPH, graphs.get(replay.key)
-            if graph and graph.nodes == sizes[activity.correlation]:
-                place = places[activity.correlation]
-                key = next((key for key, first, last in graph.calls if first <= place < last), None)
-            if activity.correlation not in seen:
-                answer.untold += not graph or graph.nodes != sizes[activity.correlation]
-                for captured, *_ in graph.calls if graph else ():
-                    answer.calls[captured].count += 1
-                    answer.calls[captured].replayed += 1
-            seen.add(activity.correlation)
-        places[activity.correlation] += 1
-        us = (activity.end_ns - activity.start_ns) / 1e3
-        answer.keys.append(key)
-        if key is None:
-            answer.others[activity.name, activity.kind, by].append(us)
-        else:
-            answer.calls[key].us += us
+    for given in work:
+        activity, one = given, given.correlation
+        at, replay = launches.get(one, given.start_ns), in_order.get(one)
+        call_under_way = None if replay else _find_under_way(calls, at)
+        key = call_under_way.key if call_under_way else None
+        if replay := replay or (None if call_under_way else _find_under_way(replays, at)):
+            activity, graph = replace(given, by=GRAPH), graphs.get(replay.key)
+            is_told = graph is not None and graph.nodes == sizes[one]
+            captured = graph.calls if graph else ()
+            key = next((key for key, first, last in captured if is_told and first <= places[one] < last), None)
+            if not places[one]:
+                answer.untold += not is_told
+                for made, *_ in captured:
+                    answer.calls[made].count += 1
+        places[one] += 1
+        answer.work.append((activity, key))
+        if key is not None:
+            answer.calls[key].us += (activity.end_ns - activity.start_ns) / 1e3
             answer.calls[key].kernels += 1
     return answer
 
@@ -143,19 +131,13 @@ def find_offset(launches: Iterable[Activity], heard: Sequence[Heard]) -> tuple[f
         return 0.0, 0.0
     origin = chosen[0].start_ns  # so that differences of nanoseconds since 1970 keep their digits
     begins, ends = (np.array([getattr(one, name) - origin for one in chosen]) for name in ("start_ns", "end_ns"))
-    middles -= origin
     keys = np.unique([one.key for one in chosen], return_inverse=True)[1]
     offsets = np.arange(-FARTHEST_NS, FARTHEST_NS + STEP_NS, STEP_NS)
-    agreed = np.array([_count_agreed(middles + offset, begins, ends, keys) for offset in offsets])
+    agreed = np.array([_count_agreed(middles - origin + offset, begins, ends, keys) for offset in offsets])
     near = np.flatnonzero(agreed >= agreed.max() - 0.005 * len(chosen))
-    best = near[np.argmin(np.abs(offsets[near]))]
-    last = best
-    while last + 1 in near:
-        last += 1
-    first = best
-    while first - 1 in near:
-        first -= 1
-    return float(offsets[first] + offsets[last]) / 2, float(agreed[best] / len(chosen))
+    runs = np.split(near, np.flatnonzero(np.diff(near) > 1) + 1)
+    best = min(runs, key=lambda run: np.abs(offsets[run]).min())
+    return float(offsets[best[0]] + offsets[best[-1]]) / 2, float(agreed[best].max() / len(chosen))
 
 
 def _count_agreed(middles: Any, begins: Any, ends: Any, keys: Any) -> int:
@@ -165,26 +147,38 @@ def _count_agreed(middles: Any, begins: Any, ends: Any, keys: Any) -> int:
     return int(table[:, 1:].max(axis=1).sum())
 
 
-@dataclass(frozen=True)
-class Occupied:
-    """How the device's time went, microseconds."""
+def fill(
+    workload: Workload, seen: Attributed, ops: Mapping[int, str], makers: Mapping[str, str | None] | None = None
+) -> Workload:
+    """Returns the workload with how the device's time went, what no op launched, and the time line of a step.
 
-    busy_us: float = 0.0  # something ran
-    overlap_us: float = 0.0  # several things ran at once
-    gaps: int = 0  # times in which nothing ran, between two activities
-    longest_gap_us: float = 0.0
-
-
-def measure_occupation(work: Sequence[Activity]) -> Occupied:
-    """Sweep over activities, sorted by their starts."""
-    if not work:
-        return Occupied()
-    busy = overlap = longest = 0.0
-    gaps, reached = 0, work[0].start_ns
-    for activity in work:
-        if activity.start_ns > reached:
-            gaps, longest = gaps + 1, max(longest, activity.start_ns - reached)
-        overlap += max(0.0, min(reached, activity.end_ns) - activity.start_ns)
-        busy += max(0.0, activity.end_ns - max(reached, activity.start_ns))
-        reached = max(reached, activity.end_ns)
-    return Occupied(busy / 1e3, overlap / 1e3, gaps, longest / 1e3)
+    ops: of each key. makers: who launches a kernel of a name. The time line is the middle one of as many equal parts of
+    the records as there are steps.
+    """
+    if not seen.work:
+        return workload
+    busy = overlap = longest = gaps = 0.0
+    first = reached = seen.work[0][0].start_ns
+    others = defaultdict[tuple[str, str, str | None], list[float]](list)
+    for one, key in seen.work:
+        if one.start_ns > reached:
+            gaps, longest = gaps + 1, max(longest, one.start_ns - reached)
+        overlap += max(0.0, min(reached, one.end_ns) - one.start_ns)
+        busy += max(0.0, one.end_ns - max(reached, one.start_ns))
+        reached = max(reached, one.end_ns)
+        if key is None:
+            by = one.by or (makers or {}).get(one.name)
+            others[one.name, one.kind, by].append((one.end_ns - one.start_ns) / 1e3)
+    made = (Other(*names, len(us), sum(us)) for names, us in others.items())
+    length = (reached - first) / workload.steps
+    begin = first + (workload.steps // 2) * length
+    parts = [(one, key) for one, key in seen.work if begin <= one.start_ns < begin + length][:SLICES]
+    return replace(
+        workload, busy_us=busy / 1e3, overlap_us=overlap / 1e3, gaps=int(gaps), longest_gap_us=longest / 1e3,
+        others=tuple(sorted(made, key=lambda other: -other.us)),
+        timeline=tuple(
+            Slice((one.start_ns - begin) / 1e3, (one.end_ns - one.start_ns) / 1e3, one.stream,
+                  one.name if key is None else ops[key])
+            for one, key in parts
+        ),
+    )  # fmt: skip

@@ -5,9 +5,10 @@ count with the change of the nearest case that was measured. While the device wa
 less than this, or nothing.
 
 A call of a model may find its inputs in the cache, and then takes less than alone, where the cache is cold. What a
-change adds is counted in microseconds then, and its share of the call's time is the other end of the interval. A launch
-more costs the gap between two launches too. Where the power limit holds the model's clock down, a change counts as it
-was measured there.
+change adds is counted in microseconds then, and its share of the call's time is the other end of the interval. Where
+the power limit holds the model's clock down, a change counts in the microseconds that it adds to the kernel alone at
+that limit: a watt's worth of energy takes as long in any company. A launch more costs a gap too, at most the one that
+was recorded: recording lengthens gaps, so half of it counts.
 """
 
 import math
@@ -16,8 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from perfci.core.model import Comparison, Fact, Interval, Judgement, Judgements, Look, Reason, Run, Suite, Verdict
-from perfci.extensions.workloads.cases import is_size
-from perfci.extensions.workloads.records import Call, Workload, list_workloads, read_params
+from perfci.extensions.workloads.records import Call, Workload, list_workloads
 from perfci.report.rows import find_change
 from perfci.statistics.exact import to_ratio
 from perfci.store.lines import BASE, KERNEL, find_median
@@ -38,6 +38,7 @@ class Changed:
     change: Interval = NONE  # of its device time, ratio - 1
     sustained: Interval | None = None  # the same at the power limit, if it reaches that alone
     us: float | None = None  # of one launch of the base
+    sustained_us: float | None = None  # of one of many back to back, at the power limit
     launches: float = 0.0  # kernels, copies and memsets of a call that the base has not
     device: str | None = None  # key of the device. Microseconds of another one say nothing
 
@@ -71,41 +72,41 @@ def predict(workload: Workload, changes: Mapping[Key, Changed], only: Key | None
 
 def _cost_call(workload: Workload, call: Call, changed: Changed, *, exact: bool) -> Interval:
     """By how many microseconds all these calls get longer. exact: this very case was measured."""
-    held, us = workload.held, call.us or 0.0
-    sustained = changed.sustained if held is not False else None
-    changes = [sustained] * (sustained is not None) + [changed.change] * (not (sustained and held))
+    us, ways = call.us or 0.0, list[tuple[Interval, float]]()  # a change, and of how much: the last one counts
     known = exact and workload.device and workload.device.key == changed.device
-    alone = max(us, call.count * (changed.us or 0.0)) if known and not sustained else us
-    gaps = call.count * changed.launches * workload.gap_us
-    ends = [end * us for us in (us, alone) for one in changes if one for end in (one.low, one.high)]
-    return Interval((sustained or changed.change).value * alone + gaps, min(ends) + gaps, max(ends) + gaps)
+    if not (changed.sustained and workload.held):
+        alone = call.count * (changed.us or 0.0) if known else 0.0
+        ways += [(changed.change, us), (changed.change, max(us, alone))]
+    if changed.sustained and workload.held is not False:
+        alone = call.count * (changed.sustained_us or 0.0) if known else 0.0
+        ways += [(changed.sustained, us), (changed.sustained, alone or us)]
+    ends = [end * of for change, of in ways for end in (change.low, change.high)]
+    gaps = sorted((0.0, call.count * changed.launches * workload.gap_us))
+    return Interval(ways[-1][0].value * ways[-1][1] + sum(gaps) / 2, min(ends) + gaps[0], max(ends) + gaps[1])
 
 
 def _find_nearest(call: Call, changes: Mapping[Key, Changed]) -> Key | None:
     """Returns the case of the same dtype and flags with the nearest sizes. None if none is near enough."""
     if (call.op, str(call.case)) in changes:
         return call.op, str(call.case)
-    if call.params is None:
-        return None
-    wanted, near = read_params(call.params), list[tuple[float, str]]()
-    sizes = {name: value for name, value in wanted.items() if is_size(value)}
-    flags = (call.case or "").split(",")
+    wanted, near = _split(call.case or ""), list[tuple[float, str]]()
     for op, case in changes:
-        parts = dict(part.partition("=")[::2] for part in case.split(","))
-        rest = [part for part in flags if part.partition("=")[0] not in sizes]
-        if (
-            op == call.op
-            and len(parts) == len(wanted)
-            and all(f"{name}={parts.get(name)}" in rest or name in sizes for name in parts)
-        ):
-            apart = [
-                abs(math.log2((1 + value) / (1 + int(parts[name]))))
-                for name, value in sizes.items()
-                if parts.get(name, "").isdigit()
-            ]
-            if len(apart) == len(sizes) and max(apart, default=0.0) <= FAR:
-                near.append((sum(apart), case))
+        parts = _split(case)
+        if op == call.op and parts.keys() == wanted.keys():
+            apart = [_measure_distance(value, parts[name]) for name, value in wanted.items()]
+            near += [(sum(apart), case)] if max(apart) <= FAR else []
     return (call.op, min(near)[1]) if near else None
+
+
+def _split(case: str) -> dict[str, str]:
+    return dict(part.partition("=")[::2] for part in case.split(","))
+
+
+def _measure_distance(left: str, right: str) -> float:
+    """Powers of two between two sizes."""
+    if left.isdigit() and right.isdigit():
+        return abs(math.log2((1 + int(left)) / (1 + int(right))))
+    return 0.0 if left == right else math.inf
 
 
 def find_changes(rows: Iterable[Judgement], run: Run) -> dict[Key, Changed]:
@@ -119,9 +120,12 @@ def find_changes(rows: Iterable[Judgement], run: Run) -> dict[Key, Changed]:
         if row.verdict is Verdict.UNCHANGED:
             changes[key] = Changed()
         elif seen and (change := find_change(row)):
-            sustained = to_ratio(seen.duel_sustained.shift) if seen.duel_sustained else None
             us, device = seen.base_us if seen.duel else seen.baseline_us, run.environment.device.key
-            changes[key] = Changed(change, sustained, us, launches.get(key, 0.0), device)
+            changes[key] = Changed(change, us=us, launches=launches.get(key, 0.0), device=device)
+            if seen.duel_sustained:
+                alone_us = next((figure.us for figure in seen.sustained if figure.arm == BASE), None)
+                sustained = to_ratio(seen.duel_sustained.shift)
+                changes[key] = replace(changes[key], sustained=sustained, sustained_us=alone_us)
     return changes
 
 
@@ -138,33 +142,27 @@ def _count_launches(run: Run) -> dict[Key, float]:
 
 def weigh_verdicts(run: Run, judgements: Judgements, kernels: Path, limits: Mapping[str, float]) -> Judgements:
     """Adds what verdicts cost each model to their reasons and to the notes, and a verdict where a limit is stated."""
-    changes = find_changes(judgements.rows, run)
-    if not changes:
+    if not (changes := find_changes(judgements.rows, run)):
         return judgements
-    workloads = [workload for workload in list_workloads(kernels) if workload.total_us]
-    costs = [(workload, predict(workload, changes)) for workload in workloads]
-    wins = {f"{MODEL}{workload.name}": _facts(workload, cost) for workload, cost in costs if cost.change.high < 0}
-    rows = [
-        replace(row, reasons=(*row.reasons, Reason("model_isolated_win", wins[row.op])))
-        if row.verdict is Verdict.REGRESSED and row.op in wins
-        else replace(row, reasons=(*row.reasons, *_explain(row, workloads, changes)))
-        for row in judgements.rows
-    ]
-    judged = (_judge(workload, cost, limits.get(workload.name)) for workload, cost in costs)
+    costs = [(workload, predict(workload, changes)) for workload in list_workloads(kernels) if workload.total_us]
+    rows = [replace(row, reasons=(*row.reasons, *_explain(row, costs, changes))) for row in judgements.rows]
+    rows += [row for workload, cost in costs for row in _judge(workload, cost, limits.get(workload.name))]
     notes = [note for workload, cost in costs for note in _describe(workload, cost, changes)]
-    return replace(judgements, rows=(*rows, *(row for row in judged if row)), notes=(*judgements.notes, *notes))
+    return replace(judgements, rows=tuple(rows), notes=(*judgements.notes, *notes))
 
 
-def _explain(row: Judgement, workloads: Sequence[Workload], changes: Mapping[Key, Changed]) -> Iterator[Reason]:
+def _explain(
+    row: Judgement, costs: Sequence[tuple[Workload, Cost]], changes: Mapping[Key, Changed]
+) -> Iterator[Reason]:
     """Yields what the change of a case costs each model, if it is said to have changed."""
     key = (row.op, str(row.case))
-    if row.verdict in {Verdict.PASS, Verdict.UNCHANGED, Verdict.NEW} or key not in changes:
-        return
-    for workload in workloads:
-        cost = predict(workload, changes, key)
-        if abs(cost.change.value) >= LEAST:
+    changed = key in changes and row.verdict not in {Verdict.PASS, Verdict.UNCHANGED, Verdict.NEW}
+    for workload, whole in costs:
+        if changed and abs((cost := predict(workload, changes, key)).change.value) >= LEAST:
             facts = {**_facts(workload, cost), "op": row.op, "of_case": changes[key].change.value}
             yield Reason("model_at_most" if workload.idle > IDLE else "model_case", facts)
+        if row.op == f"{MODEL}{workload.name}" and row.verdict is Verdict.REGRESSED and whole.change.high < 0:
+            yield Reason("model_isolated_win", _facts(workload, whole))
 
 
 def _describe(workload: Workload, cost: Cost, changes: Mapping[Key, Changed]) -> Iterator[Reason]:
@@ -179,22 +177,20 @@ def _describe(workload: Workload, cost: Cost, changes: Mapping[Key, Changed]) ->
         yield workload.describe_clock()
 
 
-def _judge(workload: Workload, cost: Cost, limit: float | None) -> Judgement | None:
+def _judge(workload: Workload, cost: Cost, limit: float | None) -> Iterator[Judgement]:
     """The verdict by a limit: REGRESSED if the whole interval is beyond it, in doubt if only its middle is."""
     if limit is None or not cost.share:
-        return None
-    facts = {**_facts(workload, cost), "limit": limit}
-    if cost.change.value <= limit:
-        verdict, kind = Verdict.PASS, "model_within"
-    elif cost.change.low > limit:
+        return
+    change, us, verdict, kind = cost.change, workload.step_us or 0.0, Verdict.PASS, "model_within"
+    if change.low > limit:
         verdict, kind = Verdict.REGRESSED, "model_beyond"
-    else:
+    elif change.value > limit:
         verdict, kind = Verdict.INCONCLUSIVE, "model_undecided"
-    shift = Interval(*(math.log1p(end) for end in (cost.change.value, cost.change.low, cost.change.high)))
+    shift = Interval(*map(math.log1p, (change.value, change.low, change.high)))
     look = Look(0, 0, shift, 1.0, 1.0, (), (), math.log1p(limit))
-    op, us = f"{MODEL}{workload.name}", workload.step_us or 0.0
-    seen = Comparison(op, "", duel=look, base_us=us, kernel_us=us * (1 + cost.change.value))
-    return Judgement(op, Suite.PERFORMANCE, None, verdict, (Reason(kind, facts),), seen)
+    op, reason = f"{MODEL}{workload.name}", Reason(kind, {**_facts(workload, cost), "limit": limit})
+    seen = Comparison(op, "", duel=look, base_us=us, kernel_us=us * (1 + change.value))
+    yield Judgement(op, Suite.PERFORMANCE, None, verdict, (reason,), seen)
 
 
 def _facts(workload: Workload, cost: Cost) -> dict[str, Fact]:

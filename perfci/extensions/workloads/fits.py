@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from perfci.extensions.workloads.hearing import Signature, TensorForm
-from perfci.extensions.workloads.records import Call, Tensor, write_params
+from perfci.extensions.workloads.records import Call, write_params
 from perfci.ops.spec import Performance
 
 CASE_OF = "case_of"
@@ -142,10 +142,3 @@ def _is_alike(made: Mapping[str, Any], names: Mapping[str, Any]) -> bool:
         elif isinstance(left, TensorForm) or isinstance(right, TensorForm) or left != right:
             return False
     return True
-
-
-def describe_argument(value: object) -> str:
-    """Writes an argument for people: 4096x1024 float16, or a flag."""
-    if not isinstance(value, Tensor):
-        return str(value)
-    return f"{'x'.join(map(str, value.shape))} {value.dtype}" + ("" if value.strides is None else " strided")

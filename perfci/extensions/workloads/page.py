@@ -1,5 +1,7 @@
 """`perfci brief --model`: where a model's time goes, how far each op is from its ceiling, what reaching it brings."""
 
+import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -57,16 +59,13 @@ def brief_model(settings: Settings, name: str) -> tuple[ModelBrief, Sequence[str
 
 def place_all(workload: Workload, picture: str | None = None) -> ModelBrief:
     """Returns where each op and each case of a workload stands. Pure."""
-    groups = workload.by_op()
-    cases = [
-        place_calls(workload, op, case, [call for call in calls if call.case == case])
-        for op, calls in groups.items()
-        for case in dict.fromkeys(call.case for call in calls)
-        if case
-    ]
+    groups = dict[tuple[str, str | None], list[Call]]()
+    for call in workload.calls:
+        groups.setdefault((call.op, call.case), []).append(call)
+    cases = [place_calls(workload, op, case, calls) for (op, case), calls in groups.items() if case]
     known = sorted((place for place in cases if place.intensity is not None), key=lambda place: place.intensity or 0.0)
     return ModelBrief(
-        workload, tuple(place_calls(workload, op, None, calls) for op, calls in groups.items()),
+        workload, tuple(place_calls(workload, op, None, calls) for op, calls in workload.by_op().items()),
         tuple(known[: -FIVE - 1 : -1]), tuple(known[:FIVE]),
         tuple(sorted(workload.others, key=lambda other: -other.us)), picture,
     )  # fmt: skip
@@ -75,40 +74,30 @@ def place_all(workload: Workload, picture: str | None = None) -> ModelBrief:
 def place_calls(workload: Workload, op: str, case: str | None, calls: Sequence[Call]) -> Place:
     """Returns where calls stand. Times at the ceiling follow the roofline (Williams et al., CACM 52(4), 2009)."""
     count, us = sum(call.count for call in calls), sum(call.us or 0.0 for call in calls)
-    flops = sum(call.count * call.flops for call in calls if call.flops is not None)
+    flops = [call.count * call.flops for call in calls if call.flops is not None]
     moved = sum(call.count * call.least_bytes for call in calls)
-    declared = any(call.flops is not None for call in calls)
-    ideals = [call.count * ideal for call in calls if (ideal := find_ideal_us(call, workload.limits))]
-    timed = bool(us) and workload.clock == "device"
-    reached = sum(ideals) / us if timed and len(ideals) == len(calls) else None
-    share = workload.share(us) if us else None
+    ideals = [find_ideals(call, workload.limits) for call in calls] if workload.limits.copy_gbps else []
+    share, timed = workload.share(us) if us else None, bool(us) and workload.clock == "device"
+    reached = sum(map(max, ideals)) / us if timed and ideals else None
+    bound: Class = "unknown"
+    if timed and us / count < START_US:
+        bound = "launch"
+    elif ideals:
+        memory, compute = map(sum, zip(*ideals, strict=True))
+        bound = "compute" if compute > memory else "memory"
     return Place(
         op, case or "", count // workload.steps, share, us / count if us else None,
-        flops / workload.steps if declared else None, moved / workload.steps,
-        flops / moved if declared and moved else None,
-        _classify(calls, us / count if timed else None, workload.limits), reached,
+        sum(flops) / workload.steps if flops else None, moved / workload.steps,
+        sum(flops) / moved if flops and moved else None, bound, reached,
         None if reached is None or share is None else share * max(0.0, 1 - reached),
     )  # fmt: skip
 
 
-def find_ideal_us(call: Call, limits: Limits) -> float | None:
-    """Returns what a call takes at the ceilings that were measured when it was recorded. None if they were not."""
-    memory = call.least_bytes / limits.copy_gbps / 1e3 if limits.copy_gbps else None
+def find_ideals(call: Call, limits: Limits) -> tuple[float, float]:
+    """Returns what all its calls take by the bytes and by the operations at the ceilings that were measured."""
     peak = limits.matmul_tflops.get(call.dtype or "")
-    compute = call.flops / peak / 1e6 if call.flops and peak else 0.0
-    return None if memory is None else max(memory, compute)
-
-
-def _classify(calls: Sequence[Call], us: float | None, limits: Limits) -> Class:
-    """What bounds the calls: the ceiling below which most of their work lies, or their launches."""
-    if us is not None and us < START_US:
-        return "launch"
-    peaks = [limits.matmul_tflops.get(call.dtype or "") for call in calls]
-    if limits.copy_gbps is None:
-        return "unknown"
-    memory = sum(call.count * call.least_bytes for call in calls) / limits.copy_gbps / 1e3
-    compute = sum(call.count * (call.flops or 0) / peak / 1e6 for call, peak in zip(calls, peaks, strict=True) if peak)
-    return "compute" if compute > memory else "memory"
+    compute = (call.flops or 0) / peak / 1e6 if peak else 0.0
+    return call.count * call.least_bytes / (limits.copy_gbps or math.inf) / 1e3, call.count * compute
 
 
 # --- the page ---------------------------------------------------------------------------------------------------------
@@ -137,38 +126,31 @@ def _describe(workload: Workload) -> Iterator[str]:
     if not workload.total_us:
         yield say("{count:call|calls} of no known time.", count=sum(call.count for call in workload.calls))
         return
-    facts = {"steps": workload.steps, "us": workload.step_us, "created": workload.created[:10]}
-    device = workload.device.name if workload.device else "-"
-    if workload.clock == "host":
-        yield say(
-            "{steps:step|steps} on {device}, {us:us} each, recorded on {created}. Times are those of the host: how long"
-            " calls kept it.", device=plain(device), **facts,
-        )  # fmt: skip
-    else:
-        yield say("{steps:step|steps} on {device}, {us:us} each, recorded on {created}.", device=plain(device), **facts)
-        yield _describe_overlap(workload)
-        if workload.held is not None:
-            yield sentence(workload.describe_clock())
+    device = plain(workload.device.name if workload.device else "-")
+    yield say("{steps:step|steps} on {device}, {us:us} each, recorded on {created}.", device=device,
+              steps=workload.steps, us=workload.step_us, created=workload.created[:10])  # fmt: skip
     ours = workload.share(sum(call.us or 0.0 for call in workload.calls))
     if workload.clock == "host":
-        yield say("Ops of the project take {ours:%} of the time.", ours=ours)
+        yield say(
+            "Times are those of the host: how long calls kept it. Ops of the project take {ours:%} of the time.",
+            ours=ours,
+        )
     else:
-        yield say("Ops of the project take {ours:%} of the time, other launches {others:%}.", ours=ours,
-              others=workload.share(sum(other.us for other in workload.others)))  # fmt: skip
+        others, moved = (
+            workload.share(sum(other.us for other in workload.others if other.kind in kinds or not kinds))
+            for kinds in ((), ("copy", "communication"))
+        )
+        yield say("Ops of the project take {ours:%} of the time, other launches {others:%}.", ours=ours, others=others)
+        yield say(
+            "The device does nothing in {idle:%} of the time, in {gaps:gap|gaps} a step: {usual:us} is usual,"
+            " {longest:us} the longest. Several kernels at once: {overlap:%}. Copies and communication: {moved:%}.",
+            idle=workload.idle, gaps=workload.gaps // workload.steps, longest=workload.longest_gap_us,
+            usual=workload.gap_us, overlap=workload.share(workload.overlap_us), moved=moved,
+        )  # fmt: skip
+        if workload.held is not None:
+            yield sentence(workload.describe_clock())
     if workload.overhead is not None:
-        yield say("Recording changed a step's time by {overhead:+%}.",
-                  overhead=workload.overhead)  # fmt: skip
-
-
-def _describe_overlap(workload: Workload) -> str:
-    """What does not overlap: time in which the device waits, and copies and communication beside which nothing runs."""
-    moved = sum(other.us for other in workload.others if other.kind in {"copy", "communication"})
-    return say(
-        "The device waits for the host in {idle:%} of the time, in {gaps:gap|gaps} a step, {longest:us} at the longest."
-        " Several kernels at once: {overlap:%}. Copies and communication: {moved:%}.",
-        idle=workload.idle, gaps=workload.gaps // workload.steps, longest=workload.longest_gap_us,
-        overlap=workload.share(workload.overlap_us), moved=workload.share(moved),
-    )  # fmt: skip
+        yield say("Recording changed a step's time by {overhead:+%}.", overhead=workload.overhead)
 
 
 def _write_places(title: str, places: Sequence[Place]) -> Iterator[str]:
@@ -200,8 +182,17 @@ def _shorten(flops: float | None) -> str:
 
 def _tabulate_others(workload: Workload, others: Sequence[Other]) -> Table:
     rows = (
-        (code(other.name[:80]), code(other.by) if other.by else "-", str(other.count // workload.steps),
+        (code(shorten_name(other.name)), code(other.by) if other.by else "-", str(other.count // workload.steps),
          units.percent(workload.share(other.us)))
         for other in others
     )  # fmt: skip
     return make_table("kernel | launched by | launches a step: | share:", rows)
+
+
+def shorten_name(name: str) -> str:
+    """Returns a kernel's name without its namespaces, of which PyTorch's say less than what is behind them.
+
+    >>> shorten_name("void at::native::(anonymous namespace)::multi_tensor_apply_kernel<at::native::(anonymous")
+    'multi_tensor_apply_kernel<(anonymous'
+    """
+    return re.sub(r"^void |\(anonymous namespace\)::|\b\w+::", "", name)[:80]

@@ -11,8 +11,9 @@ import importlib
 import os
 import sys
 import threading
+import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -25,30 +26,14 @@ from typing import Any, Self
 from perfci.core import settings
 from perfci.core.environment import PACKAGES, installed_versions
 from perfci.core.errors import PerfciError, UsageError
-from perfci.core.model import Device, DeviceState, Limits, Reason
+from perfci.core.model import DeviceState, Reason
 from perfci.core.settings import Settings
+from perfci.core.wording import sentence
 from perfci.device.nvml import NvmlBoard
 from perfci.extensions.workloads import fits
-from perfci.extensions.workloads.attribution import (
-    Activity,
-    Attributed,
-    Kind,
-    attribute,
-    find_offset,
-    measure_occupation,
-)
+from perfci.extensions.workloads.attribution import Activity, Kind, Taken, attribute, fill, find_offset
 from perfci.extensions.workloads.hearing import Hearing, Signature, TensorForm
-from perfci.extensions.workloads.records import (
-    Call,
-    Other,
-    Slice,
-    Tensor,
-    Value,
-    Workload,
-    find_path,
-    merge_calls,
-    write_workload,
-)
+from perfci.extensions.workloads.records import Call, Tensor, Value, Workload, find_path, merge_calls, write_workload
 from perfci.ops.backends import MARK
 from perfci.ops.discover import OpFolder, ops
 from perfci.store.lines import find_median
@@ -58,7 +43,6 @@ STEPS = 5  # that are recorded
 MOST_S = 30.0  # longest recording: what CUPTI keeps grows with each launch
 NAMED_S = 1.0  # how long launches are named where steps are not marked
 WATCH_S = 0.02  # between two readings of the clock
-SLICES = 4000  # most of a time line that are stored
 SURE = 0.97  # share of calls that have as many launches as others of their kind, below which a note doubts all shares
 
 _COMMUNICATION = ("nccl", "rccl", "nvshmem", "hccl")
@@ -107,6 +91,7 @@ class Recorder(AbstractContextManager["Recorder"]):
         self._makers: dict[str, str] = {}
         self._fitters: dict[str, fits.Fitter] = {}
         self.workload: Workload | None = None
+        os.register_at_fork(after_in_child=self._turn_deaf)
 
     def __enter__(self) -> Self:
         if self._after_s is None:
@@ -137,6 +122,9 @@ class Recorder(AbstractContextManager["Recorder"]):
 
     def _tick(self) -> None:
         """After each call: where steps are not marked, time turns to the next phase."""
+        if self._phase == "forked":
+            self._phase = "done"
+            warnings.warn(sentence(Reason("child_unheard", {"process": os.getpid()})), stacklevel=2)
         if self._after_s is None or self._phase == "done":
             return
         now = perf_counter()
@@ -170,16 +158,20 @@ class Recorder(AbstractContextManager["Recorder"]):
         self._hearing.on = phase == "recorded"
         self._began = perf_counter()
 
+    def _turn_deaf(self) -> None:
+        """In a forked process: nothing is recorded there, as its first call tells."""
+        self._phase, self._hearing.on = "forked", False
+
     # --- what is heard
 
     def _find_functions(self, also: Sequence[str]) -> Iterator[tuple[str, FunctionType]]:
         """Yields the function of each op, as its file defines or imports it, and others. What cannot be is noted."""
         sys.path.extend(project_roots(self._where.root))
-        named = ((op.op, partial(_import, op.files[0], op, self._where), op.name) for op in self._folders.values())
-        others = (text.partition(":") for text in also)
-        for name, load, wanted in (
-            *named, *((function, partial(importlib.import_module, module), function) for module, _, function in others),
-        ):  # fmt: skip
+        named = [(op.op, partial(_import, op.files[0], op, self._where), op.name) for op in self._folders.values()]
+        for text in also:
+            module, _, function = text.partition(":")
+            named.append((function, partial(importlib.import_module, module), function))
+        for name, load, wanted in named:
             try:
                 function = getattr(load(), wanted)
                 if not isinstance(function, FunctionType):
@@ -187,7 +179,11 @@ class Recorder(AbstractContextManager["Recorder"]):
                 yield name, function
             except (Exception, SystemExit) as error:
                 if MARK not in name:  # most programs lack the package of some backend
-                    self._note("op_unheard", name, error)
+                    self._note("op_unheard", error, op=name)
+
+    def _note(self, kind: str, error: BaseException, **facts: str) -> None:
+        reason = Reason(kind, {**facts, "error": f"{type(error).__name__}: {error}"[:200]})
+        self._notes += [] if reason in self._notes else [reason]
 
     # --- what it comes to
 
@@ -205,35 +201,26 @@ class Recorder(AbstractContextManager["Recorder"]):
         signatures = {key: Signature(*form) for form, key in hearing.signatures.items()}
         if not seen.calls:
             raise UsageError("nothing_recorded", name=self._name, ops=", ".join(self._folders))
-        if seen.untold:
-            self._notes.append(Reason("graphs_untold", {"count": seen.untold}))
+        self._notes += [Reason("graphs_untold", {"count": seen.untold})] if seen.untold else []
+        others = self._state.foreign_processes if self._state else None
+        self._notes += [Reason("others_on_device", {"count": others})] if others else []
         recorded_us = 1e6 * self._recorded_s / max(steps - self._first_steps, 1)
-        occupied = measure_occupation(seen.work)
-        calls = merge_calls(self._describe_call(signatures[key], key, seen) for key in seen.calls)
-        limits, device = self._measure_limits(calls)
-        others = [
-            Other(name, kind, by or self._makers.get(name), len(times), sum(times))
-            for (name, kind, by), times in seen.others.items()
-        ]
-        return Workload(
-            self._name, datetime.now(UTC).isoformat(timespec="seconds"), device=device,
-            packages=installed_versions(PACKAGES), clock="device" if self._cuda else "host", steps=steps,
-            step_us=1e6 * self._plain_s / self._plain_steps if self._plain_steps else recorded_us,
-            recorded_us=recorded_us,
-            busy_us=occupied.busy_us, overlap_us=occupied.overlap_us, gaps=occupied.gaps,
-            longest_gap_us=occupied.longest_gap_us, limits=limits,
-            state=self._state, free_mhz=NvmlBoard(device.uuid).highest_clock_mhz() if self._cuda and device else None,
-            calls=tuple(sorted(calls, key=lambda call: -(call.us or 0.0))),
-            others=tuple(sorted(others, key=lambda other: -other.us)),
-            timeline=_make_timeline(seen, signatures, steps), notes=tuple(self._notes),
+        plain_us = 1e6 * self._plain_s / self._plain_steps if self._plain_steps else recorded_us
+        calls = merge_calls(self._describe_call(signatures[key], key, taken) for key, taken in seen.calls.items())
+        workload = Workload(
+            self._name, datetime.now(UTC).isoformat(timespec="seconds"), packages=installed_versions(PACKAGES),
+            clock="device" if self._cuda else "host", steps=steps, step_us=plain_us, recorded_us=recorded_us,
+            state=self._state, calls=tuple(sorted(calls, key=lambda call: -(call.us or 0.0))),
         )  # fmt: skip
+        workload = self._measure_device(workload)
+        return replace(fill(workload, seen, {key: one.op for key, one in signatures.items()}, self._makers),
+                       notes=tuple(self._notes))  # fmt: skip
 
-    def _describe_call(self, signature: Signature, key: int, seen: Attributed) -> Call:
-        took, op = seen.calls[key], self._folders.get(signature.op)
-        names = fits.bind(self._hearing.originals[signature.op], signature)
-        arguments = {name: _write_argument(value) for name, value in names.items()}
-        outputs = tuple(_write_tensor(form) for form in self._hearing.outputs.get(key, ()))
-        call = Call(signature.op, arguments, outputs, took.count, took.us, took.kernels, took.replayed)
+    def _describe_call(self, signature: Signature, key: int, taken: Taken) -> Call:
+        op, names = self._folders.get(signature.op), fits.bind(self._hearing.originals[signature.op], signature)
+        arguments = {name: self._write_argument(value) for name, value in names.items()}
+        outputs = tuple(self._write_tensor(form) for form in self._hearing.outputs.get(key, ()))
+        call = Call(signature.op, arguments, outputs, taken.count, taken.us, taken.kernels)
         try:
             if op:
                 if op.op not in self._fitters:
@@ -241,24 +228,36 @@ class Recorder(AbstractContextManager["Recorder"]):
                     self._fitters[op.op] = fits.Fitter(suite, self._torch)
                 call = self._fitters[op.op].fit(call, names)
         except (Exception, SystemExit) as error:
-            self._note("call_unfit", signature.op, error)
+            self._note("call_unfit", error, op=signature.op)
         return call
 
-    def _note(self, kind: str, op: str, error: BaseException) -> None:
-        reason = Reason(kind, {"op": op, "error": f"{type(error).__name__}: {error}"[:200]})
-        self._notes += [] if reason in self._notes else [reason]
+    def _write_tensor(self, form: TensorForm) -> Tensor:
+        usual = self._torch.empty(form.shape, device="meta").stride()
+        return Tensor(
+            form.shape, str(form.dtype).removeprefix("torch."), None if form.strides == usual else form.strides
+        )
 
-    def _measure_limits(self, calls: Sequence[Call]) -> tuple[Limits, Device | None]:
-        """Returns the device, and what a copy and a matrix product reach on it."""
+    def _write_argument(self, value: Any) -> Value:
+        if isinstance(value, TensorForm):
+            return self._write_tensor(value)
+        if isinstance(value, tuple):
+            return tuple(map(_write_fact, value))
+        return _write_fact(value)
+
+    def _measure_device(self, workload: Workload) -> Workload:
+        """Returns it with the device, and with what a copy and a matrix product reach there."""
         from perfci.device import open_device
 
         try:
             device = open_device("cuda" if self._cuda else "cpu", seed=0)
-            dtypes = sorted({call.dtype for call in calls if call.dtype and "float" in call.dtype})
-            return (device.limits(dtypes) if self._cuda else Limits()), device.info
+            workload = replace(workload, device=device.info)
+            if self._cuda:
+                dtypes = {call.dtype for call in workload.calls if call.dtype and "float" in call.dtype}
+                free_mhz = NvmlBoard(device.info.uuid).highest_clock_mhz()
+                workload = replace(workload, free_mhz=free_mhz, limits=device.limits(sorted(dtypes)))
         except (PerfciError, RuntimeError) as error:  # the model has the memory, for example
-            self._notes.append(Reason("limits_unmeasured", {"error": str(error)[:200]}))
-            return Limits(), None
+            self._note("limits_unmeasured", error)
+        return workload
 
 
 def _import(file: Path, op: OpFolder, where: Settings) -> Any:
@@ -270,37 +269,8 @@ def _import(file: Path, op: OpFolder, where: Settings) -> Any:
         return importlib.import_module(file.stem)
 
 
-def _write_tensor(form: TensorForm) -> Tensor:
-    expected, strides = 1, list[int]()
-    for size in reversed(form.shape):
-        strides.insert(0, expected)
-        expected *= max(size, 1)
-    return Tensor(
-        form.shape, str(form.dtype).removeprefix("torch."), None if form.strides == tuple(strides) else form.strides
-    )
-
-
-def _write_argument(value: Any) -> Value:
-    if isinstance(value, TensorForm):
-        return _write_tensor(value)
-    if isinstance(value, tuple):
-        return tuple(one if one is None or isinstance(one, bool | int | float | str) else str(one) for one in value)
+def _write_fact(value: Any) -> bool | int | float | str | None:
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)
-
-
-def _make_timeline(seen: Attributed, signatures: Mapping[int, Signature], steps: int) -> tuple[Slice, ...]:
-    """The part of the records that is one step: the middle one of equal parts."""
-    if not seen.work:
-        return ()
-    first, last = seen.work[0].start_ns, max(activity.end_ns for activity in seen.work)
-    begin = first + (steps // 2) * (last - first) / steps
-    pairs = zip(seen.work, seen.keys, strict=True)
-    inside = [(one, key) for one, key in pairs if begin <= one.start_ns < begin + (last - first) / steps]
-    return tuple(
-        Slice((one.start_ns - begin) / 1e3, (one.end_ns - one.start_ns) / 1e3, one.stream,
-              one.name if key is None else signatures[key].op)
-        for one, key in inside[:SLICES]
-    )  # fmt: skip
 
 
 class _Watch:
@@ -327,11 +297,15 @@ class _Watch:
 
 def sum_up(states: Sequence[DeviceState]) -> DeviceState | None:
     """Returns medians, and why the clock was held down in at least half of the readings."""
-    clock = find_median(state.sm_clock_mhz for state in states)
+    clock, others = (
+        find_median(getattr(one, name) for one in states) for name in ("sm_clock_mhz", "foreign_processes")
+    )
     reasons = Counter(reason for state in states for reason in state.throttle)
     throttle = tuple(reason for reason, count in reasons.items() if 2 * count >= len(states))
-    watts = find_median(state.power_w for state in states)
-    return None if clock is None else DeviceState(sm_clock_mhz=round(clock), power_w=watts, throttle=throttle)
+    if clock is None:
+        return None
+    others = None if others is None else round(others)
+    return DeviceState(sm_clock_mhz=round(clock), foreign_processes=others, throttle=throttle)
 
 
 class _Session:

@@ -66,7 +66,6 @@ class Call:
     us: Amount | None = None
     """what all of them took together: of the device, or of the host where that computes. None if no one timed them"""
     kernels: Count = 0  # kernels, copies and memsets of all of them together
-    replayed: Count = 0  # how many of them were replays of a graph
     params: str | None = None
     """of the case that they are, as the op's make_inputs takes them: rows=4096, dtype=torch.float16. None: not known"""
     bytes_moved: Count | None = None  # of one call, as the op declares them
@@ -162,8 +161,8 @@ class Workload:
 
     def describe_clock(self) -> Reason:
         """The clock while it ran, and what held it down."""
-        state, facts = self.state or DeviceState(), dict[str, Fact]()
-        facts = {"model": self.name, "clock_mhz": state.sm_clock_mhz, "free_mhz": self.free_mhz}
+        state, free_mhz = self.state or DeviceState(), round(self.free_mhz or 0.0)
+        facts = {"model": self.name, "clock_mhz": state.sm_clock_mhz, "free_mhz": free_mhz}
         return Reason("model_held" if self.held else "model_clock", facts)
 
     @functools.cached_property
@@ -198,7 +197,7 @@ def merge_calls(calls: Iterable[Call]) -> tuple[Call, ...]:
 
 def _add(left: Call, right: Call) -> Call:
     us = None if left.us is None or right.us is None else left.us + right.us
-    sums = {name: getattr(left, name) + getattr(right, name) for name in ("count", "kernels", "replayed")}
+    sums = {name: getattr(left, name) + getattr(right, name) for name in ("count", "kernels")}
     return replace(left, us=us, **sums)
 
 

@@ -13,8 +13,8 @@ from typing import Any
 from perfci.core.errors import StoredFileError, UsageError
 from perfci.core.files import read_regular
 from perfci.core.settings import Settings
-from perfci.extensions.workloads.attribution import Activity, Heard, Kind, attribute, measure_occupation
-from perfci.extensions.workloads.records import Call, Other, Tensor, Workload
+from perfci.extensions.workloads.attribution import Activity, Heard, Kind, attribute, fill
+from perfci.extensions.workloads.records import Call, Tensor, Workload
 from perfci.ops.discover import ops
 
 _KINDS: Mapping[str, Kind] = {
@@ -35,14 +35,13 @@ def read_trace(path: Path, name: str, settings: Settings) -> Workload:
     """Returns what a trace has of the project's ops. Raises StoredFileError for another file, UsageError for none."""
     events = [event for event in _read(path) if event.get("ph") == "X" and "ts" in event]
     known = {op.op.rpartition("/")[2]: op.op for op in ops(settings)}
-    forms, heard = dict[tuple[str, str], tuple[int, Event]](), list[Heard]()
+    forms, heard = dict[str, tuple[int, str, Event]](), list[Heard]()
     for op, event in _find_calls(events, known):
-        form = (
-            op,
-            json.dumps([event.get("args", {}).get(key) for key in ("Input Dims", "Input type", "Input Strides")]),
+        form = json.dumps(
+            [op, *(event.get("args", {}).get(key) for key in ("Input Dims", "Input type", "Input Strides"))]
         )
-        key, _ = forms.setdefault(form, (len(forms), event))
-        heard.append(Heard(key, 1e3 * event["ts"], 1e3 * (event["ts"] + event.get("dur", 0))))
+        key, *_ = forms.setdefault(form, (len(forms), op, event))
+        heard.append(Heard(key, 1e3 * event["ts"], 1e3 * _find_end(event)))
     if not heard:
         raise UsageError("trace_lacks_ops", path=str(path), ops=", ".join(known))
     activities = list(_read_activities(events))
@@ -50,25 +49,22 @@ def read_trace(path: Path, name: str, settings: Settings) -> Workload:
     if not on_device:
         activities = [Activity("kernel", "", call.start_ns, call.end_ns) for call in heard]
     seen, steps = attribute(activities, heard), [event for event in events if str(event["name"]).startswith(_STEP)]
-    occupied, marked = measure_occupation(seen.work), steps or events
-    whole = max(event["ts"] + event.get("dur", 0) for event in marked) - min(event["ts"] for event in marked)
+    marked, count = steps or events, max(len(steps), 1)
     calls = [
-        Call(
-            op,
-            _read_arguments(event),
-            count=seen.calls[key].count,
-            us=seen.calls[key].us,
-            kernels=seen.calls[key].kernels,
-        )
-        for (op, _), (key, event) in forms.items()
+        Call(op, _read_arguments(event), count=taken.count, us=taken.us, kernels=taken.kernels)
+        for key, op, event in forms.values()
+        for taken in [seen.calls[key]]
     ]
-    return Workload(
-        name, source="torch.profiler", clock="device" if on_device else "host", steps=max(len(steps), 1),
-        step_us=whole / max(len(steps), 1), busy_us=occupied.busy_us, overlap_us=occupied.overlap_us,
-        gaps=occupied.gaps, longest_gap_us=occupied.longest_gap_us,
+    workload = Workload(
+        name, source="torch.profiler", clock="device" if on_device else "host", steps=count,
+        step_us=(max(map(_find_end, marked)) - min(event["ts"] for event in marked)) / count,
         calls=tuple(sorted(calls, key=lambda call: -(call.us or 0.0))),
-        others=tuple(Other(name, kind, by, len(us), sum(us)) for (name, kind, by), us in seen.others.items()),
     )  # fmt: skip
+    return fill(workload, seen, {key: op for key, op, _ in forms.values()})
+
+
+def _find_end(event: Event) -> float:
+    return float(event["ts"] + event.get("dur", 0))
 
 
 def _read(path: Path) -> list[Event]:
@@ -90,7 +86,7 @@ def _find_calls(events: list[Event], known: Mapping[str, str]) -> Iterator[tuple
         text = str(event["name"])
         op = known.get(text.rpartition("::")[2] if event["cat"] != "python_function" else text.rpartition(": ")[2])
         if op and event["ts"] >= ends.get(event.get("tid"), 0.0):
-            ends[event.get("tid")] = event["ts"] + event.get("dur", 0)
+            ends[event.get("tid")] = _find_end(event)
             yield op, event
 
 

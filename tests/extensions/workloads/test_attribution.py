@@ -4,7 +4,10 @@ import random
 
 import pytest
 
-from perfci.extensions.workloads.attribution import Activity, Graph, Heard, attribute, find_offset, measure_occupation
+from perfci.extensions.workloads.attribution import Activity, Attributed, Graph, Heard, attribute, fill, find_offset
+from perfci.extensions.workloads.records import Other, Workload
+
+WORKLOAD = Workload("llama")
 
 
 def launched(at, correlation, start, us, name="k", stream=7, by=None):
@@ -28,8 +31,11 @@ def test_a_kernel_belongs_to_the_call_in_which_the_host_launched_it_however_late
         0: (30.0, 1, 1),
         1: (50.0, 1, 1),
     }
-    assert dict(seen.others) == {("mul", "kernel", "aten::mul"): [7.0]}
-    assert seen.keys == [0, 1, None]
+    filled = fill(WORKLOAD, seen, {0: "norm", 1: "matmul"})
+    assert filled.others == (Other("mul", "kernel", "aten::mul", 1, 7.0),)
+    assert [(part.name, part.start_us, part.us) for part in filled.timeline] == [
+        ("norm", 0.0, 30.0), ("matmul", 30.0, 50.0), ("mul", 100.0, 7.0),
+    ]  # fmt: skip
 
 
 def test_what_a_graph_replays_belongs_to_the_calls_that_were_captured_into_it():
@@ -40,8 +46,8 @@ def test_what_a_graph_replays_belongs_to_the_calls_that_were_captured_into_it():
     seen = attribute([*replay, *kernels], [], [heard(77, 0, 3)], {77: graph})
 
     assert (seen.calls[0].us, seen.calls[1].us) == (1.0, 7.0)
-    assert (seen.calls[1].count, seen.calls[1].replayed, seen.calls[1].kernels) == (1, 1, 2)
-    assert dict(seen.others) == {("k1", "kernel", "graph"): [2.0]}
+    assert (seen.calls[1].count, seen.calls[1].kernels) == (1, 2)
+    assert fill(WORKLOAD, seen, {0: "a", 1: "b"}).others == (Other("k1", "kernel", "graph", 1, 2.0),)
     assert seen.untold == 0
 
 
@@ -63,13 +69,13 @@ def test_replays_of_a_graph_with_other_nodes_than_were_captured_are_counted_as_u
     seen = attribute(records, [], [heard(77, 0, 3)], graphs)
 
     assert seen.untold == 1
-    assert dict(seen.others) == {("k", "kernel", "graph"): [10.0]}
+    assert [(work.name, work.by, key) for work, key in seen.work] == [("k", "graph", None)]
 
 
 def test_occupation_counts_what_overlaps_once_and_gaps_between_activities():
     work = [Activity("kernel", "k", 1e3 * start, 1e3 * end) for start, end in ((0, 10), (5, 12), (20, 30), (33, 34))]
 
-    seen = measure_occupation(work)
+    seen = fill(WORKLOAD, Attributed(work=[(one, 0) for one in work]), {0: "norm"})
 
     assert (seen.busy_us, seen.overlap_us, seen.gaps, seen.longest_gap_us) == (23.0, 5.0, 2, 8.0)
 
@@ -115,7 +121,7 @@ def test_the_offset_between_two_clocks_is_what_gives_like_calls_like_launches(of
     ]
     seen = attribute(moved, calls)
     names = {key: name for name, key in keys.items()}
-    pairs = [(names.get(key), work.name) for key, work in zip(seen.keys, seen.work, strict=True)]
+    pairs = [(names.get(key), work.name) for work, key in seen.work]
     right = sum(str(op) == name for op, name in pairs)
     assert right == len(pairs)
 

@@ -149,11 +149,20 @@ def test_a_call_with_its_inputs_in_the_cache_gets_longer_by_as_many_microseconds
     assert predict(GAPPED, {CASE: replace(known, device="nvidia-b200")}).change.value == pytest.approx(0.004)
 
 
+def test_at_the_power_limit_a_call_gets_longer_by_as_many_microseconds_as_alone_there():
+    held = replace(GAPPED, free_mhz=1980.0, state=DeviceState(sm_clock_mhz=1500, throttle=("power_cap",)))
+    known = changed(0.10, 0.09, 0.11, sustained=Interval(0.06, 0.05, 0.07), us=50.0, device="nvidia-h200")
+
+    cost = predict(held, {CASE: replace(known, sustained_us=60.0)}).change
+
+    assert cost.value == pytest.approx((0.06 * 60 + 0.06 * 30) / 1000)
+
+
 def test_a_launch_more_costs_the_gap_before_it():
     cost = predict(GAPPED, {CASE: changed(0.04, 0.03, 0.05, launches=3.0)}).change
 
-    assert cost.value == pytest.approx(0.004 + 2 * 3 * 0.5 / 1000)
-    assert cost.high - cost.low == pytest.approx(0.002)
+    # Two kinds of calls have three launches more, and as recorded a gap of 0.5 us between two, of which half counts.
+    assert (cost.value, cost.low, cost.high) == pytest.approx((0.004 + 0.0015, 0.003, 0.005 + 0.003))
 
 
 def test_launches_that_the_base_has_not_are_counted_in_the_blocks_of_the_run():

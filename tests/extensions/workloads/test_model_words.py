@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from perfci.core.model import Device, Limits
+from perfci.core.model import Device, DeviceState, Limits
 from perfci.extensions.note.text import Links, compose
 from perfci.extensions.workloads.page import place_all
 from perfci.extensions.workloads.records import Call, Other, Slice, Tensor, Workload, write_workload
@@ -127,7 +127,7 @@ def test_a_script_that_prints_no_time_is_an_error_with_what_it_printed(scripted)
 WORKLOAD = Workload(
     "llama", created="2026-11-29T12:00:00+00:00", device=Device("cuda", "NVIDIA H200", "nvidia-h200"), clock="device",
     steps=2, step_us=1000.0, recorded_us=1030.0, busy_us=1800.0, overlap_us=20.0, gaps=8, longest_gap_us=50.0,
-    limits=Limits(4000.0, {"float16": 700.0}),
+    limits=Limits(4000.0, {"float16": 700.0}), state=DeviceState(sm_clock_mhz=1980), free_mhz=1980.0,
     calls=(
         Call("matmul", {"a": Tensor((4096, 4096), "float16")}, count=2, us=1200.0, params="m=4096",
              bytes_moved=100_000_000, flops=280_000_000_000),
@@ -166,7 +166,8 @@ def test_the_page_of_a_model_has_its_ops_other_launches_gaps_and_a_picture(proje
     text = project.perfci("brief", "--model", "llama").out
 
     assert "2 steps on NVIDIA H200, 1.00 ms each, recorded on 2026-11-29." in text
-    assert "waits for the host in 10.0 % of the time, in 4 gaps a step, 50.0 us at the longest." in text
+    assert "nothing in 10.0 % of the time, in 4 gaps a step: 10.0 us is usual, 50.0 us the longest." in text
+    assert "The clock was 1980 of 1980 MHz while llama ran." in text
     assert "Several kernels at once: 1.0 %. Copies and communication: 3.0 %." in text
     assert "take 82.0 % of the time, other launches 8.0 %." in text
     assert "Recording changed a step's time by +3.0 %" in text

@@ -142,6 +142,29 @@ def test_a_function_that_is_no_op_yet_is_recorded_and_gives_perfci_new_its_sizes
         write_calls(file)
 
 
+FORKING = """
+import os, sys, torch
+sys.path.insert(0, "kernels/double")
+from double_triton import double
+double(torch.ones(3, 7))
+if not os.fork():
+    double(torch.ones(3, 7))
+    os._exit(0)
+os.wait()
+double(torch.ones(3, 7))
+"""
+
+
+def test_a_forked_process_tells_that_its_calls_are_not_recorded(project):
+    (project / "serve.py").write_text(FORKING)
+
+    done = record(project, "--after", "0", "--", sys.executable, "serve.py")
+
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("which the recorded program forked, calls ops too") == 1
+    assert [call.count for call in read_workload(project / "kernels", "serve").calls] == [1]
+
+
 def test_what_is_no_python_program_is_refused(project):
     assert "Name a Python program" in record(project, "--", "make", "serve").stderr
 
