@@ -157,10 +157,10 @@ def test_merge_alone_decides_and_runs_whatever_came_before():
     assert JOBS["perfci-note"]["allow_failure"] is True
 
 
-def test_chains_and_soak_run_when_all_is_timed_whatever_came_of_it_and_hold_no_baseline_up():
+def test_chains_soak_and_thorough_run_when_all_is_timed_whatever_came_of_it_and_hold_no_baseline_up():
     timed = {"perfci-again", "perfci-creep"}
 
-    for name in ("perfci-chain", "perfci-soak"):
+    for name in ("perfci-chain", "perfci-soak", "perfci-thorough"):
         assert (set(JOBS[name]["needs"]), JOBS[name]["when"]) == (timed, "always")
         assert not any(name in job["needs"] for job in JOBS.values())
 
@@ -174,7 +174,7 @@ def test_every_job_ends_and_no_cause_is_left_out():
     (lacking,) = (each for job in JOBS.values() for each in job["needs"] if isinstance(each, dict))
     assert lacking == {"job": "perfci-confirm", "optional": True} and JOBS["perfci-confirm"]["allow_failure"] is True
     nightly = {name for name, job in JOBS.items() if any("schedule" in rule["if"] for rule in job["rules"])}
-    on_device = {"perfci-again", "perfci-creep", "perfci-chain", "perfci-soak"}
+    on_device = {"perfci-again", "perfci-creep", "perfci-chain", "perfci-soak", "perfci-thorough"}
     assert nightly == {*on_device, "perfci-accept", "perfci-propose"}
 
 
@@ -247,6 +247,7 @@ def test_the_jobs_on_an_npu_run_on_its_runners_with_what_the_image_brings():
         "perfci-creep",
         "perfci-chain",
         "perfci-soak",
+        "perfci-thorough",
     }
     for name in on_device:
         assert (jobs[name]["image"], jobs[name]["variables"]["PERFCI_PACKAGES"]) == ("cann", "pybind11")
@@ -501,3 +502,14 @@ def test_without_a_word_on_what_to_install_the_image_has_to_bring_perfci(shell, 
 
     assert (calls, done.returncode) == ([], 0 if has_perfci else 1)
     assert has_perfci or "Set PERFCI" in done.stdout
+
+
+def test_each_night_every_op_is_checked_beyond_its_suites(shell):
+    script, variables = job("perfci-thorough")
+
+    calls, done = shell.run(script, **{**variables, "PERFCI_PROJECT": "a b"})
+
+    assert done.returncode == 0, done.stderr
+    assert calls == [[
+        "perfci", "check", "--project", "a b", "--device", "cuda", "--suite", "accuracy", "--thorough", "--sanitize",
+    ]]  # fmt: skip

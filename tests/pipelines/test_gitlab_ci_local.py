@@ -177,7 +177,7 @@ def test_a_merge_request_has_no_nightly_jobs_and_a_push_has_no_note(repository):
 
     git(demo.root, "checkout", "-q", "main")
     assert demo.jobs(CI_PIPELINE_SOURCE="push") == {"static", "plan", "check", "merge"}
-    nightly = {"static", "plan", "check", "merge", "again", "creep", "chain", "soak", "accept", "propose"}
+    nightly = {"static", "plan", "check", "merge", "again", "creep", "chain", "soak", "thorough", "accept", "propose"}
     assert demo.jobs(CI_PIPELINE_SOURCE="schedule") == nightly
 
     git(demo.root, "checkout", "-q", "topic")
@@ -191,7 +191,7 @@ def test_in_pipelines_of_branches_there_is_no_note_and_without_proposals_nothing
     assert "note" not in demo.jobs()
     assert demo.jobs(CI_PIPELINE_SOURCE="push") == {"static", "plan", "check", "merge"}
     git(demo.root, "checkout", "-q", "main")
-    nightly = {"static", "plan", "check", "merge", "again", "creep", "chain", "soak"}
+    nightly = {"static", "plan", "check", "merge", "again", "creep", "chain", "soak", "thorough"}
     assert demo.jobs(CI_PIPELINE_SOURCE="schedule") == nightly
 
 

@@ -7,11 +7,13 @@ of the inputs. So it is checked as every op is, in values, shape, dtype, layout 
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
+from torch.autograd.gradcheck import GradcheckError, gradcheck
 
 from perfci.core.model import AccuracyCase, Reason, because
 from perfci.device.seam import Accelerator
@@ -24,6 +26,12 @@ GIVEN = "gradient_"  # what names of the gradients of outputs begin with
 
 LAYOUTS = ("contiguous", f"strided {GIVEN}0", f"expanded {GIVEN}0")
 """How gradients of outputs lie in memory: that of a sum is expanded"""
+
+SMALL, MOST_ELEMENTS = (3, 8, 16), 256
+"""Largest size of a case whose gradients are compared with differences: the first that the op takes. Of all inputs"""
+
+STEPS, RTOL, ATOL = (1e-2, 4e-3), 2e-2, 2e-3
+"""Steps of float32 by which inputs are moved, each of which has to show a fault, and what its rounding may do"""
 
 
 def check_gradients(
@@ -41,12 +49,75 @@ def check_gradients(
         if failure := _find_lost(suite, device, check, names, describe):
             yield failure
             continue
-        for layout in LAYOUTS:
+        for layout in LAYOUTS if names else ():
             made = replace(check, layout=layout)
             yield _tell(made, verify(differentiate(suite, names), device, made, describe), ", ".join(names))
         for name in names if len(names) > 1 else ():
             yield _tell(check, verify(differentiate(suite, [name]), device, check, describe), name)
-        yield _tell(check, verify(differentiate(suite, names, again=True), device, check, describe), "")
+        if names:
+            yield _tell(check, verify(differentiate(suite, names, again=True), device, check, describe), "")
+    if suite.gradients and (result := check_differences(suite, device, pattern)):
+        yield result
+
+
+def check_differences(suite: Accuracy, device: Accelerator, pattern: str | None) -> AccuracyCase | None:
+    """Compare the kernel's gradients at one small case with differences of its answers, whatever the reference says.
+
+    None without such a case. Where the reference fails alike, the function has no gradient.
+    """
+    for check in list_small(suite, pattern):
+        try:
+            inputs = bound_inputs(suite, check.params, device.arrays.device, check.seed)
+            names = [name for name, value in inputs.items() if _is_number(value)]
+            if sum(inputs[name].numel() for name in names) > MOST_ELEMENTS:
+                continue
+            given = derive(suite.kernel, inputs, names, list_given(suite.reference, inputs, check.seed))
+        except Exception:  # of a size that the op does not have, or a gradient that other checks tell of
+            continue
+        of = [name for name, gradient in zip(names, given, strict=True) if gradient is not None]
+        wrong = [compare_differences(suite.kernel, inputs, of, step) for step in STEPS] if of else []
+        if not wrong or not all(wrong) or not _is_smooth(suite, device, check, inputs, of):
+            return check.result() if of else None
+        message = " ".join(wrong[0].split())[:200].rstrip(".")
+        return check.result(failure=Reason("gradient_not_numeric", {"case": check.case, "message": message}))
+    return None
+
+
+def _is_smooth(
+    suite: Accuracy, device: Accelerator, check: Check, inputs: Mapping[str, Any], of: Sequence[str]
+) -> bool:
+    """Whether the reference's gradients are its differences. One without gradients says nothing against it."""
+    return {*of}.isdisjoint(list_differentiable(suite, device, check)) or not compare_differences(
+        suite.reference, inputs, of, STEPS[0]
+    )
+
+
+def list_small(suite: Accuracy, pattern: str | None) -> Iterator[Check]:
+    """Yields the first probe case in float32 with ever larger small sizes."""
+    for params in list_probes(suite, pattern)[:1]:
+        single = {name: torch.float32 if isinstance(value, torch.dtype) else value for name, value in params.items()}
+        for most in SMALL:
+            small = {name: min(value, most) if type(value) is int else value for name, value in single.items()}
+            yield Check(small, "normal", "contiguous", 0, fresh=False)
+
+
+def compare_differences(function: Callable[..., Any], inputs: Mapping[str, Any], of: Sequence[str], step: float) -> str:
+    """Returns how gradients differ from differences of the answers. Empty if they do not, or if there are none."""
+
+    def call(*leaves: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        given = {**inputs, **dict(zip(of, leaves, strict=True))}
+        return tuple(output for output in flat(function(**given)) if _is_number(output))
+
+    leaves = [inputs[name].detach().clone().requires_grad_() for name in of]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's, of inputs that are not float64
+        try:
+            gradcheck(call, leaves, eps=step, atol=ATOL, rtol=RTOL, nondet_tol=ATOL)
+        except GradcheckError as error:
+            return str(error)
+        except Exception:  # of a function without gradients
+            return ""
+    return ""
 
 
 def list_differentiable(suite: Accuracy, device: Accelerator, check: Check) -> list[str]:

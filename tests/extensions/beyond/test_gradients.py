@@ -76,7 +76,7 @@ def kinds(results):
 def test_right_gradients_pass_in_each_layout_alone_and_after_another_call(check, dtype):
     results = check(dtype=dtype)
 
-    assert len(results) == 6
+    assert len(results) == 7
     assert {(result.failure, result.unchecked) for result in results} == {(None, None)}
 
 
@@ -98,8 +98,9 @@ def test_a_fault_of_the_backward_pass_is_found(check, fault, kind):
 def test_the_input_of_a_wrong_gradient_is_named(check):
     results = check("is off")
 
-    assert "x" in {result.failure.facts["names"] for result in results if result.failure}
-    assert "weight" not in {result.failure.facts["names"] for result in results if result.failure}
+    names = {result.failure.facts.get("names") for result in results if result.failure}
+    assert "x" in names
+    assert "weight" not in names
 
 
 def test_a_kernel_that_autograd_does_not_see_loses_all(check):
@@ -118,6 +119,29 @@ def test_a_gradient_that_is_the_given_one_is_no_fault(check, monkeypatch):
     monkeypatch.setitem(globals(), "reference", add)
 
     assert kinds(check(kernel=add)) == set()
+
+
+@pytest.mark.parametrize(("fault", "kind"), [("", set()), ("is off", {"gradient_not_numeric"})])
+def test_a_reference_without_gradients_leaves_differences_of_the_answers(check, monkeypatch, fault, kind):
+    plain = reference
+    monkeypatch.setitem(globals(), "reference", lambda x, weight: plain(x.detach(), weight.detach()))
+
+    assert kinds(check(fault)) == kind
+
+
+def test_a_wrong_gradient_is_told_of_once_by_differences_too(check):
+    numeric = [one for one in check("is off") if one.failure and one.failure.kind == "gradient_not_numeric"]
+
+    assert [result.case for result in numeric] == ["rows=3,cols=3,dtype=float32"]
+
+
+def test_a_function_with_a_step_has_no_gradient_there_and_is_not_wrong(check, monkeypatch):
+    def step(x, weight):
+        return torch.relu(x * 1e-3) * 1e3 + weight
+
+    monkeypatch.setitem(globals(), "reference", step)
+
+    assert kinds(check(kernel=step)) == set()
 
 
 @pytest.mark.slow
