@@ -290,7 +290,7 @@ def test_a_command_that_there_is_not_fails(repository):
     done = job(repository, command="chekc")
 
     assert done.result == 1
-    assert "none of check, plan, shard, confirm, merge, chain, soak and note" in done.printed
+    assert "none of check, plan, shard, confirm, merge, chain, soak, thorough and note" in done.printed
 
 
 def test_what_is_printed_stands_between_stop_and_go_and_commands_nobody(repository):
@@ -313,7 +313,7 @@ HOSTILE = "x; touch pwned; $(touch pwned) `touch pwned` \"' --help"
 TEXTS = ("project", "reports", "device", "budget", "strict", "html", "language", "shards", "shard")
 
 
-@pytest.mark.parametrize("command", ["check", "plan", "shard", "confirm", "merge", "chain", "soak", "note"])
+@pytest.mark.parametrize("command", ["check", "plan", "shard", "confirm", "merge", "chain", "soak", "thorough", "note"])
 def test_an_input_is_one_argument_whatever_it_holds(repository, command):
     told = repository.parent / "told"
     for program in ("perfci", "python3"):
@@ -526,3 +526,16 @@ def test_on_an_npu_the_environment_of_cann_is_set_where_the_runner_does_not(tmp_
     done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False)
 
     assert done.returncode == 0 and f"<{found}>" in done.stdout.splitlines(), done.stdout + done.stderr
+
+
+def test_thorough_checks_every_op_beyond_its_suites_and_sums_it_up(repository):
+    told = repository.parent / "told"
+    program = repository.parent / "job" / "bin" / "perfci"
+    program.write_text(f'#!/bin/sh\necho "$*" >> {told}\nexit 2\n')
+
+    done = job(repository, command="thorough")
+
+    assert done.result == 2
+    first, summed = told.read_text().splitlines()
+    assert first.startswith("check --device fake --suite accuracy --thorough --sanitize")
+    assert summed.startswith("ci note reports")
