@@ -38,7 +38,9 @@ _OPERANDS = re.compile(r"\*/\s+(?:@!?\w+ )?[A-Z][\w.]* ([^;\n]*)")
 _STACK_ADDRESS = re.compile(r"(?<![\[\w.])R1\b")  # but where memory is read or written by it
 _WITH_SIZE = 4  # form of a record with a size: the others have two bytes in its place
 _SIMPLE, _ALIGNED, _DESCRIPTOR = frozenset({1, 2, 4, 8}), 64, 128  # bytes
-_READS = re.compile(r"\*/\s+(?:@!?\w+ )?([A-Z][\w.]*)[^;\n]*?\bc\[0x0\]\[(U?R\w+)?\+?(?:0x([0-9a-f]+))?\]")
+_READS = re.compile(r"\*/\s+(?:@!?\w+ )?([A-Z][\w.]*)[^;\n]*?\bc\[0x0\]\[(U?R[\w.]+)?\+?-?(?:0x([0-9a-f]+))?\]")
+_ANYWHERE = re.compile(r"\*/\s+(?:@!?\w+ )?(?:LD[. ]|CALL\S* (?!`\(\$))|\bcx\[")
+"""Instructions that may read constants by an address in the one space of all memory, or in a function elsewhere."""
 _READ_BYTES = ((re.compile(r"\.[US]8\b"), 1), (re.compile(r"\.[US]16\b"), 2), (re.compile(r"\.128\b"), 16),
                (re.compile(r"\.64\b|\.WIDE\b|\.F64\b|^D"), 8))  # fmt: skip
 """Bytes that an instruction reads of constants, by its name. 4 without one of these."""
@@ -186,7 +188,8 @@ def find_unread(image: bytes, name: str) -> tuple[frozenset[int], ...]:
     """The bytes of each structure among a kernel's parameters that its code does not read, as padding.
 
     A host may leave there whatever its stack had. Of a descriptor of a tensor the second half is such, which CuTe DSL
-    does not write. Nothing is known to be unread without nvdisasm, or where the code works out which bytes it reads.
+    does not write. Nothing is known to be unread without nvdisasm, where the code works out which bytes it reads, or
+    where it may read them by their address.
     """
     parameters = list_parameters(image, name)
     none = (frozenset[int](),) * len(parameters)
@@ -195,11 +198,11 @@ def find_unread(image: bytes, name: str) -> tuple[frozenset[int], ...]:
     if not base or all(size in _SIMPLE for _, size in parameters):
         return none
     code = disassemble(image, name)
-    if not code:
+    if not code or _ANYWHERE.search(code):
         return none
     read = set[int]()
     for opcode, register, place in _READS.findall(code):
-        if register and (not place or int(place, 16) >= base):
+        if register:
             return none
         width = next((width for pattern, width in _READ_BYTES if pattern.search(opcode)), 4)
         read |= {int(place or "0", 16) - base + byte for byte in range(width)}

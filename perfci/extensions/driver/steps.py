@@ -20,7 +20,14 @@ import torch
 from perfci.device.launches import Launched, RawParameter, count_listeners, tell
 from perfci.device.replay import Tape, UnreplayableError
 from perfci.device.source import artefact, digest
-from perfci.extensions.common.cubins import ATTRIBUTES, DriverKernel, find_addresses, list_attributes, list_variables
+from perfci.extensions.common.cubins import (
+    ATTRIBUTES,
+    DriverKernel,
+    find_addresses,
+    find_unread,
+    list_attributes,
+    list_variables,
+)
 from perfci.extensions.driver.callbacks import (
     BY_DEFAULT,
     Driver,
@@ -177,8 +184,11 @@ class _Parameter:
         if any(not 0 <= at <= len(self.content) - 8 for at, _, _ in self.addresses):
             raise UnreplayableError("an address outside of its parameter")
 
-    def show(self, table: Mapping[int, Any]) -> RawParameter:
-        return RawParameter(self.content, tuple((at, table[number], shift) for at, number, shift in self.addresses))
+    def show(self, table: Mapping[int, Any], unread: frozenset[int]) -> RawParameter:
+        """What a launch is known by, without the bytes that no code reads."""
+        content = bytes(0 if at in unread else byte for at, byte in enumerate(self.content))
+        read = [part for part in self.addresses if unread.isdisjoint(range(part[0], part[0] + 8))]
+        return RawParameter(content, tuple((at, table[number], shift) for at, number, shift in read))
 
 
 def _make_launch(
@@ -215,7 +225,11 @@ def _make_launch(
             slot.value = table[number].data_ptr() + shift
         launch(current_stream().cuda_stream)
         if count_listeners():
-            arguments = {str(place): parameter.show(table) for place, parameter in enumerate(parameters)}
+            unread = dict(enumerate(find_unread(binary.image, binary.function)))
+            arguments = {
+                str(place): parameter.show(table, unread.get(place, frozenset()))
+                for place, parameter in enumerate(parameters)
+            }
             tell(Launched(None, shown, step.grid, {**arguments, **how}))
 
     return repeat
@@ -232,7 +246,7 @@ def _make_fill(step: RecordedStep, cuda: Any) -> Callable[[Mapping[int, Any]], N
     def repeat(table: Mapping[int, Any]) -> None:
         fill(cuda, width, table[number].data_ptr() + shift, value, count, torch.cuda.current_stream().cuda_stream)
         if count_listeners():
-            arguments = {"memory": parameter.show(table), "width": width, "value": value, "count": count}
+            arguments = {"memory": parameter.show(table, frozenset()), "width": width, "value": value, "count": count}
             tell(Launched(None, shown, (1, 1, 1), arguments))
 
     return repeat

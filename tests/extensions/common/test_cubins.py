@@ -36,6 +36,8 @@ PTX = """
 """
 BY_INDEX = "ld.param.u32 %r3, [at]; mov.u64 %d1, list; cvt.u64.u32 %d2, %r3; add.u64 %d1, %d1, %d2; "
 BY_INDEX += "ld.param.u32 %r4, [%d1]; add.u32 %r1, %r1, %r4;"
+BEHIND_IT = BY_INDEX.replace("[%d1]", "[%d1+-800]")  # whose index is larger than that
+BY_ADDRESS = BY_INDEX.replace("list;", "list; cvta.param.u64 %d1, %d1;").replace("ld.param.u32 %r4", "ld.u32 %r4")
 
 
 def assemble(folder, body: str) -> bytes:
@@ -57,8 +59,9 @@ def test_padding_that_no_code_reads_is_no_part_of_a_launch(tmp_path):
     assert others[0] == given[1] and others[2] == given[3]
 
 
-def test_where_code_works_out_what_it_reads_all_counts(tmp_path):
-    image = assemble(tmp_path, BY_INDEX)
+@pytest.mark.parametrize("body", [BY_INDEX, BEHIND_IT, BY_ADDRESS])
+def test_where_code_works_out_what_it_reads_all_counts(tmp_path, body):
+    image = assemble(tmp_path, body)
     given = tuple(bytes([255] * size) for _, size in list_parameters(image, "read"))
 
     assert blank_unread(image, "read", given) == given

@@ -316,6 +316,22 @@ def test_a_kernel_is_known_by_its_code_and_not_by_lines_of_its_source():
     assert len({*keys}) == 1 + len(others)
 
 
+def test_what_no_code_reads_is_repeated_and_no_part_of_what_a_launch_is_known_by(machine, monkeypatch, tmp_path):
+    cuda, _ = machine
+    recording = record(machine, scaled(cuda, cuda.load(0x100, SCALE)), x=torch.arange(6.0), factor=3.0)
+    launches_by_unread = []
+    for unread in ((), (frozenset(), frozenset(range(8, 16)), frozenset())):
+        monkeypatch.setattr(steps, "find_unread", lambda *_, unread=unread: unread)
+        with watch_calls() as captured:
+            output = Program(recording, tmp_path, HOST)(x=torch.arange(6.0), factor=3.0)
+        assert output.tolist()[2:] == [6.0, 9.0, 12.0, 15.0]
+        launches_by_unread.append(captured.identity("").launches[0].arguments)
+    every, read = launches_by_unread
+    assert every["1"].startswith("00000000000000000400000000000000")
+    assert read["1"].startswith("00000000000000000000000000000000")
+    assert (every["0"], every["2"]) == (read["0"], read["2"])
+
+
 def fill_by_thread():
     return "cuMemsetD32Async_ptsz", callbacks._FILL_PARAMETERS["cuMemsetD32"](0x7F0000000000, 0, 1, 0)
 
