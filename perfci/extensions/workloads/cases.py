@@ -3,6 +3,7 @@
 import importlib
 import math
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -56,29 +57,21 @@ def _write_arguments(call: Call) -> Iterator[str]:
 def make_case(call: Call) -> dict[str, Any]:
     """Returns the case of a call, with torch's dtypes."""
     params = read_params(call.params)
-    return {
-        name: getattr(importlib.import_module("torch"), value.removeprefix("torch."))
-        if isinstance(value, str) and value.startswith("torch.")
-        else value
-        for name, value in params.items()
-    }
-
-
-def weigh(call: Call) -> float:
-    """What a call counts: its time, or how often it comes if no one timed it."""
-    return float(call.count) if call.us is None else call.us
+    dtypes = {name: value[6:] for name, value in params.items() if isinstance(value, str) and value[:6] == "torch."}
+    return params | {name: getattr(importlib.import_module("torch"), dtype) for name, dtype in dtypes.items()}
 
 
 def choose(calls: Sequence[Call], most: int = MOST) -> list[Call]:
     """Returns calls that stand for all: of each case one, of each cluster its medoid, the weightiest cluster first.
 
-    Clusters are those of average linkage on the logarithms of sizes; what differs in a dtype or flag is never in one.
+    A call weighs what it takes, or how often it comes if no one timed it. Clusters are those of average linkage on the
+    logarithms of sizes; what differs in a dtype or flag is never in one.
     """
-    by_case = {call.case: call for call in calls}
-    weights = np.array([sum(weigh(call) for call in calls if call.case == case) for case in by_case])
-    each = list(by_case.values())
-    groups = list(range(len(each)))
-    points = place([read_params(call.params) for call in each])
+    by_case, weighed = {call.case: call for call in calls}, Counter[str | None]()
+    for call in calls:
+        weighed[call.case] += call.count if call.us is None else call.us  # type: ignore[assignment]
+    each, weights = list(by_case.values()), np.array([weighed[case] for case in by_case])
+    groups, points = list(range(len(each))), place([read_params(call.params) for call in each])
     if len(each) > most:
         from scipy.cluster.hierarchy import fcluster, linkage
 
@@ -93,16 +86,11 @@ def choose(calls: Sequence[Call], most: int = MOST) -> list[Call]:
 
 def place(cases: Sequence[Mapping[str, Any]]) -> np.ndarray[Any, Any]:
     """Returns a point for each case: logarithms of its sizes, and an axis for each value of anything else."""
-    names = list(dict.fromkeys(name for case in cases for name in case))
-    sizes = [name for name in names if all(is_size(case.get(name)) for case in cases)]
+    names = dict.fromkeys(name for case in cases for name in case)
+    sizes = [name for name in names if all(type(case.get(name)) is int and case[name] >= 0 for case in cases)]
     values = dict.fromkeys((name, repr(case.get(name))) for case in cases for name in names if name not in sizes)
     return np.array([
         [math.log2(1 + case[name]) for name in sizes]
         + [_APART * (repr(case.get(name)) == value) for name, value in values]
         for case in cases
     ])  # fmt: skip
-
-
-def is_size(value: object) -> bool:
-    """Whether a parameter's value is a size."""
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0

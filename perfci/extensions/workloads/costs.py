@@ -20,6 +20,7 @@ from perfci.core.model import Comparison, Fact, Interval, Judgement, Judgements,
 from perfci.extensions.workloads.records import Call, Workload, list_workloads
 from perfci.report.rows import find_change
 from perfci.statistics.exact import to_ratio
+from perfci.store.files import decode
 from perfci.store.lines import BASE, KERNEL, find_median
 
 FAR = 2.0  # powers of two between a call's size and a case's, up to which the case stands for the call
@@ -144,7 +145,8 @@ def weigh_verdicts(run: Run, judgements: Judgements, kernels: Path, limits: Mapp
     """Adds what verdicts cost each model to their reasons and to the notes, and a verdict where a limit is stated."""
     if not (changes := find_changes(judgements.rows, run)):
         return judgements
-    costs = [(workload, predict(workload, changes)) for workload in list_workloads(kernels) if workload.total_us]
+    workloads = [decode(path, Workload) for path in list_workloads(kernels)]
+    costs = [(workload, predict(workload, changes)) for workload in workloads if workload.total_us]
     rows = [replace(row, reasons=(*row.reasons, *_explain(row, costs, changes))) for row in judgements.rows]
     rows += [row for workload, cost in costs for row in _judge(workload, cost, limits.get(workload.name))]
     notes = [note for workload, cost in costs for note in _describe(workload, cost, changes)]

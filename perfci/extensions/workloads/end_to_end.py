@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import IO
 
 from perfci.core.errors import PerfciError
 from perfci.core.model import ArmBlock, BaseArm, Block, Judgements, OpRun, PerformanceCase, PlannedBase, PlannedOp
@@ -95,22 +94,23 @@ class _Script(ExitStack):
         super().__init__()
         self._path, self._limit_s = path, around.limit_s
         log = self.enter_context(around.log.open("wb"))
-        self._process = subprocess.Popen(
+        process = subprocess.Popen(
             confined([around.python, str(path)], *around.places), cwd=path.parent, env=dict(around.environment),
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, bufsize=0,
         )  # fmt: skip
-        self.callback(self._process.wait)
-        self.callback(self._process.kill)
-        for pipe in (self._process.stdin, self._process.stdout):
-            self.callback(_pipe(pipe).close)
+        assert process.stdin
+        assert process.stdout
+        self._end, self._ask, self._answer = process.kill, process.stdin, process.stdout
+        for undo in (process.wait, process.kill, process.stdin.close, process.stdout.close):
+            self.callback(undo)
 
     def turn(self) -> float:
         """Have it run. Returns what a step takes, microseconds."""
-        timer = threading.Timer(self._limit_s, self._process.kill)
+        timer = threading.Timer(self._limit_s, self._end)
         timer.start()
         try:
-            _pipe(self._process.stdin).write(b"\n")
-            text = _pipe(self._process.stdout).readline().decode(errors="replace")
+            self._ask.write(b"\n")
+            text = self._answer.readline().decode(errors="replace")
         except OSError:
             text = ""
         finally:
@@ -119,8 +119,3 @@ class _Script(ExitStack):
         if answer is None or not float(answer[1]):
             raise PerfciError("script_silent", file=str(self._path), text=text.strip()[:80] or None)
         return float(answer[1]) * _US[answer[2]] if answer[2] in _US else 1e6 / float(answer[1])
-
-
-def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
-    assert pipe is not None
-    return pipe

@@ -8,25 +8,17 @@ import contextlib
 import functools
 import inspect
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from perfci.extensions.workloads.hearing import Signature, TensorForm
+from perfci.extensions.workloads.hearing import TensorForm
 from perfci.extensions.workloads.records import Call, write_params
 from perfci.ops.spec import Performance
 
 CASE_OF = "case_of"
 
 _Place = tuple[str, str, int]  # parameter of the kernel, what of it (size, rest, dtype, value, given), which axis
-
-
-def bind(function: Callable[..., Any], signature: Signature) -> dict[str, Any]:
-    """Returns the forms of a call's arguments by name, without defaults."""
-    bound = inspect.signature(function).bind(
-        *signature.args, **dict(zip(signature.names, signature.named, strict=True))
-    )
-    return dict(bound.arguments)
 
 
 class Fitter:
@@ -43,7 +35,8 @@ class Fitter:
         """
         suite = self._suite
         case_of = getattr(inspect.getmodule(inspect.unwrap(suite.make_inputs)), CASE_OF, None)
-        params = case_of(**_make_meta(names, self._torch)) if case_of else self.infer(names)
+        given = {name: self._make_meta(value) for name, value in names.items()} if case_of else {}
+        params = case_of(**given) if case_of else self.infer(names)
         if params is None:
             return call
         moved, flops = (None if count is None else int(count(**params)) for count in (suite.bytes_moved, suite.flops))
@@ -52,12 +45,12 @@ class Fitter:
     def infer(self, names: Mapping[str, Any]) -> dict[str, Any] | None:
         """Returns the parameters for which `make_inputs` makes arguments of these forms. None if none are found."""
         names, first_case = {**self._usual, **names}, self._suite.cases[0]
+        told = dict(_list_places(names))
         for first in ("size", "rest"):  # of x with three axes, rows may be the last but one, or all but the last joined
             params = dict[str, Any]()
-            for name, (usual, found) in self._places.items():
-                places = sorted(found, key=lambda place: place[1] != first)
-                given = next((value for place in places if (value := _read_place(names, place)) is not None), None)
-                params[name] = given if places else usual
+            for name, (usual, places) in self._places.items():
+                values = (told.get(place) for place in sorted(places, key=lambda place: place[1] != first))
+                params[name] = next((value for value in values if value is not None), None) if places else usual
             kept = {name: one for name, one in params.items() if name in first_case or one != self._optional[name]}
             with contextlib.suppress(Exception):
                 if _is_alike(self._make(kept), names):
@@ -67,9 +60,15 @@ class Fitter:
     @functools.cached_property
     def _places(self) -> dict[str, tuple[Any, list[_Place]]]:
         """Parameter -> its value in the first case, and the places of arguments that have it in all cases."""
-        whole = [{**self._optional, **case} for case in self._suite.cases]
-        examples = [(case, self._make(case)) for case in whole]
-        return {name: (whole[0][name], _find_places(name, examples)) for name in {**self._suite.cases[0], **whole[0]}}
+        cases = [{**self._optional, **case} for case in self._suite.cases]
+        told = [dict(_list_places(self._make(case))) for case in cases]
+        return {
+            name: (usual, [place for place in told[0] if all(
+                type(value := places.get(place)) is type(case.get(name)) and value == case.get(name)
+                for case, places in zip(cases, told, strict=True)
+            )])
+            for name, usual in {**self._suite.cases[0], **cases[0]}.items()
+        }  # fmt: skip
 
     def _make(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Forms of the arguments of a case, defaults included. No memory is taken for them."""
@@ -77,40 +76,22 @@ class Fitter:
 
         with FakeTensorMode():
             made = self._suite.make_inputs(**params, device="cpu", seed=0)
-        return self._usual | {name: _read_form(value, self._torch) for name, value in made.items()}
+        return self._usual | {
+            name: TensorForm(tuple(value.shape), tuple(value.stride()), value.dtype)
+            if isinstance(value, self._torch.Tensor)
+            else value
+            for name, value in made.items()
+        }
 
-
-def _make_meta(names: Mapping[str, Any], torch: Any) -> dict[str, Any]:
-    return {
-        name: torch.empty_strided(form.shape, form.strides, dtype=form.dtype, device="meta")
-        if isinstance(form, TensorForm)
-        else form
-        for name, form in names.items()
-    }
+    def _make_meta(self, form: Any) -> Any:
+        if not isinstance(form, TensorForm):
+            return form
+        return self._torch.empty_strided(form.shape, form.strides, dtype=form.dtype, device="meta")
 
 
 def _list_defaults(function: Callable[..., Any]) -> dict[str, Any]:
     parameters = inspect.signature(function).parameters.values()
     return {one.name: one.default for one in parameters if one.default is not one.empty}
-
-
-def _read_form(value: Any, torch: Any) -> Any:
-    return (
-        TensorForm(tuple(value.shape), tuple(value.stride()), value.dtype) if isinstance(value, torch.Tensor) else value
-    )
-
-
-def _find_places(name: str, examples: Sequence[tuple[Mapping[str, Any], dict[str, Any]]]) -> list[_Place]:
-    """Returns the places of arguments that have the parameter's value in all cases."""
-    common: list[_Place] | None = None
-    for params, made in examples:
-        here = [place for place, value in _list_places(made) if _is_same(value, params.get(name))]
-        common = here if common is None else [place for place in common if place in here]
-    return common or []
-
-
-def _is_same(left: Any, right: Any) -> bool:
-    return type(left) is type(right) and bool(left == right)
 
 
 def _list_places(made: Mapping[str, Any]) -> Iterator[tuple[_Place, Any]]:
@@ -126,18 +107,14 @@ def _list_places(made: Mapping[str, Any]) -> Iterator[tuple[_Place, Any]]:
             yield (name, "value", 0), form
 
 
-def _read_place(names: Mapping[str, Any], place: _Place) -> Any:
-    return dict(_list_places({place[0]: names.get(place[0])})).get(place)
-
-
 def _is_alike(made: Mapping[str, Any], names: Mapping[str, Any]) -> bool:
     """Whether arguments have the forms of a call, but for leading axes that were joined."""
-    for name in {*made, *names}:
-        left, right = made.get(name), names.get(name)
+    for left, right in ((made.get(name), names.get(name)) for name in {*made, *names}):
         if isinstance(left, TensorForm) and isinstance(right, TensorForm):
-            joined = math.prod(left.shape) == math.prod(right.shape) and left.shape[-1:] == right.shape[-1:]
-            dense = left.strides[-1:] == right.strides[-1:]
-            if left.dtype != right.dtype or not joined or not dense:
+            one, other = (
+                (math.prod(form.shape), form.shape[-1:], form.strides[-1:], form.dtype) for form in (left, right)
+            )
+            if one != other:
                 return False
         elif isinstance(left, TensorForm) or isinstance(right, TensorForm) or left != right:
             return False

@@ -22,15 +22,6 @@ def _trampoline(*args: Any, **kwargs: Any) -> Any:
     return __perfci_heard__["OP"](*args, **kwargs)  # type: ignore[name-defined]  # noqa: F821
 
 
-class Signature(NamedTuple):
-    """What distinguishes calls of an op: forms of its arguments."""
-
-    op: str
-    args: tuple[Any, ...]
-    names: tuple[str, ...]  # of those that were named
-    named: tuple[Any, ...]
-
-
 class TensorForm(NamedTuple):
     """What is noted of a tensor."""
 
@@ -45,11 +36,12 @@ class Hearing:
     def __init__(self, functions: Mapping[str, FunctionType], torch: Any, tick: Callable[[], None]) -> None:
         """tick: called after each call and each replay."""
         self.on = False
-        self._heard: list[tuple[int, int, int]] = []
+        self.calls: list[Heard] = []  # those that were noted, in the order of their ends
         self._driver: Any = None
         self.replays: list[Heard] = []
         self.graphs: dict[int, Graph] = {}
-        self.signatures: dict[tuple[Any, ...], int] = {}  # made of `Signature`s
+        self.signatures: dict[tuple[Any, ...], int] = {}
+        """op, forms of its arguments, names of those that were named, and their forms -> key"""
         self.outputs: dict[int, tuple[TensorForm, ...]] = {}
         self._captured: list[tuple[int, int, int]] = []
         self._tensor, self._cuda, self._tick, self._inside = torch.Tensor, torch.cuda, tick, threading.local()
@@ -59,7 +51,7 @@ class Hearing:
             self._driver = ctypes.CDLL("libcuda.so.1")
             self._is_v2 = hasattr(self._driver, "cuStreamGetCaptureInfo_v2")
             self._ask = getattr(self._driver, f"cuStreamGetCaptureInfo_v{2 if self._is_v2 else 3}")
-            self._undo += [self._hear_capture(torch.cuda.CUDAGraph), self._hear_replay(torch.cuda.CUDAGraph)]
+            self._undo.append(self._hear_graphs(torch.cuda.CUDAGraph))
 
     def close(self) -> None:
         """Give every function its code back."""
@@ -68,9 +60,7 @@ class Hearing:
 
     def _hear(self, op: str, function: FunctionType) -> Callable[[], None]:
         code = function.__code__
-        original = FunctionType(
-            code, function.__globals__, function.__name__, function.__defaults__, function.__closure__
-        )
+        original = FunctionType(code, function.__globals__, None, function.__defaults__, function.__closure__)
         original.__kwdefaults__ = function.__kwdefaults__
         self.originals[op] = original
         constants = tuple(op if constant == "OP" else constant for constant in _trampoline.__code__.co_consts)
@@ -104,16 +94,11 @@ class Hearing:
             if graph:
                 self._captured.append((key, first, self._count_nodes(graph)))
             else:
-                self._heard.append((key, began, ended))
+                self.calls.append(Heard(key, began, ended))
             tick()
             return result
 
         return listen
-
-    @property
-    def calls(self) -> list[Heard]:
-        """Those that were noted, in the order of their ends."""
-        return [Heard(*call) for call in self._heard]
 
     def _describe(self, value: Any) -> Any:
         """The form of an argument: never what a tensor holds."""
@@ -145,20 +130,14 @@ class Hearing:
         self._driver.cuGraphGetNodes(graph, None, ctypes.byref(count))
         return count.value
 
-    def _hear_capture(self, kind: Any) -> Callable[[], None]:
-        end = kind.capture_end
+    def _hear_graphs(self, kind: Any) -> Callable[[], None]:
+        end, replay = kind.capture_end, kind.replay
 
         def capture_end(graph: Any) -> None:
             nodes = self._count_nodes(self._find_graph())
             end(graph)
             self.graphs[id(graph)] = Graph(nodes, tuple(self._captured))
             self._captured.clear()
-
-        kind.capture_end = capture_end
-        return lambda: setattr(kind, "capture_end", end)
-
-    def _hear_replay(self, kind: Any) -> Callable[[], None]:
-        replay = kind.replay
 
         def heard_replay(graph: Any) -> None:
             began = time_ns()
@@ -167,5 +146,8 @@ class Hearing:
                 self.replays.append(Heard(id(graph), began, time_ns()))
             self._tick()
 
-        kind.replay = heard_replay
-        return lambda: setattr(kind, "replay", replay)
+        def undo() -> None:
+            kind.capture_end, kind.replay = end, replay
+
+        kind.capture_end, kind.replay = capture_end, heard_replay
+        return undo

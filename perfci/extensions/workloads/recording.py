@@ -8,6 +8,7 @@ with torch's operators says who launches what no op of the project does.
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
 import sys
 import threading
@@ -32,7 +33,7 @@ from perfci.core.wording import sentence
 from perfci.device.nvml import NvmlBoard
 from perfci.extensions.workloads import fits
 from perfci.extensions.workloads.attribution import Activity, Kind, Taken, attribute, fill, find_offset
-from perfci.extensions.workloads.hearing import Hearing, Signature, TensorForm
+from perfci.extensions.workloads.hearing import Hearing, TensorForm
 from perfci.extensions.workloads.records import Call, Tensor, Value, Workload, find_path, merge_calls, write_workload
 from perfci.ops.backends import MARK
 from perfci.ops.discover import OpFolder, ops
@@ -82,7 +83,7 @@ class Recorder(AbstractContextManager["Recorder"]):
         self._folders, self._notes = {op.op: op for op in ops(self._where)}, list[Reason]()
         self._functions = dict(self._find_functions(also))
         self._hearing = Hearing(self._functions, torch, self._tick)
-        self._phase, self._session = "waiting", _Session(self._cuda)
+        self._phase, self._forked, self._session = "waiting", False, _Session(self._cuda)
         self._began = self._recorded_s = self._plain_s = 0.0
         self._steps = self._plain_steps = self._first_steps = 0
         self._watch: _Watch | None = None
@@ -99,6 +100,8 @@ class Recorder(AbstractContextManager["Recorder"]):
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
+        if self._forked:
+            return
         self._turn_to("done")
         self._hearing.close()
         if kind in {None, SystemExit, KeyboardInterrupt}:
@@ -160,7 +163,7 @@ class Recorder(AbstractContextManager["Recorder"]):
 
     def _turn_deaf(self) -> None:
         """In a forked process: nothing is recorded there, as its first call tells."""
-        self._phase, self._hearing.on = "forked", False
+        self._phase, self._hearing.on, self._forked = "forked", False, True
 
     # --- what is heard
 
@@ -198,7 +201,7 @@ class Recorder(AbstractContextManager["Recorder"]):
             self._records = [replace(record, start_ns=start, end_ns=end) for record, start, end in moved]
             self._notes += [Reason("calls_apart", {"share": 1 - agreed})] if agreed < SURE else []
         seen = attribute(self._records, heard, hearing.replays, hearing.graphs)
-        signatures = {key: Signature(*form) for form, key in hearing.signatures.items()}
+        signatures = {key: form for form, key in hearing.signatures.items()}
         if not seen.calls:
             raise UsageError("nothing_recorded", name=self._name, ops=", ".join(self._folders))
         self._notes += [Reason("graphs_untold", {"count": seen.untold})] if seen.untold else []
@@ -213,14 +216,16 @@ class Recorder(AbstractContextManager["Recorder"]):
             state=self._state, calls=tuple(sorted(calls, key=lambda call: -(call.us or 0.0))),
         )  # fmt: skip
         workload = self._measure_device(workload)
-        return replace(fill(workload, seen, {key: one.op for key, one in signatures.items()}, self._makers),
+        return replace(fill(workload, seen, {key: op for key, (op, *_) in signatures.items()}, self._makers),
                        notes=tuple(self._notes))  # fmt: skip
 
-    def _describe_call(self, signature: Signature, key: int, taken: Taken) -> Call:
-        op, names = self._folders.get(signature.op), fits.bind(self._hearing.originals[signature.op], signature)
+    def _describe_call(self, signature: tuple[Any, ...], key: int, taken: Taken) -> Call:
+        name, args, named, forms = signature
+        op, takes = self._folders.get(name), inspect.signature(self._hearing.originals[name])
+        names = takes.bind(*args, **dict(zip(named, forms, strict=True))).arguments  # without defaults
         arguments = {name: self._write_argument(value) for name, value in names.items()}
         outputs = tuple(self._write_tensor(form) for form in self._hearing.outputs.get(key, ()))
-        call = Call(signature.op, arguments, outputs, taken.count, taken.us, taken.kernels)
+        call = Call(name, arguments, outputs, taken.count, taken.us, taken.kernels)
         try:
             if op:
                 if op.op not in self._fitters:
@@ -228,7 +233,7 @@ class Recorder(AbstractContextManager["Recorder"]):
                     self._fitters[op.op] = fits.Fitter(suite, self._torch)
                 call = self._fitters[op.op].fit(call, names)
         except (Exception, SystemExit) as error:
-            self._note("call_unfit", error, op=signature.op)
+            self._note("call_unfit", error, op=name)
         return call
 
     def _write_tensor(self, form: TensorForm) -> Tensor:

@@ -10,7 +10,7 @@ import itertools
 import math
 import re
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -144,8 +144,8 @@ class Workload:
     @property
     def overhead(self) -> Change | None:
         """What recording added to a step, ratio - 1. None if it was not measured."""
-        known = self.step_us and self.recorded_us and self.recorded_us != self.step_us
-        return self.recorded_us / self.step_us - 1 if known and self.recorded_us and self.step_us else None
+        recorded, plain = self.recorded_us, self.step_us
+        return recorded / plain - 1 if recorded and plain and recorded != plain else None
 
     @property
     def idle(self) -> float:
@@ -191,14 +191,12 @@ def merge_calls(calls: Iterable[Call]) -> tuple[Call, ...]:
     for call in calls:
         tensors = {name: value for name, value in call.arguments.items() if isinstance(value, Tensor)}
         key = repr((call.op, call.params, tensors if call.params else call.arguments))
-        merged[key] = _add(merged[key], call) if key in merged else call
+        before = merged.get(key)
+        merged[key] = call if before is None else replace(
+            before, us=None if call.us is None else call.us + (before.us or 0.0),
+            count=before.count + call.count, kernels=before.kernels + call.kernels,
+        )  # fmt: skip
     return tuple(merged.values())
-
-
-def _add(left: Call, right: Call) -> Call:
-    us = None if left.us is None or right.us is None else left.us + right.us
-    sums = {name: getattr(left, name) + getattr(right, name) for name in ("count", "kernels")}
-    return replace(left, us=us, **sums)
 
 
 def read_params(text: str | None) -> dict[str, Any]:
@@ -227,16 +225,16 @@ def find_path(kernels: Path, name: str) -> Path:
     return kernels / FOLDER / f"{name}.json"
 
 
-def list_workloads(kernels: Path) -> Iterator[Workload]:
-    """Yields the stored workloads of a kernels folder. Raises StoredFileError for one that cannot be read."""
-    yield from (decode(path, Workload) for path in sorted((kernels / FOLDER).glob("[!._]*.json")))
+def list_workloads(kernels: Path) -> list[Path]:
+    """Returns the files of a kernels folder's workloads."""
+    return sorted((kernels / FOLDER).glob("[!._]*.json"))
 
 
 def read_workload(kernels: Path, name: str) -> Workload:
     """Returns a stored workload. Raises UsageError if there is none of this name, with those that there are."""
     path = find_path(kernels, name)
     if not path.exists():
-        names = ", ".join(other.stem for other in sorted(path.parent.glob("[!._]*.json")))
+        names = ", ".join(other.stem for other in list_workloads(kernels))
         raise UsageError("workload_missing", name=name, known=names or None)
     return decode(path, Workload)
 
