@@ -143,9 +143,13 @@ def _count_launches(run: Run) -> dict[Key, float]:
 
 def weigh_verdicts(run: Run, judgements: Judgements, kernels: Path, limits: Mapping[str, float]) -> Judgements:
     """Adds what verdicts cost each model to their reasons and to the notes, and a verdict where a limit is stated."""
+    files = {path.stem: path for path in list_workloads(kernels)}
+    facts = {"known": ", ".join(files) or None}
+    missing = [Reason("workload_missing", {**facts, "name": name}) for name in limits if name not in files]
+    judgements = replace(judgements, notes=(*judgements.notes, *missing))
     if not (changes := find_changes(judgements.rows, run)):
         return judgements
-    workloads = [decode(path, Workload) for path in list_workloads(kernels)]
+    workloads = [decode(path, Workload) for path in files.values()]
     costs = [(workload, predict(workload, changes)) for workload in workloads if workload.total_us]
     rows = [replace(row, reasons=(*row.reasons, *_explain(row, costs, changes))) for row in judgements.rows]
     rows += [row for workload, cost in costs for row in _judge(workload, cost, limits.get(workload.name))]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from perfci.core import units
-from perfci.core.model import Count, Limits
+from perfci.core.model import Count, Fact, Limits
 from perfci.core.settings import Settings
 from perfci.core.wording import say, sentence
 from perfci.extensions.workloads.picture import draw
@@ -126,9 +126,12 @@ def _describe(workload: Workload) -> Iterator[str]:
     if not workload.total_us:
         yield say("{count:call|calls} of no known time.", count=sum(call.count for call in workload.calls))
         return
-    device = plain(workload.device.name if workload.device else "-")
-    yield say("{steps:step|steps} on {device}, {us:us} each, recorded on {created}.", device=device,
-              steps=workload.steps, us=workload.step_us, created=workload.created[:10])  # fmt: skip
+    facts: dict[str, Fact] = {"steps": workload.steps, "us": workload.step_us}
+    if workload.device:
+        facts |= {"device": plain(workload.device.name), "created": workload.created[:10]}
+        yield say("{steps:step|steps} on {device}, {us:us} each, recorded on {created}.", **facts)
+    else:
+        yield say("{steps:step|steps} of {us:us} each, by {source}.", source=workload.source, **facts)
     ours = workload.share(sum(call.us or 0.0 for call in workload.calls))
     if workload.clock == "host":
         yield say(

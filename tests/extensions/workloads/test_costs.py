@@ -206,3 +206,9 @@ def test_a_stated_limit_is_held_against_the_interval_of_all_ops_together(tmp_pat
 
     row = told.rows[-1]
     assert (row.op, row.verdict, row.reasons[0].kind) == ("model-llama", verdict, kind)
+
+
+def test_a_limit_of_a_model_that_was_never_recorded_is_told_whatever_changed(tmp_path):
+    [note] = weigh(tmp_path, judged(Verdict.UNCHANGED, 0.0), limits={"lama": 0.005}).notes
+
+    assert (note.kind, note.facts["name"], note.facts["known"]) == ("workload_missing", "lama", "llama")

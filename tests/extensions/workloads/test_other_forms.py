@@ -8,6 +8,7 @@ import pytest
 from perfci.core.errors import StoredFileError, UsageError
 from perfci.core.settings import at
 from perfci.extensions.workloads import flashinfer, traces
+from perfci.extensions.workloads.page import place_all, write_page
 from perfci.extensions.workloads.records import Call, Tensor, Workload
 
 DEFINITION = {
@@ -135,6 +136,7 @@ def test_a_trace_of_torch_profiler_gives_calls_shares_and_what_else_ran(tmp_path
     [other] = seen.others
     assert (other.name, other.by, other.count, other.us) == ("mul", "aten::mul", 2, 20.0)
     assert (seen.busy_us, seen.gaps) == (80.0, 3)
+    assert "2 steps of 100 us each, by torch.profiler.\n" in write_page(place_all(seen))
 
 
 @pytest.mark.parametrize("text", ["{", '{"traceEvents": 3}', "[1]x"])
