@@ -1,6 +1,6 @@
 """What `perfci ranks` says on two boards: right, timed beside NCCL, unchanged, planted, broken. docs/ranks.md has it.
 
-    python benchmarks/ranks.py --out /tmp/ranks                # every part, some six minutes of two GPUs
+    python benchmarks/ranks.py --out /tmp/ranks                # every part, some seven minutes of two GPUs
     python benchmarks/ranks.py --out /tmp/ranks --part right   # one of them (may be repeated)
 
 Each part prints as it goes, and writes what perfci said to `PART-NAME.json` there. The kernels are those of this
@@ -85,6 +85,11 @@ def keep_silent(path: Path) -> None:
     """Rank 1 sends its rows, and never raises a flag."""
     raised = "            raise_flag(addresses_ptr, peer, rank * tiles_m + block, call)"
     replace(path, raised, "            if rank != 1:\n    " + raised)
+
+
+def remark(path: Path) -> None:
+    """A comment, which changes nothing that is launched."""
+    replace(path, RETURN, "    # The rows of all ranks.\n" + RETURN)
 
 
 BROKEN: Mapping[str, Edit] = {"dies": die, "hangs": hang, "never sends": keep_silent}
@@ -225,7 +230,8 @@ def plant(out: Path) -> None:
     timed = out / "time.json"
     known = json.loads(timed.read_text())["ops"] if timed.exists() else []
     us = next((case["times_us"]["kernel"] for op in known for case in op["timed"] if case["case"] == CASE), 500.0)
-    edits = {
+    edits: dict[str, Edit] = {
+        "planted comment": remark,
         "planted one rank": slow_down(0.03, us, "rank == 1"),
         "planted all ranks": slow_down(0.03, us, "rank >= 0"),
         "planted lost overlap": lose_overlap,
@@ -237,20 +243,21 @@ def plant(out: Path) -> None:
         for _, case in list_cases(said, "timed"):
             shifts = {one["rank"]: round(one["look"]["shift"]["value"], 4) for one in case["series"]}
             print(name, case["verdict"], json.dumps(shifts), flush=True)
+            print(*(reason["sentence"] for reason in case["reasons"]), sep="\n", flush=True)
 
 
 def break_ranks(out: Path) -> None:
     """A rank that dies, one that hangs, and one that never sends: at once, as nothing is timed."""
 
     def break_one(name: str) -> Mapping[str, Any]:
-        with project(head=BROKEN[name], limit_s=25, locks="locks") as root:
+        with project(head=BROKEN[name], limit_s=20, locks="locks") as root:
             chosen = ("--size", "2", "--accuracy", "--case", "m=148*float32")
             return run(root, out, f"broken {name}", PLANTED_OP, *chosen)
 
     with ThreadPoolExecutor(len(BROKEN)) as pool:
         for name, said in zip(BROKEN, pool.map(break_one, BROKEN), strict=True):
             reasons = [reason for _, case in list_cases(said, "checked") for reason in case["reasons"]]
-            print(f"broken {name}:", json.dumps(reasons), flush=True)
+            print(f"broken {name}:", *(reason["sentence"] for reason in reasons), flush=True)
     if shutil.which("nvidia-smi"):
         ask = ["nvidia-smi", "--query-compute-apps=pid", "--format=csv,noheader"]
         left = subprocess.run(ask, capture_output=True, text=True, check=False)

@@ -124,6 +124,16 @@ class HeardWork:
         given = tuple(self._spell(value, tape) for value in work.parameters)
         return RecordedStep(LAUNCH, grid=work.grid, given=given, named=named), _describe_binary(work.kernel)
 
+    @property
+    def parameters(self) -> str | None:
+        """What it is given, zero in place of addresses, so that two calls can be compared. None if that is unknown."""
+        work = self._work
+        if isinstance(work, DriverLaunch):
+            driver, how = self._driver, (work.block, work.shared, work.attributes.hex())
+            is_memory = lambda value: (value >= _SMALLEST_ADDRESS and driver.is_memory(value)) or None  # noqa: E731
+            return f"{how} {[find_addresses(value, is_memory)[0].hex() for value in work.parameters]}"
+        return f"{work.width} {work.value} {work.count}" if isinstance(work, DriverFill) else None
+
     def _spell(self, value: bytes, tape: Tape) -> dict[str, Any]:
         """The bytes of a parameter, zero where it has an address, and the tensors that these lead to."""
 
@@ -142,6 +152,8 @@ class HeardWork:
 
 class HeardVariables:
     """What launches of a call left in the variables of their module, where the next call finds it."""
+
+    parameters = None  # to compare two calls by
 
     def __init__(self, kernel: DriverKernel, variables: Mapping[str, bytes], driver: Driver) -> None:
         self._kernel, self._variables, self._driver = kernel, variables, driver

@@ -1,14 +1,14 @@
-"""One rank's part of a check: how far its output is from float64, and whether both revisions do the same work."""
+"""One rank's part of a check: how far its output is from float64."""
 
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from perfci.core.codec import encode
-from perfci.core.model import Reason
 from perfci.device.arrays import Arrays
 from perfci.device.seam import Accelerator
-from perfci.extensions.ranks.records import BASE, KERNEL, REFERENCE, RankError
+from perfci.extensions.ranks.progress import Step
+from perfci.extensions.ranks.records import KERNEL, REFERENCE, RankError
 from perfci.measure import closeness
 from perfci.measure.inputs import call_fresh
 from perfci.ops.spec import Accuracy, Params
@@ -22,24 +22,26 @@ def check(
     params: Params,
     inputs: Mapping[str, Any],
     device: Accelerator,
-    ended: Callable[[int], None] = lambda _: None,
+    note: Callable[[Step, int], None] = lambda *_: None,
 ) -> Mapping[str, Any]:
-    """Make the CALLS of a check. `ended` hears how many are done."""
-    arrays, mutates = device.arrays, suite.mutates
+    """Make the CALLS of a check. `note` hears before each call, and before its end is awaited, how many have ended."""
+    arrays, calls = device.arrays, itertools.count()
     before = arrays.copies(inputs)
-    got = call_fresh(suite.kernel, inputs, arrays, mutates)
-    device.synchronize()
-    ended(1)
+
+    def call(function: Callable[..., Any], given: Mapping[str, Any]) -> Any:
+        number = next(calls)
+        note(Step.CALLING, number)
+        got = call_fresh(function, given, arrays, suite.mutates)
+        note(Step.WAITING, number)
+        device.synchronize()
+        return got
+
+    got = call(suite.kernel, inputs)
     first = list(arrays.copies(dict(enumerate(got))).values())
-    again = call_fresh(suite.kernel, inputs, arrays, mutates)
-    device.synchronize()
-    ended(2)
+    again = call(suite.kernel, inputs)
     kept = all(arrays.same_bits(inputs[name], before[name]) for name in before if arrays.is_array(before[name]))
-    usual = call_fresh(suite.reference, before, arrays, mutates)
-    device.synchronize()
-    ended(3)
-    exact = call_fresh(suite.reference, arrays.upcast(before), arrays, mutates)
-    device.synchronize()
+    usual = call(suite.reference, before)
+    exact = call(suite.reference, arrays.upcast(before))
     repeats = len(again) == len(first) and all(map(arrays.same_bits, again, first))
     terms = suite.reduces(**params) if suite.reduces else 1
     rtol, atol = _find_tolerance(arrays.facts(usual[0]).dtype, suite, terms)
@@ -98,26 +100,3 @@ def _measure(got: Any, usual: Any, exact: Any, suite: Accuracy, terms: int) -> R
         worst=str(mismatch.worst_index) if mismatch.count else "",
         share=min(share, 1e300),
     )
-
-
-def compare_work(arms: Mapping[str, Callable[[], Any]], device: Accelerator) -> Mapping[str, Any]:
-    """Whether kernel and base do the same work on this rank, why that is unknown, and what the kernel's launches are.
-
-    Values of tensors do not count, so a table of addresses is the same work wherever the peers' memory lies.
-    """
-    texts, unknown, compiled = {}, None, ""
-    for name in (name for name in (KERNEL, BASE) if name in arms):
-        with device.capture_work() as capture:
-            arms[name]()
-        device.synchronize()
-        identity = capture.identity("")
-        unknown = unknown or identity.unknown
-        texts[name] = encode(identity)
-        if name == KERNEL:
-            launches = (
-                f"{launch.kernel} {launch.artefact[:12]} grid {list(launch.grid)}" for launch in identity.launches
-            )
-            compiled = "; ".join(launches)
-    same = unknown is None and len(texts) == 2 and texts[KERNEL] == texts[BASE]
-    why = unknown if BASE in arms else Reason("ranks_no_base")
-    return {"same": same, "unknown": why, "compiled": compiled}

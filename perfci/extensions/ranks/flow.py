@@ -16,6 +16,7 @@ from perfci.extensions.ranks.records import (
     CasePrepared,
     ClocksCompared,
     GroupReady,
+    LinksCounted,
     LinksMeasured,
     OpPlace,
     RanksBlock,
@@ -95,6 +96,7 @@ class _Heard:
     ready: GroupReady | None = None
     clocks: ClocksCompared | None = None
     links: LinksMeasured | None = None
+    counted: dict[str, LinksCounted] = field(default_factory=dict)
     checked: list[RanksChecked] = field(default_factory=list)
     prepared: dict[str, CasePrepared] = field(default_factory=dict)
     blocks: list[list[RanksBlock]] = field(default_factory=list)  # of each process
@@ -109,6 +111,8 @@ class _Heard:
                 self.clocks = self.clocks or message
             case LinksMeasured():
                 self.links = self.links or message
+            case LinksCounted():
+                self.counted[message.case] = message
             case RanksChecked():
                 self.checked.append(message)
             case CasePrepared():
@@ -239,10 +243,12 @@ class _Run:
         self, folder: OpFolder, size: int, heard: _Heard, limits: Mapping[str, CaseThresholds]
     ) -> list[TimedCase]:
         same = self._has_same_files(folder)
+        of_case = {
+            case: tuple(tuple(one for one in blocks if one.case == case) for blocks in heard.blocks)
+            for case in heard.prepared
+        }
         measured = [
-            Measured(
-                prepared, tuple(tuple(one for one in blocks if one.case == case) for blocks in heard.blocks), size, same
-            )
+            Measured(prepared, of_case[case], size, same, heard.counted.get(case))
             for case, prepared in heard.prepared.items()
         ]
         judged = judge_times(folder.op, measured, limits, heard.links, self._alpha)

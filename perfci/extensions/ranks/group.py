@@ -33,6 +33,10 @@ END_S = 5.0
 WAITS = frozenset({"barrier", "synchronize", "wait", "await_flag", "wait_signal", "_await"})
 """Names of functions in which a rank waits for others, as Python's stack has them."""
 
+FUNCTIONS = {Step.INPUTS: "make_inputs", Step.WAITING: "synchronize", Step.MEETING: "init_process_group"}
+"""What a rank is in, of which there is no stack."""
+
+_THREAD = re.compile(r"^(?:Current thread|Thread) 0x", re.MULTILINE)
 _FRAME = re.compile(r'^\s+File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<name>\S+)')
 
 
@@ -66,7 +70,9 @@ class Frame:
     @property
     def text(self) -> str:
         """For a sentence."""
-        return f"{Path(self.file).name}:{self.line} ({self.name})"
+        path = Path(self.file)
+        name = f"{path.parent.name}/{path.name}" if path.name == "__init__.py" else path.name
+        return f"{name}:{self.line} ({self.name})"
 
 
 class Group:
@@ -147,9 +153,9 @@ class Group:
         code = process.exitcode
         names = {entry.value: entry.name for entry in signal.Signals}
         how = names.get(-code, f"signal {-code}") if code is not None and code < 0 else f"status {code}"
-        frames = self._ask_stacks([other for other in range(len(self._pipes)) if other != rank])
-        facts = {**self._where(ask), "rank": rank, "how": how, "waiting": _name_places(frames)}
-        return BrokenGroupError("ranks_died", **facts)
+        places = self._find_places([other for other in range(len(self._pipes)) if other != rank])
+        facts: dict[str, Fact] = {**self._where(ask), "rank": rank, "how": how, "waiting": _name_places(places)}
+        return BrokenGroupError("ranks_died" if places else "ranks_died_last", **facts)
 
     def _explain_silence(self, ask: Ask, answers: Mapping[int, Answer]) -> BrokenGroupError:
         """Who waits for whom, by the ranks' positions and stacks."""
@@ -161,17 +167,33 @@ class Group:
         facts = {**self._where(ask), "limit_s": self._places[0].limit_s}
         late, waiting = sort_silent({rank: positions[rank] for rank in silent}, frames)
         if late:
-            places = {rank: frames[rank] for rank in late if rank in frames}
-            facts |= {"late": _name(late), "at": _name_places(places), "waiting": _name(waiting) or "-"}
-            return BrokenGroupError("ranks_hung_late", **facts)
+            places = self._name_all({rank: positions[rank] for rank in late}, frames)
+            facts |= {"late": _name(late), "count": len(late), "at": _name_places(places)}
+            facts |= {"waiting": _name(waiting), "waiters": len(waiting)}
+            return BrokenGroupError("ranks_hung_late" if waiting else "ranks_hung_busy", **facts)
         ended = {rank: positions[rank].ended for rank in silent}
         behind = [rank for rank in silent if ended[rank] == min(ended.values())]
         ahead = [rank for rank in range(len(self._pipes)) if rank not in behind]
         order = ask.order or (CALLS if ask.do == "check" else ())
         launch = order[ended[behind[0]]] if ended[behind[0]] < len(order) else ask.do
-        facts |= {"waiting": _name(behind), "others": _name(ahead), "launch": launch, "number": ended[behind[0]] + 1}
-        facts |= {"at": _name_places({rank: frames[rank] for rank in behind if rank in frames})}
+        facts |= {"waiting": _name(behind), "waiters": len(behind), "others": _name(ahead)}
+        facts |= {"launch": launch, "number": ended[behind[0]] + 1}
+        facts |= {"at": _name_places(self._name_all({rank: positions[rank] for rank in behind}, frames))}
         return BrokenGroupError("ranks_hung_unsent" if ahead else "ranks_hung_all", **facts)
+
+    def _find_places(self, ranks: Sequence[int]) -> dict[int, str]:
+        """Where each of these ranks is, without those that have answered."""
+        frames, positions = self._ask_stacks(ranks), self._progress.read()
+        return self._name_all({rank: positions[rank] for rank in ranks}, frames)
+
+    def _name_all(self, positions: Mapping[int, Position], frames: Mapping[int, Frame]) -> dict[int, str]:
+        """Where ranks are, in words: by their stacks, else by the function that their positions stand for."""
+        names = {Step.CALLING: self._places[0].head.op, **FUNCTIONS}
+        return {
+            rank: frames[rank].text if rank in frames else names[position.step]
+            for rank, position in positions.items()
+            if position.step is not Step.ANSWERED
+        }
 
     def _where(self, ask: Ask) -> dict[str, Fact]:
         return {"op": self._places[0].head.op, "case": ask.case or ask.do, "ranks": len(self._places)}
@@ -200,7 +222,8 @@ def find_frame(text: str, shared: Path) -> Frame | None:
 
     shared: the folder of all ops. None of an empty stack.
     """
-    matches = [match for line in text.splitlines() if (match := _FRAME.match(line))]
+    main = _THREAD.split(text)[-1]  # of all threads: any of them may have got the signal
+    matches = [match for line in main.splitlines() if (match := _FRAME.match(line))]
     frames = [Frame(match["file"], int(match["line"]), match["name"]) for match in matches]
     theirs = [frame for frame in frames if Path(frame.file).is_relative_to(shared)]
     waiting = [frame for frame in frames if frame.waits]
@@ -213,7 +236,7 @@ def sort_silent(positions: Mapping[int, Position], frames: Mapping[int, Frame]) 
     waiting = [
         rank
         for rank, position in positions.items()
-        if position.step is Step.WAITING or (rank in frames and frames[rank].waits)
+        if position.step in {Step.WAITING, Step.MEETING} or (rank in frames and frames[rank].waits)
     ]
     late = [rank for rank in positions if rank not in waiting]
     return late, waiting
@@ -227,8 +250,8 @@ def _name(ranks: Sequence[int]) -> str:
     return ", ".join(map(str, ranks))
 
 
-def _name_places(frames: Mapping[int, Frame]) -> str:
-    return "; ".join(f"{rank}: {frame.text}" for rank, frame in frames.items()) or "-"
+def _name_places(places: Mapping[int, str]) -> str:
+    return "; ".join(f"{rank}: {place}" for rank, place in places.items())
 
 
 def make_places(first: RankPlace, boards: Sequence[int], folder: Path) -> tuple[RankPlace, ...]:

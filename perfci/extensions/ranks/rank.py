@@ -36,6 +36,7 @@ from perfci.extensions.ranks.records import (
     RankPlace,
 )
 from perfci.extensions.ranks.spec import Traffic, bind_rank, list_sizes
+from perfci.extensions.ranks.work import compare_work
 from perfci.measure.inputs import bound_inputs
 from perfci.ops.spec import Accuracy, Params, Performance, case_id
 from perfci.worker.apart import load_apart
@@ -52,7 +53,7 @@ def serve_rank(place: RankPlace, pipe: Connection, others: tuple[Connection, ...
     for end in others:
         end.close()
     with place.stack.open("wb", buffering=0) as stack:
-        faulthandler.register(signal.SIGUSR1, stack, all_threads=False)
+        faulthandler.register(signal.SIGUSR1, stack)  # of all threads: one that is not Python's may get the signal
         _prepare_environment(place.device)
         progress = Progress(place.places, place.ranks)
         rank: Rank | None = None
@@ -94,6 +95,8 @@ class Rank:
             torch.cuda.set_device(place.board)
         self.device: Accelerator = open_device(place.device, seed=0, timer="event")
         self._join()
+        self.progress.note(place.rank, Step.INPUTS)
+        self.device.hear_driver()  # before the op's files load their kernels
         self.head = _load(place.head)
         self.base = _load(place.base, place.head.root) if place.base else None
         self.accuracy, self.timed = self._list_cases()
@@ -145,9 +148,7 @@ class Rank:
     def _check(self, ask: Ask) -> Mapping[str, Any]:
         suite, params = self.head.accuracy, self.accuracy[ask.case]
         inputs = self.make_inputs(suite, params, ask.seed)
-        calling = functools.partial(self.progress.note, self.place.rank, Step.CALLING)
-        calling()
-        return checks.check(suite, params, inputs, self.device, calling)
+        return checks.check(suite, params, inputs, self.device, functools.partial(self.progress.note, self.place.rank))
 
     def _prepare(self, ask: Ask) -> Mapping[str, Any]:
         suite, params = self.head.timed_suite(), self.timed[ask.case]
@@ -156,12 +157,13 @@ class Rank:
         arms = self.arms(inputs)
         for function in arms.values():
             function()  # compiles
+        self.progress.note(self.place.rank, Step.WAITING)
         self.device.synchronize()
         traffic = self.traffic
         size = {"ranks": self.place.ranks}
         return {
             "arms": [*arms],
-            **checks.compare_work(arms, self.device),
+            **compare_work(arms, self.device),
             "activations": traffic.activations(**params) if traffic and traffic.activations else None,
             "sent_bytes": traffic.sent(**params, **size) if traffic else None,
             "moved_bytes": traffic.moved(**params, **size) if traffic and traffic.moved else None,
@@ -182,6 +184,7 @@ class Rank:
         }
 
     def _block(self, ask: Ask) -> Mapping[str, Any]:
+        self.device.hear_no_more()
         inputs = self.make_inputs(self.head.timed_suite(), self.timed[ask.case], ask.seed)
         return dict(self.timer.take_block(self.arms(inputs, ask.order), ask.order))
 

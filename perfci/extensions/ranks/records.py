@@ -154,3 +154,12 @@ class RanksBlock:
     """half of the distance between the quartiles of how far two ranks' clocks are apart when launches begin"""
     counted_bytes: tuple[Count, ...] = ()
     """by rank: what the board's counters say that crossed its links in this block, of all arms"""
+
+
+@dataclass(frozen=True)
+class LinksCounted:
+    """What counters saw leave the ranks' boards while all launched one arm alone: turn -> rank -> bytes a launch."""
+
+    case: str
+    kernel: tuple[tuple[Amount, ...], ...]
+    base: tuple[tuple[Amount, ...], ...]

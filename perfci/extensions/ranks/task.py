@@ -24,6 +24,7 @@ from perfci.extensions.ranks.records import (
     CasePrepared,
     ClocksCompared,
     GroupReady,
+    LinksCounted,
     LinksMeasured,
     OpPlace,
     RankError,
@@ -46,6 +47,7 @@ ROUNDS, FEWEST_ROUNDS, MOST_ROUNDS = 12, 6, 24  # of a block: at first, and what
 BLOCK_US, LAUNCH_US = 40_000.0, 260.0  # what a block should take, and what stands around each of its launches
 BESIDE_ROUNDS, BESIDE_BLOCKS = 6, 6  # rounds and blocks of the first process with all other arms
 ALONE_BLOCKS = 6  # blocks of a case that is not duelled
+COUNT_TURNS, COUNT_LAUNCHES = 3, 4  # of kernel and base alone, while counters of links are read
 RESTARTS = 8  # of a group: a process for each failing case, not for hundreds
 
 
@@ -61,6 +63,7 @@ class LeadRanks(Task):
         ClocksCompared: Rule(most=RESTARTS + 1),
         LinksMeasured: Rule(most=RESTARTS + 1),
         CasePrepared: Rule(lambda _, message: message.case, most=2),
+        LinksCounted: Rule(lambda _, message: message.case),
         RanksBlock: Rule(lambda _, message: (message.case, message.index)),
         OpDone: Rule(),
     }
@@ -241,7 +244,14 @@ class _Leader:
             order = random.Random(f"{self._task.seed}/{self._task.process}/{index}").sample(due, len(due))
             for done, case in enumerate(order):
                 self._channel.send(Doing(MEASURE, self._task.op, case.prepared.case, done, len(order)))
-                self._take_block(case, index)
+                try:
+                    if case.duelled and not index and not self._task.process:
+                        self._count_links(case.prepared.case)
+                    self._take_block(case, index)
+                except PerfciError as error:
+                    case.failed = True
+                    prepared = case.prepared
+                    self._channel.send(CasePrepared(prepared.case, prepared.arms, failure=error.reason))
             index += 1
 
     def _wants(self, case: _Timed) -> bool:
@@ -261,14 +271,9 @@ class _Leader:
         return is_open and count < duel_rule.BLOCKS
 
     def _take_block(self, case: _Timed, index: int) -> None:
-        prepared, name = case.prepared, case.prepared.case
+        name = case.prepared.case
         order = tuple(self._order(case, index))
-        try:
-            bodies = self._ask(Ask("block", name, self._draw(name, index), order))
-        except PerfciError as error:
-            case.failed = True
-            self._channel.send(CasePrepared(name, prepared.arms, failure=error.reason))
-            return
+        bodies = self._ask(Ask("block", name, self._draw(name, index), order))
         times = {
             arm: tuple(
                 tuple(us for us, at in zip(body["times_us"], order, strict=True) if at == arm) for body in bodies
@@ -286,6 +291,18 @@ class _Leader:
         of_arms = BLOCK_US / (2 if case.duelled else 1) / (median_us + LAUNCH_US)
         case.rounds = round(min(max(of_arms, FEWEST_ROUNDS), MOST_ROUNDS))
         self._channel.send(block)
+
+    def _count_links(self, case: str) -> None:
+        """Launch kernel and base by turns, alone: what each sends. Nothing without counters."""
+        sent: dict[str, list[tuple[float, ...]]] = {KERNEL: [], BASE: []}
+        for turn in range(COUNT_TURNS):
+            for arm, turns in sent.items():
+                bodies = self._ask(Ask("block", case, self._draw(case, turn), (arm,) * COUNT_LAUNCHES))
+                counts = [body["sent_bytes"] for body in bodies]
+                if None in counts:
+                    return
+                turns.append(tuple(count / COUNT_LAUNCHES for count in counts))
+        self._channel.send(LinksCounted(case, tuple(sent[KERNEL]), tuple(sent[BASE])))
 
     def _order(self, case: _Timed, index: int) -> Iterator[str]:
         """Arms launch by launch: in each round all of them in random order, the same on all ranks."""

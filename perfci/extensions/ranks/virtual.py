@@ -155,9 +155,11 @@ class VirtualRanks:
             factors = [float(noise[rank]) * float(np.exp(self._bias.get((arm, rank), 0.0))) for rank in ranks]
             times.append(play(programs[arm], spec.link_gbps, factors))
         starts = self._stamp(len(times), [max(launch) for launch in times])
-        counted = sum(size for arm in ask.order for what, size, _ in programs[arm][0] if what == "send")
+        sent = [
+            sum(size for arm in ask.order for what, size, _ in programs[arm][rank] if what == "send") for rank in ranks
+        ]
         return [
-            {"times_us": [launch[rank] for launch in times], "starts_ns": starts[rank], "sent_bytes": round(counted)}
+            {"times_us": [launch[rank] for launch in times], "starts_ns": starts[rank], "sent_bytes": round(sent[rank])}
             for rank in ranks
         ]
 

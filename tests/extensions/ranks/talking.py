@@ -87,6 +87,7 @@ PLANTED = {
     "all ranks": ("    return x", "    work(3.6)\n    return x"),
     "lost overlap": ("    work(60.0)\n    wait()\n    work(60.0)", "    wait()\n    work(120.0)"),
     "twice the message": ("16e6", "32e6"),
+    "a hidden message": ("16e6", "20e6"),
 }
 """name -> text of the kernel, and what stands there in its place"""
 

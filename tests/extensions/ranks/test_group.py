@@ -1,5 +1,6 @@
 """A group's processes: one that dies or hangs is named with those that wait for it, and none is left behind."""
 
+import ctypes
 import os
 import signal
 import time
@@ -7,6 +8,7 @@ import time
 import pytest
 
 from perfci.core.codec import encode
+from perfci.core.wording import sentence
 from perfci.extensions.ranks.group import BrokenGroupError, Frame, Group, find_frame, make_places, sort_silent
 from perfci.extensions.ranks.progress import Position, Progress, Step
 from perfci.extensions.ranks.records import Answer, Ask, OpPlace, RankPlace
@@ -26,15 +28,20 @@ def serve(place, pipe, others):
         end.close()
     progress = Progress(place.places, place.ranks)
     with place.stack.open("wb", buffering=0) as stack:
-        faulthandler.register(signal.SIGUSR1, stack, all_threads=False)
+        faulthandler.register(signal.SIGUSR1, stack)
         while True:
             ask_case = pipe.recv_bytes().decode()  # as JSON
             progress.begin(place.rank)
             progress.note(place.rank, Step.CALLING)
             if "dies" in ask_case and place.rank == 1:
                 os.kill(os.getpid(), signal.SIGKILL)
+            if "shy" in ask_case:
+                _block_stack_signal()
             if "sleeps" in ask_case and place.rank == 2:
                 _sleep_in_the_op()
+            if "alone" in ask_case and place.rank == 1:
+                time.sleep(0.5)  # until the others have answered
+                os.kill(os.getpid(), signal.SIGKILL)
             if "dies" in ask_case or "sleeps" in ask_case:
                 await_flag()
             if "unsent" in ask_case:
@@ -42,6 +49,14 @@ def serve(place, pipe, others):
                 await_flag()
             progress.note(place.rank, Step.ANSWERED)
             pipe.send_bytes(encode(Answer(body={"rank": place.rank})))
+
+
+def _block_stack_signal():
+    """As CUDA may have it: the main thread blocks the signal, and a thread that is not Python's takes it."""
+    libc, thread = ctypes.CDLL(None), ctypes.c_ulong()
+    start, seconds = ctypes.cast(libc.sleep, ctypes.c_void_p), ctypes.c_void_p(1000)
+    assert libc.pthread_create(ctypes.byref(thread), None, start, seconds) == 0
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
 
 
 def _sleep_in_the_op():
@@ -81,7 +96,23 @@ def test_a_rank_that_dies_is_named_with_its_signal_and_what_the_others_wait_in(g
 
     assert (reason.kind, reason.facts["rank"], reason.facts["how"]) == ("ranks_died", 1, "SIGKILL")
     assert str(reason.facts["waiting"]).count("await_flag") == 3
+    said = sentence(reason)
+    assert "Rank 1 of 4 died (SIGKILL) in talk at dies (the others: 0: test_group.py:" in said
     assert took_s < LIMIT_S + 2
+
+
+def test_a_rank_that_dies_when_the_others_have_answered_is_named_alone(group):
+    reason, _ = break_by(group, "alone")
+
+    assert (reason.kind, reason.facts["rank"]) == ("ranks_died_last", 1)
+    assert "died (SIGKILL) in talk at alone after the others had ended their part." in sentence(reason)
+
+
+def test_stacks_are_of_the_main_thread_where_it_blocks_the_signal_and_another_thread_takes_it(group):
+    reason, _ = break_by(group, "shy sleeps")
+
+    assert (reason.kind, reason.facts["late"], reason.facts["waiting"]) == ("ranks_hung_late", "2", "0, 1, 3")
+    assert "_sleep_in_the_op" in str(reason.facts["at"])
 
 
 def test_a_rank_that_hangs_is_named_with_its_line_and_with_those_that_wait_for_it(group):
@@ -104,12 +135,13 @@ def test_a_stack_says_where_a_rank_waits_else_its_last_line_of_the_op(tmp_path):
     sleeping = (
         f'Current thread 0x1 (most recent call first):\n  File "{op}", line 7 in talk\n  File "/x.py", line 2 in run\n'
     )
-    waiting = (
-        f'Current thread 0x1:\n  File "/y.py", line 3 in load\n  File "{shared}", line 9 in await_flag\n{sleeping}'
-    )
+    waiting = f'Thread 0x1:\n  File "/y.py", line 3 in load\n  File "{shared}", line 9 in await_flag\n'
+    other = f'Thread 0x2 (most recent call first):\n  File "{op}", line 3 in log\n\n'
 
     assert find_frame(sleeping, tmp_path) == Frame(str(op), 7, "talk")
-    assert find_frame(waiting, tmp_path) == Frame(str(shared), 9, "await_flag")
+    assert find_frame(other + waiting + f'  File "{op}", line 7 in talk\n', tmp_path) == Frame(
+        str(shared), 9, "await_flag"
+    )
     assert find_frame("", tmp_path) is None
 
 

@@ -57,6 +57,10 @@ def test_a_rank_that_is_slower_keeps_those_waiting_that_need_what_it_sends():
 # --- the whole --------------------------------------------------------------------------------------------------------
 
 
+SLOWER = {"one rank": {-1, 1}, "a hidden message": set()}  # series, if not all
+SENT = {"twice the message": [32.0], "a hidden message": [20.0]}  # megabytes where the base sends 16
+
+
 @pytest.mark.parametrize("name", PLANTED)
 def test_what_is_planted_in_a_group_is_found(name, tmp_path):
     plant(make_project(tmp_path), name)
@@ -65,7 +69,9 @@ def test_what_is_planted_in_a_group_is_found(name, tmp_path):
 
     assert (code, case["verdict"]) == (2, "REGRESSED")
     slower = {series["rank"] for series in case["series"] if series["ruling"] == "slower"}
-    assert slower == ({-1, 1} if name == "one rank" else {-1, 0, 1})
+    assert slower == SLOWER.get(name, {-1, 0, 1})
+    more = [reason for reason in case["reasons"] if reason["kind"] == "ranks_sends_more"]
+    assert [reason["facts"]["sent"] for reason in more] == SENT.get(name, [])
 
 
 def test_none_of_sixty_unchanged_cases_is_called_slower(tmp_path):
