@@ -61,6 +61,7 @@ HOMES = {
         "extensions.workloads",
         "extensions.ranks.rank",
         "extensions.ranks.timing",
+        "extensions.ranks.work",
     ),
     "triton": (
         "device",

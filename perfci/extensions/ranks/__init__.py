@@ -3,10 +3,10 @@
 spec records            what an op says of its traffic, and what travels between the processes
 flow verdicts           the whole: boards, processes, looks, and what their numbers mean
 task group              the worker that leads a group, and the rank processes that it starts, watches and ends
-rank checks timing      a rank's process: its group, its checks, its blocks
+rank checks work timing a rank's process: its group, its checks, what its device is given, its blocks
 virtual                 the same on the fake device, by virtual clocks
 boards                  a group of boards, taken whole or not at all
-declared section        which ops say of ranks, and what the report of a check says of them
+declared gate           which ops say of ranks, and their groups as part of a check
 volume                  bytes that cross links, rooflines, and how much communication is hidden
 """
 
@@ -25,7 +25,8 @@ EXTENSION = Extension(
     },
     provides={
         "suite": (f"{HERE}.spec:Traffic",),
-        "sections": (f"{HERE}.section:read_sections",),
+        "beyond": (f"{HERE}.gate:look_on",),
+        "weigh": (f"{HERE}.gate:add_rows",),
         "stages": (f"{HERE}.stages:describe_stages",),
         "task": (f"{HERE}.task:LeadRanks",),
     },

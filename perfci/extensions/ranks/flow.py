@@ -26,7 +26,7 @@ from perfci.extensions.ranks.task import LeadRanks
 from perfci.extensions.ranks.verdicts import CheckedCase, Measured, TimedCase, judge_check, judge_times
 from perfci.ops.discover import OpFolder, select
 from perfci.runs import base as bases
-from perfci.runs.base import BaseTree
+from perfci.runs.base import BaseTree, FoundBase
 from perfci.runs.bench import (
     VISIBLE,
     Bench,
@@ -136,23 +136,23 @@ def check_ranks(
     if not folders or not any(map(find_sizes, folders)):
         raise UsageError("ranks_none", folder=str(settings.kernels))
     folders = [op for op in folders if find_sizes(op)]
+    jobs = [(folder, size) for folder in folders for size in (sizes or find_sizes(folder))]
     with claim_bench(kept, listener) as bench:
         described = describe_sources(bench, request, OpSource(bench.settings, folders))[0]
         found = bases.find(bench, request)
-        run = _Run(bench, request, described, found.tree, found.rules, times=times)
-        jobs = [
-            (folder, planned, size)
-            for folder, planned in zip(folders, _sort(folders, described.ops), strict=True)
-            for size in (sizes or find_sizes(folder))
-        ]
-        results = run.check_all(jobs)
+        results = check_groups(bench, request, found, described, jobs, times=times)
     base = found.tree.base.name if found.tree else None
     return RanksResult(described.device, request.seed or 0, base, results, found.against.note)
 
 
-def _sort(folders: Sequence[OpFolder], planned: Sequence[PlannedOp]) -> list[PlannedOp]:
-    by_name = {op.op: op for op in planned}
-    return [by_name[folder.op] for folder in folders]
+def check_groups(
+    bench: Bench, request: Request, found: FoundBase, described: Described, jobs: Sequence[tuple[OpFolder, int]],
+    *, times: bool = True,
+) -> tuple[OpRanks, ...]:  # fmt: skip
+    """Checks described ops beside a base, each in groups of one size."""
+    planned = {op.op: op for op in described.ops}
+    run = _Run(bench, request, described, found.tree, found.rules, times=times)
+    return run.check_all([(folder, planned[folder.op], size) for folder, size in jobs])
 
 
 class _Run:

@@ -115,15 +115,45 @@ def test_groups_keep_to_the_boards_that_are_named(tmp_path, monkeypatch):
     assert (given, result.ops[0].skipped) == (["3,4"], None)
 
 
-def test_the_report_of_a_check_says_that_its_figures_are_of_one_rank(tmp_path):
-    project = make_project(tmp_path)
-    command = [sys.executable, "-m", "perfci", "check", "--device", "fake", "--project", str(project), "--quiet"]
-    subprocess.run(command, capture_output=True, check=False)
+def check(project, *arguments):
+    """What `perfci check` says, without line breaks."""
+    command = [sys.executable, "-m", "perfci", "check", "--device", "fake", "--project", str(project), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "COLUMNS": "160"})
+    return done.returncode, " ".join(done.stdout.split()), (project / "reports" / "report.md").read_text()
 
-    report = (project / "reports" / "report.md").read_text()
-    assert (
-        "talk is for groups of 2, 4 ranks, and all of this is of one rank: `perfci ranks talk` checks groups." in report
-    )
+
+def test_a_check_without_boards_for_groups_says_which_command_checks_them(tmp_path):
+    sentence = "talk is for groups of 2, 4 ranks, and all of this is of one rank: `perfci ranks talk"
+    _, said, report = check(make_project(tmp_path))
+
+    assert sentence in said
+    assert sentence in report
+
+
+def test_a_check_gates_groups_where_the_boards_are_enough(tmp_path):
+    plant(make_project(tmp_path, devices=2), "a hidden message")  # of which one rank shows nothing
+    code, said, report = check(tmp_path, "--case", "m=64*")
+    again = subprocess.run(
+        [sys.executable, "-m", "perfci", "compare", "--project", str(tmp_path)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+    assert code == 2
+    assert "REGRESSED talk ranks=2,m=64,dtype=float32" in said
+    assert "talk sends 20.0 MB a launch from rank 0 at m=64,dtype=float32, where the base sends 16.0 MB" in said
+    assert "On 2 ranks: talk sends 20.0 MB a launch" in report
+    assert "checks groups" not in said
+    assert "ranks=2" in again.stdout  # which judges the stored run
+
+
+def test_a_check_names_groups_that_pass(tmp_path):
+    project = make_project(tmp_path, devices=2)
+    path = project / "kernels" / "talk" / "talk_triton.py"
+    path.write_text(path.read_text().replace("    return x", "    work(0.001)\n    return x"))
+    code, _, report = check(project, "--case", "m=64*")
+
+    assert code == 0
+    assert "talk is right on 2 ranks in 0 cases, and slower there in none of 1 case." in report
 
 
 def test_accepted_times_of_a_group_show_when_a_kernel_has_lost_against_its_reference(tmp_path):
