@@ -290,7 +290,7 @@ def test_a_command_that_there_is_not_fails(repository):
     done = job(repository, command="chekc")
 
     assert done.result == 1
-    assert "none of check, plan, shard, confirm, merge, chain, soak, thorough and note" in done.printed
+    assert "none of check, plan, shard, confirm, merge, chain, ranks, soak, thorough and note" in done.printed
 
 
 def test_what_is_printed_stands_between_stop_and_go_and_commands_nobody(repository):
@@ -313,7 +313,9 @@ HOSTILE = "x; touch pwned; $(touch pwned) `touch pwned` \"' --help"
 TEXTS = ("project", "reports", "device", "budget", "strict", "html", "language", "shards", "shard")
 
 
-@pytest.mark.parametrize("command", ["check", "plan", "shard", "confirm", "merge", "chain", "soak", "thorough", "note"])
+@pytest.mark.parametrize(
+    "command", ["check", "plan", "shard", "confirm", "merge", "chain", "ranks", "soak", "thorough", "note"]
+)
 def test_an_input_is_one_argument_whatever_it_holds(repository, command):
     told = repository.parent / "told"
     for program in ("perfci", "python3"):

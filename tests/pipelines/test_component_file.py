@@ -90,7 +90,7 @@ def test_texts_stand_in_quotes_and_cannot_leave_them():
     for line in body.splitlines():
         bare = re.sub(r'"[^"]*"', "", line)
         names = set(re.findall(r"\$\[\[ inputs\.(\w+) \]\]", bare))
-        assert names <= {"suffix", "pipelines", "tags", "shards"}, line
+        assert names <= {"suffix", "pipelines", "ranks", "tags", "shards"}, line
 
 
 def test_devices_and_languages_are_those_of_the_commands():
@@ -173,7 +173,7 @@ def test_every_job_ends_and_no_cause_is_left_out():
     # Of a job that a pipeline may lack no one waits.
     (lacking,) = (each for job in JOBS.values() for each in job["needs"] if isinstance(each, dict))
     assert lacking == {"job": "perfci-confirm", "optional": True} and JOBS["perfci-confirm"]["allow_failure"] is True
-    nightly = {name for name, job in JOBS.items() if any("schedule" in rule["if"] for rule in job["rules"])}
+    nightly = {name for name, job in JOBS.items() if any("schedule" in rule.get("if", "") for rule in job["rules"])}
     on_device = {"perfci-again", "perfci-creep", "perfci-chain", "perfci-soak", "perfci-thorough"}
     assert nightly == {*on_device, "perfci-accept", "perfci-propose"}
 
@@ -252,6 +252,17 @@ def test_the_jobs_on_an_npu_run_on_its_runners_with_what_the_image_brings():
     for name in on_device:
         assert (jobs[name]["image"], jobs[name]["variables"]["PERFCI_PACKAGES"]) == ("cann", "pybind11")
         assert jobs[name]["variables"]["PERFCI_DEVICE"] == "npu"
+
+
+@pytest.mark.parametrize(("where", "device", "tags"), [("device", "cuda", ["gpu"]), ("cpu", "cpu", None)])
+def test_groups_run_on_the_device_or_on_a_cpu_where_the_input_says_so(shell, where, device, tags):
+    job = extended({"ranks": where})["perfci-ranks"]
+    calls, _ = shell.run(job["script"][0], **job["variables"])
+
+    assert calls == [["perfci", "ranks", "--project", ".", "--device", device]]
+    assert (job.get("tags"), job["rules"]) == (tags, JOBS["perfci-static"]["rules"])
+    assert job["allow_failure"] == {"exit_codes": [3]}
+    assert JOBS["perfci-ranks"]["rules"] == [{"when": "never"}]
 
 
 @pytest.mark.parametrize("path", ["reports", "a b/$(touch pwned)`touch pwned`/*"])
