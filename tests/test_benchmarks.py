@@ -1,8 +1,5 @@
 """The benchmark of perfci's verdicts judges like perfci, plants what it claims, and runs as a whole."""
 
-import ast
-import importlib
-import importlib.util
 import json
 import math
 import os
@@ -22,6 +19,9 @@ from perfci.statistics.duel_rule import Ruling
 from perfci.thresholds.limits import Thresholds
 from tests import decision_examples
 from tests.benchmark_modules import imported
+
+# Scripts of the project's authors: a change of benchmarks/ and each night run these.
+pytestmark = pytest.mark.nightly
 
 ROOT = Path(__file__).parents[1]
 MODULES = ("cells", "duels", "peers", "resampling", "screen_on_traces", "side_by_side", "simulation", "tables")
@@ -121,7 +121,6 @@ def test_a_run_of_duels_with_tails_ends_as_the_judge_would_end_it(bench, own):
 # --- tables and the whole ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.nightly  # its parts are tested one by one
 @pytest.mark.slow
 def test_the_whole_benchmark_runs_and_finds_no_false_alarm(bench, tmp_path, monkeypatch, capsys):
     tiny = bench.verdicts.Size(null=10, planted=1, simulated_null=5, simulated=1, pairs=1, neighbour=2)
@@ -273,19 +272,6 @@ def test_the_benchmark_of_sick_boards_finds_the_slow_ones(pytestconfig):
 
     assert not any(board.sick for each in healthy for board in each)
     assert all([board.sick for board in each] == [True, False, False, False] for each in slow)
-
-
-def test_what_scripts_import_of_perfci_exists():
-    """Most import inside their functions, which types are not checked in."""
-    missing = []
-    for script in sorted([*(ROOT / "benchmarks").rglob("*.py"), *(ROOT / "examples").rglob("*.py")]):
-        for node in ast.walk(ast.parse(script.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("perfci"):
-                module = importlib.import_module(str(node.module))
-                names = [alias.name for alias in node.names if not hasattr(module, alias.name)]
-                parts = [name for name in names if not importlib.util.find_spec(f"{node.module}.{name}")]
-                missing += [f"{script.name}: {node.module}.{name}" for name in parts]
-    assert not missing
 
 
 def test_losses_in_noise_are_planted_as_large_as_they_are_named(pytestconfig):

@@ -76,7 +76,7 @@ def test_what_make_test_leaves_out_runs_each_night_and_for_a_change_of_the_kerne
 
     assert job["script"] == ".ci/run nightly"
     assert night == {"if": '$CI_PIPELINE_SOURCE == "schedule"'}
-    assert {"kernels/**/*", "tests/kernels/**/*", "*/extensions/npu/**/*"} <= {*change["changes"]}
+    assert {"kernels/**/*", "tests/kernels/**/*", "benchmarks/*", "*/extensions/npu/**/*"} <= {*change["changes"]}
 
 
 def test_the_site_and_the_report_of_accepted_runs_are_one_folder_of_pages_of_the_default_branch():

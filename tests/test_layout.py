@@ -5,6 +5,7 @@ Which room may import which is in pyproject.toml, as contracts of import-linter.
 
 import ast
 import functools
+import importlib
 import re
 import subprocess
 import sys
@@ -252,3 +253,16 @@ def _fields(template: str) -> set[str]:
     from string import Formatter
 
     return {name for _, name, _, _ in Formatter().parse(template) if name}
+
+
+def test_what_scripts_import_of_perfci_exists():
+    """Most import inside their functions, which types are not checked in."""
+    missing = []
+    for script in sorted(path for name in ("benchmarks", "examples") for path in (ROOT.parent / name).rglob("*.py")):
+        for node in ast.walk(ast.parse(script.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("perfci"):
+                module = importlib.import_module(str(node.module))
+                names = [alias.name for alias in node.names if not hasattr(module, alias.name)]
+                parts = [name for name in names if not importlib.util.find_spec(f"{node.module}.{name}")]
+                missing += [f"{script.name}: {node.module}.{name}" for name in parts]
+    assert not missing

@@ -1,5 +1,6 @@
 """An extension is removed by deleting its folder and its line, and the gate works without it."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -125,52 +126,68 @@ def test_on_a_cluster_without_the_extension_for_it_the_missing_one_is_named(tmp_
     assert (done.returncode, "lacks the extension ray, which --on" in done.stderr) == (1, True), done.stderr
 
 
-@pytest.mark.parametrize(
-    ("extension", "words"),
-    [
-        ("history", ["check", "--against-release"]),
-        ("history", ["accept", "RUN", "--environment"]),
-        ("history", ["accept", "--propose"]),
-        ("history", ["accept", "RUN", "--why=a reason", "--slower"]),
-        ("history", ["check", "--retry=RUN"]),
-        ("shards", ["check", "--shard=1/2", "--plan=RUN"]),
-        ("shards", ["check", "--devices=all"]),
-        ("lab", ["check", "--toolchain=triton==3.7.0"]),
-        ("lab", ["doctor", "--selftest"]),
-        ("lab", ["check", "relu", "--watch"]),
-        ("offline", ["static", "--coverage"]),
-        ("beyond", ["check", "--thorough"]),
-        ("beyond", ["check", "--sanitize"]),
+NEEDED = {
+    "history": [
+        "check --against-release",
+        "accept RUN --environment",
+        "accept --propose",
+        "accept RUN --why=a --slower",
+        "check --retry=RUN",
     ],
-)
-def test_an_option_of_an_extension_that_was_removed_names_what_is_missing(extension, words, tmp_path):
-    place = without((extension,), tmp_path / "place")
+    "shards": ["check --shard=1/2 --plan=RUN", "check --devices=all"],
+    "lab": ["check --toolchain=triton==3.7.0", "doctor --selftest", "check relu --watch"],
+    "offline": ["static --coverage"],
+    "beyond": ["check --thorough", "check --sanitize"],
+}
+"""extension -> commands, the last word of which needs it"""
+
+ONE_BY_ONE = """
+import contextlib, io, json, sys
+from perfci.cli.main import run
+answers = []
+for words in json.load(sys.stdin):
+    with contextlib.redirect_stderr(io.StringIO()) as err, contextlib.redirect_stdout(io.StringIO()):
+        code = run(words)
+    answers.append((code, err.getvalue()))
+print(json.dumps(answers))
+"""
+
+
+def run_all(place: Path, commands: list[str], where: Path) -> list[tuple[int, str]]:
+    """Exit codes and standard errors of commands in one process. RUN: the stored run."""
+    words = [command.replace("RUN", str(STORED)).split() for command in commands]
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(place)!r})\n{ONE_BY_ONE}"],
+        cwd=where, input=json.dumps(words), capture_output=True, text=True, check=True,
+        env={**os.environ, "PYTHONPATH": str(place)},
+    )  # fmt: skip
+    return json.loads(done.stdout)
+
+
+def test_an_option_of_an_extension_that_was_removed_names_what_is_missing(tmp_path):
+    place = without(NEEDED, tmp_path / "place")
     write_ops(tmp_path, ["relu"])
+    asked = [(extension, command) for extension, commands in NEEDED.items() for command in commands]
 
-    done = run(place, *[word.replace("RUN", str(STORED)) for word in words], where=tmp_path)
+    answers = run_all(place, [command for _, command in asked], tmp_path)
 
-    assert done.returncode == 1
-    assert f"This perfci lacks the extension {extension}, which {words[-1].partition('=')[0]} needs:" in done.stderr
+    for (extension, command), (code, err) in zip(asked, answers, strict=True):
+        option = command.split()[-1].partition("=")[0]
+        assert (code, f"This perfci lacks the extension {extension}, which {option} needs:" in err) == (1, True), err
 
 
-@pytest.mark.parametrize(
-    ("words", "needed_by"),
-    [
-        ("check --html", "report.html"),
-        ("report RUN --to html --out out", "report.html"),
-        ("report --to site", "--to site"),
-    ],
-)
-def test_pages_need_the_extension_that_draws_and_a_report_of_markdown_does_not(words, needed_by, tmp_path):
+def test_pages_need_the_extension_that_draws_and_a_report_of_markdown_does_not(tmp_path):
     place = without(("pictures",), tmp_path / "place")
     write_ops(tmp_path, ["relu"])
     shutil.copytree(STORED.parents[1] / "baselines", tmp_path / "baselines")
+    needing = {"check --html": "report.html", "report RUN --to html --out x": "report.html",
+               "report --to site": "--to site"}  # fmt: skip
 
-    done = run(place, *words.replace("RUN", str(STORED)).split(), where=tmp_path)
+    *refused, written = run_all(place, [*needing, "report RUN --out out"], tmp_path)
 
-    assert (done.returncode, f"lacks the extension pictures, which {needed_by} needs:" in done.stderr) == (1, True)
-    written = run(place, "report", str(STORED), "--out", "out", where=tmp_path)
-    assert (written.returncode, (tmp_path / "out/report.md").exists()) == (0, True), written.stderr
+    for needed_by, (code, err) in zip(needing.values(), refused, strict=True):
+        assert (code, f"lacks the extension pictures, which {needed_by} needs:" in err) == (1, True), err
+    assert (written[0], (tmp_path / "out/report.md").exists()) == (0, True), written
 
 
 def test_a_run_cannot_be_loaded_without_the_extension_that_does_it_and_a_sentence_says_so(monkeypatch, tmp_path):

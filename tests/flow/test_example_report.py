@@ -20,7 +20,9 @@ EXAMPLE = ROOT / "docs" / "example-report"
 DUEL = ROOT / "docs" / "example-duel"
 
 
-@pytest.mark.parametrize("example", [EXAMPLE, DUEL], ids=lambda example: example.name)
+@pytest.mark.parametrize(
+    "example", [pytest.param(EXAMPLE, marks=pytest.mark.nightly), DUEL], ids=lambda example: example.name
+)
 def test_an_example_is_rendered_anew_word_for_word(pictures, example, tmp_path, capsys, monkeypatch):
     for name in ("run.json", "launches.jsonl.gz"):
         if (example / name).exists():

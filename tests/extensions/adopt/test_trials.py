@@ -161,6 +161,7 @@ def test_launches_that_take_too_long_in_the_interpreter_are_ended(said):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly  # test_function.py checks made ops by their suites in every run
 def test_what_is_ready_passes_its_suite(said, tmp_path):
     ops = ["op_back", *(f"op_{name}" for name in READY)]
     for op in ops:

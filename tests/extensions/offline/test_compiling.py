@@ -196,6 +196,7 @@ def test_what_people_write_is_captured(op, hopper):
     assert bool(static["binaries"]) == (op not in WITHOUT_A_KERNEL)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("target", OTHERS)
 @pytest.mark.parametrize("op", WORKING)
 def test_it_is_captured_for_other_targets_too(op, target, others):
@@ -205,6 +206,7 @@ def test_it_is_captured_for_other_targets_too(op, target, others):
     assert (static["identity"]["unknown"] or {}).get("kind") == WITHOUT_A_KERNEL.get(op)
 
 
+@pytest.mark.nightly
 def test_launches_are_the_ones_that_the_targets_board_would_get(hopper, others):
     grids = {
         "sm_90": hopper["persistent"]["identity"]["launches"][0]["grid"],
@@ -251,6 +253,7 @@ def test_descriptors_are_told_by_what_they_describe(hopper):
     assert "'block_shape': [32, 64]" in launch["arguments"]["x"]
 
 
+@pytest.mark.nightly
 @triton_versions.needs_descriptors
 @triton_versions.needs_rocm_linker
 def test_memory_that_a_kernel_needs_is_allocated_by_the_ops_own_function(hopper, others):

@@ -92,7 +92,14 @@ def _everything_lies_where_a_check_would_have_put_it(topic, answer):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("elsewhere", "verdicts"), [(400.0, {"REGRESSED"}), (320.4, {"INCONCLUSIVE"})])
+@pytest.mark.parametrize(
+    ("elsewhere", "verdicts"),
+    [
+        # tests/flow/test_devices.py has a slow-down that both boards see.
+        pytest.param(400.0, {"REGRESSED"}, marks=pytest.mark.nightly),
+        (320.4, {"INCONCLUSIVE"}),
+    ],
+)
 def test_what_one_board_alone_found_slower_fails_only_if_another_one_agrees(topic, monkeypatch, elsewhere, verdicts):
     here = f"import os\nUS_PER_MEGABYTE = {elsewhere} if os.environ.get('FAKE_VISIBLE_DEVICES') == '1' else 400.0"
     topic.project.edit("scale", "triton", "US_PER_MEGABYTE = 320.0", here)

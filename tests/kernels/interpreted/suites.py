@@ -1,8 +1,7 @@
-"""The ops with accuracy suites that are run here, and which of their cases every run has."""
+"""The ops with accuracy suites that are run here."""
 
 import importlib
 
-import pytest
 import torch
 
 OPS = (
@@ -27,13 +26,3 @@ def widen(inputs):
         name: value.float().double() if torch.is_tensor(value) and value.is_floating_point() else value
         for name, value in inputs.items()
     }
-
-
-def first_daily(rows, kind, name):
-    """A test's parameters. The first row of each kind is for every run, the others are for the nightly one."""
-    kinds, params = set(), []
-    for row in rows:
-        marks = [pytest.mark.nightly] if kind(*row) in kinds else []
-        params.append(pytest.param(*row, id=name(*row), marks=marks))
-        kinds.add(kind(*row))
-    return params

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 import perfci
-from tests.kernels.interpreted.suites import OPS, first_daily, suite_of, widen
+from tests.daily import first_daily
+from tests.kernels.interpreted.suites import OPS, suite_of, widen
 
 USUAL = {torch.float32: (1.3e-6, 1e-5), torch.float16: (1e-3, 1e-5), torch.bfloat16: (1.6e-2, 1e-5)}
 TOLERANCES = {

@@ -13,7 +13,7 @@ from perfci.extensions.lab.soak.huge import check_large
 from perfci.extensions.lab.soak.subject import SoakSubject
 from perfci.extensions.lab.soak.task import as_performance
 from perfci.extensions.lab.soak.verdicts import conclude
-from tests.kernels.interpreted.suites import first_daily
+from tests.daily import first_daily
 
 BEYOND = 1 << 15
 SHRUNK = {"batch": 71, "rows": 71, "cols": 1025, "shape": 71_001, "key_heads": 1}

@@ -12,7 +12,8 @@ import pytest
 from perfci.device import open_device
 from perfci.measure.verify import checks, verify
 from perfci.worker.load import describe_exception
-from tests.kernels.interpreted.suites import OPS, first_daily, suite_of
+from tests.daily import first_daily
+from tests.kernels.interpreted.suites import OPS, suite_of
 
 KERNELS = Path(__file__).resolve().parents[3] / "kernels"
 PLAIN = (0, "normal", "contiguous")
