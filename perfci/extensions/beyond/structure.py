@@ -53,13 +53,18 @@ class Placed:
 
 
 def list_placed(suite: Accuracy) -> Iterator[Placed]:
-    """Yields the ways that an op takes: dense arrays at any address, and others if its suite has such layouts."""
+    """Yields the ways that an op takes: dense arrays at any address, and others if its suite has such layouts.
+
+    A suite that is pitched but not strided says that the elements of rows lie side by side.
+    """
     yield from (Placed(name, functools.partial(shift, offset)) for offset, name in OFFSETS.items())
     if {"strided", "pitched"}.isdisjoint(suite.layouts):
         return
-    yield from (Placed(name, functools.partial(stretch, axis)) for axis, name in enumerate(GAPS))
-    yield Placed(as_fact("the last two axes in another order in memory"), turn)
-    yield Placed(as_fact("rows 2^30 elements apart"), spread, far=True)
+    fixed = 0 if "strided" in suite.layouts else 1  # last axes that have to stay dense
+    yield from (Placed(name, functools.partial(stretch, axis, fixed)) for axis, name in enumerate(GAPS))
+    if not fixed:
+        yield Placed(as_fact("the last two axes in another order in memory"), turn)
+    yield Placed(as_fact("rows 2^30 elements apart"), functools.partial(spread, fixed), far=True)
 
 
 def reach_far(params: Params) -> Params:
@@ -112,9 +117,12 @@ def shift(offset: int, value: torch.Tensor) -> torch.Tensor:
     return room.as_strided(value.shape, value.stride(), offset // value.element_size()).copy_(value)
 
 
-def stretch(axis: int, value: torch.Tensor) -> torch.Tensor:
-    """Returns an array of which each second place along an axis is a gap. Raises UnfitError without that axis."""
-    if axis >= value.dim():
+def stretch(axis: int, fixed: int, value: torch.Tensor) -> torch.Tensor:
+    """Returns an array of which each second place along an axis is a gap. Raises UnfitError without that axis.
+
+    fixed: so many of the last axes have no gap.
+    """
+    if axis >= value.dim() - fixed:
         raise UnfitError
     shape = [length * (2 if place == axis else 1) for place, length in enumerate(value.shape)]
     room = torch.zeros(shape, dtype=value.dtype, device=value.device)
@@ -130,8 +138,13 @@ def turn(value: torch.Tensor) -> torch.Tensor:
     return value.transpose(-1, -2).contiguous().transpose(-1, -2)
 
 
-def spread(value: torch.Tensor) -> torch.Tensor:
-    """Returns an array whose first axis has steps of 2^30 elements. Raises UnfitError if that is too much memory."""
+def spread(fixed: int, value: torch.Tensor) -> torch.Tensor:
+    """Returns an array whose first axis has steps of 2^30 elements. Raises UnfitError if that is too much memory.
+
+    fixed: so many of the last axes stay as they are.
+    """
+    if value.dim() <= fixed:
+        raise UnfitError
     rows, inner = value.shape[0], value[0].contiguous()
     step = max(FAR, inner.numel())
     size = (rows - 1) * step + inner.numel()

@@ -1,5 +1,8 @@
 """Arrays that lie in memory as no suite has them: unaligned, with gaps along each axis, far apart."""
 
+import subprocess
+import sys
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -53,6 +56,50 @@ def test_a_stride_that_is_taken_for_another_is_found_where_the_suite_has_gaps():
     assert find(takes_rows_for_dense, layouts=("contiguous",)) == []
 
 
+def test_a_suite_that_is_pitched_alone_has_rows_without_gaps_and_vectors_too():
+    def takes_elements_for_dense(x):
+        return 2 * torch.as_strided(x, x.shape, (*x.stride()[:-1], 1), x.storage_offset())
+
+    names = [placed.name for placed in list_placed(Accuracy(double, double, make_inputs, CASES, layouts=("pitched",)))]
+
+    assert find(takes_elements_for_dense, layouts=("contiguous", "pitched")) == []
+    assert "gaps along the second axis" in find(takes_elements_for_dense)
+    assert "gaps along the first axis" in names
+    with pytest.raises(UnfitError):
+        spread(1, torch.zeros(5))
+
+
+def test_an_op_around_a_kernel_of_another_file_has_the_same_bank_of_sizes_and_places(tmp_path):
+    folder, library = tmp_path / "kernels" / "twice", tmp_path / "lib"
+    folder.mkdir(parents=True)
+    library.mkdir()
+    (tmp_path / "pyproject.toml").write_text("[tool.perfci]\n")
+    (library / "theirs.py").write_text("def twice(x, block=96):\n    return 2 * x\n")
+    (folder / "twice_triton.py").write_text(
+        "from lib.theirs import twice as source\n\n\ndef twice(x):\n    return source(x)\n"
+    )
+    (folder / "twice_baseline.py").write_text(
+        "import torch\n\n\ndef twice(x):\n    return 2 * x\n\n\ndef make_inputs(n, device, seed):\n"
+        "    return {'x': torch.randn(n, device=device)}\n"
+    )
+    for name in ("Accuracy", "Performance"):
+        (folder / f"twice_{name.lower()}.py").write_text(
+            "import perfci\nfrom twice_baseline import make_inputs, twice as reference\n"
+            f"from twice_triton import twice as kernel\n{name.lower()} = perfci.{name}(\n    kernel=kernel, "
+            "reference=reference, make_inputs=make_inputs, cases=perfci.grid(n=[3, 5])\n)\n"
+        )
+    probe = (
+        "import sys\nfrom pathlib import Path\nfrom perfci.extensions.beyond.structure import list_placed\n"
+        "from perfci.measure.search import list_candidates\nfrom perfci.worker.load import load_op\n"
+        "folder = Path('kernels/twice').resolve()\nsuite = load_op('twice', folder, folder.parent).accuracy\n"
+        "sizes = [check.params['n'] for check in list_candidates(suite, 0, None, duel=False)]\n"
+        "print({95, 96, 97} <= {*sizes}, len(list(list_placed(suite))))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", probe], cwd=tmp_path, capture_output=True, text=True, check=True)
+
+    assert done.stdout.split() == ["True", "9"]
+
+
 def test_places_past_32_bits_are_reached_by_few_elements():
     def wraps(x):
         """A place computed in 32 bits, from which no element is read that is not there."""
@@ -76,7 +123,7 @@ def test_arrays_hold_the_same_values_at_the_place_asked_for():
 
     assert torch.equal(shift(4, x), x)
     assert shift(4, x).data_ptr() % 16 == 4
-    assert torch.equal(spread(x), x)
-    assert spread(x).stride() == (FAR, 1)
+    assert torch.equal(spread(0, x), x)
+    assert spread(1, x).stride() == (FAR, 1)
     with pytest.raises(UnfitError):
         shift(2, x)
