@@ -26,6 +26,9 @@ MODES = ("consan", "iisan", "gsan")
 """Of TRITON_INSTRUMENTATION_MODE: races of shared memory, of indices, of global memory"""
 
 VARIABLE = "TRITON_INSTRUMENTATION_MODE"
+WATCHED = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1", "TRITON_DISABLE_LINE_INFO": "0"}
+"""Under compute-sanitizer: no array shares memory, so that places past its end are seen, and kernels have lines"""
+
 LOG, SCRIPT = "sanitizer.log", "sanitized-python"
 OPTIONS = ("--report-api-errors", "no", "--print-limit", "1000", "--target-processes", "all")
 
@@ -68,12 +71,12 @@ def surround(around: WorkerEnvironment, tool: str) -> WorkerEnvironment:
     if tool not in TOOLS:
         return dataclasses.replace(around, environment={**around.environment, VARIABLE: tool})
     folder = around.writable[0]
-    script, log = folder / SCRIPT, folder / LOG
+    script, log, environment = folder / SCRIPT, folder / LOG, {**around.environment, **WATCHED}
     log.unlink(missing_ok=True)
     command = [shutil.which(PROGRAM) or PROGRAM, "--tool", tool, "--log-file", str(log), *OPTIONS, around.python]
     write_atomically(script, f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n'.encode())
     script.chmod(0o700)
-    return dataclasses.replace(around, python=str(script))
+    return dataclasses.replace(around, environment=environment, python=str(script))
 
 
 def read_findings(around: WorkerEnvironment, tool: str) -> Counter[Finding]:

@@ -5,7 +5,8 @@ from collections import Counter
 import pytest
 
 from perfci.core.wording import sentence
-from perfci.extensions.beyond.sanitize import MODES, Finding, find_modes, list_tools, parse
+from perfci.extensions.beyond.sanitize import MODES, Finding, find_modes, list_tools, parse, surround
+from perfci.worker.tasks import WorkerEnvironment
 
 OUT_OF_BOUNDS = """\
 ========= COMPUTE-SANITIZER
@@ -62,6 +63,16 @@ def test_races_have_the_first_of_both_places():
     assert parse(RACE) == Counter(
         {Finding("Error: Race reported between Write access", "fill(float*)", "fill.cu:12"): 1}
     )
+
+
+def test_under_compute_sanitizer_each_array_is_memory_of_its_own_and_kernels_have_lines(tmp_path):
+    around = WorkerEnvironment({"HOME": "/root"}, tmp_path, tmp_path / "log", 1.0, writable=(tmp_path,))
+
+    assert surround(around, "memcheck").environment == {
+        "HOME": "/root",
+        "PYTORCH_NO_CUDA_MEMORY_CACHING": "1",
+        "TRITON_DISABLE_LINE_INFO": "0",
+    }
 
 
 def test_what_torch_does_is_left_out():
