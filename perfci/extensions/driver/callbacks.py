@@ -49,10 +49,12 @@ _OBJECTS = ("cuTexObjectCreate", "cuSurfObjectCreate")  # whose handles another 
 _CACHES = ("cuFuncSetCacheConfig", "cuKernelSetCacheConfig", "cuCtxSetCacheConfig")
 _LAUNCHES = ("cuLaunchKernel", "cuLaunchKernelEx", "cuLaunchCooperativeKernel")
 FILLS = {"cuMemsetD8": c_ubyte, "cuMemsetD16": c_ushort, "cuMemsetD32": c_uint}
+_OF_CONTEXT = ("cuLaunch", "cuMemset")  # beginnings of functions whose work is repeated in the present context
 _UNSEEN = ("cuGraphLaunch", "cuLaunchHostFunc", "cuMemAlloc", "cuMemFree", "cuMemcpy", "cuMemset", "cuMemCreate",
            "cuLaunch", "cuStreamSynchronize", "cuStreamWait", "cuStreamWrite", "cuStreamBatch", "cuCtxSynchronize",
-           "cuEventRecord", "cuEventSynchronize")  # fmt: skip
-"""Beginnings of functions that do, order or await work on the device which no recording has."""
+           "cuEventRecord", "cuEventSynchronize", "cuStreamAddCallback", "cuStreamSetAttribute", "cuMemPrefetch",
+           "cuMemBatch", "cuMemDiscard", "cuSignal", "cuWait")  # fmt: skip
+"""Beginnings of functions that do, order or await work on the device, or how it is done, which no recording has."""
 
 
 class _CallbackData(ctypes.Structure):
@@ -162,6 +164,7 @@ class Driver:
         self._caches: dict[int, int] = {}  # function -> how the host divides its cache. 0: every function
         self._since = 0  # images that had been loaded when the load under way began
         self._heard: Callable[[Work], None] | None = None
+        self._context: int | None = None  # in which the work that is heard has to be
         self._error: Exception | None = None
         self._subscriber = c_void_p()
         self._callback = _Callback(self._call)  # which has to live as long as it is called
@@ -182,6 +185,9 @@ class Driver:
     @contextmanager
     def listen(self, heard: Callable[[Work], None]) -> Iterator[None]:
         """Call `heard` with the work of every thread inside, when it is given to the driver. Raises what it raised."""
+        context = c_void_p()
+        self._cuda.cuCtxGetCurrent(byref(context))
+        self._context = context.value
         self._check(self._cupti.cuptiEnableDomain(1, self._subscriber, _DRIVER_API))
         self._heard = heard
         try:
@@ -266,6 +272,8 @@ class Driver:
                 self._caches[self._find_function(given.function)[0].value or 0] = given.config
         elif self._heard is None or called.site != _ENTER:
             return
+        elif called.context != self._context and name.startswith(_OF_CONTEXT):
+            self._heard(Unseen(f"{name}() in another context"))
         elif name in _LAUNCHES:
             self._heard(self._read_launch(name, called))
         elif name.removesuffix("Async") in FILLS:

@@ -29,7 +29,7 @@ HOST = TorchArrays("cpu")
 NAMES = ["", "cuInit", "cuModuleLoadData", "cuLibraryLoadData", "cuModuleGetGlobal_v2", "cuLaunchKernel",
          "cuLaunchKernelEx", "cuLaunchKernel_ptsz", "cuMemsetD32Async", "cuMemsetD32Async_ptsz", "cuGraphLaunch",
          "cuTexObjectCreate", "cuFuncSetCacheConfig", "cuKernelSetCacheConfig", "cuCtxSetCacheConfig",
-         "cuStreamBatchMemOp_v2"]  # fmt: skip
+         "cuStreamBatchMemOp_v2", "cuStreamAddCallback"]  # fmt: skip
 
 
 def elf(name: str, code: bytes = b"code", debug: bytes = b"", symbols: str = "", **sizes: int) -> bytes:
@@ -57,6 +57,9 @@ def elf(name: str, code: bytes = b"code", debug: bytes = b"", symbols: str = "",
     struct.pack_into("<Q", header, 0x28, 64 + len(body))
     struct.pack_into("<HHH", header, 0x3A, 64, len(parts), len(parts) - 1)
     return bytes(header) + body + sections
+
+
+CONTEXT = 0x40
 
 
 class Cupti:
@@ -93,7 +96,7 @@ class Cupti:
     def tell(self, name: str, parameters, site: int = 0) -> None:
         number = NAMES.index(name)
         if 1 in self.domains or number in self.callbacks:
-            data = callbacks._CallbackData(site, name.encode(), addressof(parameters))
+            data = callbacks._CallbackData(site, name.encode(), addressof(parameters), context=CONTEXT)
             self.call(None, 1, number, addressof(data))
 
     def tell_module(self, image: bytes) -> None:
@@ -110,6 +113,7 @@ class Cuda:
         self.cupti, self.images, self.memory, self.done = cupti, {}, set(), []
         self.variables: dict[tuple[int, bytes], ctypes.Array] = {}  # by module and name
         self.modules = 0  # that were loaded to repeat launches
+        self.context = CONTEXT
         self.sizes = [(0, 8), (8, 16), (24, 4)]
         self.attributes = {8: 4096, 4: 40}
 
@@ -152,6 +156,10 @@ class Cuda:
         return 0 if address.value in self.memory else 1
 
     def cuCtxSynchronize(self):  # noqa: N802
+        return 0
+
+    def cuCtxGetCurrent(self, context):  # noqa: N802
+        cast(context, POINTER(c_void_p)).contents.value = self.context
         return 0
 
     def cuModuleGetGlobal_v2(self, place, size, module, name):  # noqa: N802
@@ -347,6 +355,8 @@ def fill_by_thread():
         (lambda _cuda, scale: scale.update(inside=("cuStreamBatchMemOp_v2", c_int())), "cuStreamBatchMemOp"),
         (lambda _cuda, scale: scale.update(end="_ptsz"), "another stream"),
         (lambda _cuda, scale: scale.update(inside=fill_by_thread()), "another stream"),
+        (lambda _cuda, scale: scale.update(inside=("cuStreamAddCallback", c_int())), "cuStreamAddCallback"),
+        (lambda cuda, _scale: setattr(cuda, "context", CONTEXT + 1), "another context"),
     ],
     ids=[
         "other memory",
@@ -357,6 +367,8 @@ def fill_by_thread():
         "operations in a batch",
         "thread's stream",
         "fill on the thread's stream",
+        "function of the host",
+        "context with a part of the processors",
     ],
 )
 def test_what_another_process_cannot_repeat_is_refused(machine, trouble, words):
