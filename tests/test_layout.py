@@ -55,6 +55,7 @@ HOMES = {
         "extensions.adopt.rehearsal",
         "extensions.interpreter",
         "extensions.offline",
+        "extensions.driver.shared_memory",
         "extensions.driver.steps",
         "extensions.agents.counters",
         "extensions.lab.soak.endurance",

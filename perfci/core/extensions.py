@@ -39,6 +39,7 @@ NAMES = (
 POINTS = {
     "device": "a `DeviceKind` of perfci.device: hardware beside GPUs and the CPU",
     "driver": "a class that hears and repeats launches of any compiler: `DriverSteps` of the extension driver",
+    "spoil": "a function of a filler that fills memory of a GPU's processors before a call that is checked",
     "interpreter": "a function that has Triton's interpreter compute what a GPU computes",
     "races": "a function that returns a context in which races of interpreted launches are collected",
     "target": "several `Target`s of perfci.extensions.common.targets: what `perfci static` compiles for",

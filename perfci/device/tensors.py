@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from perfci.core import extensions
 from perfci.device.arrays import ArrayFacts, Arrays, Damage, DtypeFacts, Memory, other_number
 
 Host = np.ndarray[Any, Any]
@@ -82,7 +83,10 @@ class TorchArrays(Arrays):
 
     @contextmanager
     def watch_allocations(self, filler: str) -> Iterator[_GuardedAllocations]:
-        with _GuardedAllocations(torch.device(self.device).type, filler) as watch:
+        kind = torch.device(self.device).type
+        for spoil in extensions.provided("spoil") if kind == "cuda" else ():
+            spoil(filler)
+        with _GuardedAllocations(kind, filler) as watch:
             yield watch
 
     def is_filler(self, array: torch.Tensor) -> Host:
