@@ -4,6 +4,7 @@ spec records            what an op says of its traffic, and what travels between
 flow verdicts           the whole: boards, processes, looks, and what their numbers mean
 task group              the worker that leads a group, and the rank processes that it starts, watches and ends
 rank checks work timing a rank's process: its group, its checks, what its device is given, its blocks
+arms                    what an op's files give a rank, real or virtual
 virtual                 the same on the fake device, by virtual clocks
 boards                  a group of boards, taken whole or not at all
 declared gate           which ops say of ranks, and their groups as part of a check

@@ -44,7 +44,7 @@ def check(
     exact = call(suite.reference, arrays.upcast(before))
     repeats = len(again) == len(first) and all(map(arrays.same_bits, again, first))
     terms = suite.reduces(**params) if suite.reduces else 1
-    rtol, atol = _find_tolerance(arrays.facts(usual[0]).dtype, suite, terms)
+    rtol, atol = closeness.tolerance(arrays.facts(usual[0]).dtype, suite.tolerance, terms)
     common = {"rtol": rtol, "atol": atol, "repeats": suite.deterministic}
     if form := _compare_forms(got, usual, arrays):
         return {"error": RankError(repeats=repeats, kept=kept, form=form), **common}
@@ -57,7 +57,6 @@ def check(
         error=math.hypot(*(error.error for error in errors)),
         exact=math.hypot(*(error.exact for error in errors)),
         usual=math.hypot(*(error.usual for error in errors)),
-        max_abs=max((error.max_abs for error in errors if error.max_abs is not None), default=None),
         count=sum(error.count for error in errors),
         wrong=sum(error.wrong for error in errors),
         worst=worst.worst,
@@ -66,10 +65,6 @@ def check(
         kept=kept,
     )
     return {"error": whole, **common}
-
-
-def _find_tolerance(dtype: str, suite: Accuracy, terms: int) -> tuple[float, float]:
-    return closeness.tolerance(dtype, suite.tolerance, terms)
 
 
 def _compare_forms(got: Sequence[Any], usual: Sequence[Any], arrays: Arrays) -> str:
@@ -81,7 +76,7 @@ def _compare_forms(got: Sequence[Any], usual: Sequence[Any], arrays: Arrays) -> 
 def _measure(got: Any, usual: Any, exact: Any, suite: Accuracy, terms: int) -> RankError:
     """The errors of one output."""
     dtype = str(got.dtype).removeprefix("torch.")
-    rtol, atol = _find_tolerance(dtype, suite, terms)
+    rtol, atol = closeness.tolerance(dtype, suite.tolerance, terms)
     ours, theirs = closeness.errors_of(got, exact), closeness.errors_of(usual, exact)
     standard = closeness.Standard(
         exact, closeness.round_like(exact, got), usual, theirs.stats, rtol, atol, bool(suite.reduces),
@@ -94,7 +89,6 @@ def _measure(got: Any, usual: Any, exact: Any, suite: Accuracy, terms: int) -> R
         error=(ours.stats.rmse or 0.0) * root,
         exact=ours.exact * root,
         usual=(theirs.stats.rmse or 0.0) * root,
-        max_abs=ours.stats.max_abs,
         count=math.prod(exact.shape),
         wrong=max(mismatch.count, 1) if share > 1 else 0,
         worst=str(mismatch.worst_index) if mismatch.count else "",

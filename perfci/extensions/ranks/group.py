@@ -201,7 +201,7 @@ class Group:
     def _ask_stacks(self, ranks: Sequence[int]) -> dict[int, Frame]:
         """Where each of these ranks' hosts is: the innermost frame that waits, else the innermost of the op."""
         paths = {rank: self._places[rank].stack for rank in ranks}
-        sizes = {rank: path.stat().st_size if path.exists() else 0 for rank, path in paths.items()}
+        sizes = {rank: _size(path) for rank, path in paths.items()}
         for rank in ranks:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._processes[rank].pid, signal.SIGUSR1)
@@ -211,7 +211,7 @@ class Group:
         time.sleep(0.05)  # for the rest of a stack
         found = {}
         for rank, path in paths.items():
-            text = path.read_bytes()[sizes[rank] :].decode(errors="replace") if path.exists() else ""
+            text = path.read_bytes().decode(errors="replace") if path.exists() else ""
             if frame := find_frame(text, self._places[rank].head.shared):
                 found[rank] = frame
         return found

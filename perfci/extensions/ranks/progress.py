@@ -1,14 +1,18 @@
-"""How far each rank is, in memory that all processes of a group share: read when one of them hangs."""
+"""How far each rank is, in memory that all processes of a group share, and its stack: read when one of them hangs."""
 
+import faulthandler
 import mmap
-from collections.abc import Sequence
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
-from typing import Self
+from typing import IO, Self
 
 import numpy as np
 
+LATE = 0.8  # share of the time limit after which a rank writes its stack unasked
 WORDS = 3  # of a rank: asks begun, step, launches of this ask that have ended on the device
 
 
@@ -58,3 +62,21 @@ class Progress:
     def read(self) -> Sequence[Position]:
         """Where every rank is now."""
         return [Position(int(asks), Step(int(step)), int(ended)) for asks, step, ended in self._words]
+
+
+def open_stack(path: Path) -> IO[bytes]:
+    """Open the file that this process writes its stack to when it gets SIGUSR1: of all threads, as any may get it."""
+    file = path.open("ab", buffering=0)
+    faulthandler.register(signal.SIGUSR1, file)
+    return file
+
+
+@contextmanager
+def watch_stack(file: IO[bytes], limit_s: float) -> Iterator[None]:
+    """Have a thread of C write the stack shortly before the limit: threads in calls of CUDA's may get no signal."""
+    file.truncate(0)
+    faulthandler.dump_traceback_later(LATE * limit_s, file=file)
+    try:
+        yield
+    finally:
+        faulthandler.cancel_dump_traceback_later()

@@ -1,13 +1,11 @@
 """The process of one rank: it joins the group, imports the op, and does what the leader asks all ranks for."""
 
 import contextlib
-import faulthandler
 import functools
 import os
-import signal
 import sys
 import warnings
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from multiprocessing.connection import Connection
@@ -23,19 +21,10 @@ from perfci.core.model import Fact, Reason
 from perfci.device import open_device
 from perfci.device.seam import Accelerator
 from perfci.extensions.ranks import checks
-from perfci.extensions.ranks.progress import Progress, Step
-from perfci.extensions.ranks.records import (
-    BASE,
-    COMMUNICATE,
-    COMPUTE,
-    KERNEL,
-    REFERENCE,
-    Answer,
-    Ask,
-    OpPlace,
-    RankPlace,
-)
-from perfci.extensions.ranks.spec import Traffic, bind_rank, list_sizes
+from perfci.extensions.ranks.arms import Function, describe_case, find_traffic, make_arms
+from perfci.extensions.ranks.progress import Progress, Step, open_stack, watch_stack
+from perfci.extensions.ranks.records import Answer, Ask, OpPlace, RankPlace
+from perfci.extensions.ranks.spec import bind_rank
 from perfci.extensions.ranks.work import compare_work
 from perfci.measure.inputs import bound_inputs
 from perfci.ops.spec import Accuracy, Params, Performance, case_id
@@ -45,15 +34,12 @@ from perfci.worker.load import LoadedOp, describe_exception, import_roots, load_
 LOOPBACK = "lo"
 """A group is of one host, so what its processes say to each other by sockets leaves it by no other interface."""
 
-Function = Callable[..., Any]
-
 
 def serve_rank(place: RankPlace, pipe: Connection, others: tuple[Connection, ...] = ()) -> None:
     """Answer the leader until it closes its end. others: ends of the pipes that this process has inherited."""
     for end in others:
         end.close()
-    with place.stack.open("wb", buffering=0) as stack:
-        faulthandler.register(signal.SIGUSR1, stack)  # of all threads: one that is not Python's may get the signal
+    with open_stack(place.stack) as stack:
         _prepare_environment(place.device)
         progress = Progress(place.places, place.ranks)
         rank: Rank | None = None
@@ -62,8 +48,9 @@ def serve_rank(place: RankPlace, pipe: Connection, others: tuple[Connection, ...
                 ask = decode(pipe.recv_bytes(), Ask)
                 progress.begin(place.rank)
                 try:
-                    rank = rank or Rank(place, progress)
-                    answer = Answer(body=rank.do(ask))
+                    with watch_stack(stack, place.limit_s):
+                        rank = rank or Rank(place, progress)
+                        answer = Answer(body=rank.do(ask))
                 except Exception as error:
                     answer = Answer(_explain(error, place, ask))
                 progress.note(place.rank, Step.ANSWERED)
@@ -96,9 +83,11 @@ class Rank:
         self.device: Accelerator = open_device(place.device, seed=0, timer="event")
         self._join()
         self.progress.note(place.rank, Step.INPUTS)
-        self.device.hear_driver()  # before the op's files load their kernels
+        if place.hears:
+            self.device.hear_driver()  # before the op's files load their kernels
         self.head = _load(place.head)
         self.base = _load(place.base, place.head.root) if place.base else None
+        self.traffic = find_traffic(place.head.op)
         self.accuracy, self.timed = self._list_cases()
         self._timer: Any = None
 
@@ -142,7 +131,6 @@ class Rank:
             "performance": [*self.timed],
             "backend": dist.get_backend(),
             "board": _find_board(self.place),
-            "sizes": list_sizes(self.head.accuracy.ranks),
         }
 
     def _check(self, ask: Ask) -> Mapping[str, Any]:
@@ -159,16 +147,10 @@ class Rank:
             function()  # compiles
         self.progress.note(self.place.rank, Step.WAITING)
         self.device.synchronize()
-        traffic = self.traffic
-        size = {"ranks": self.place.ranks}
         return {
             "arms": [*arms],
             **compare_work(arms, self.device),
-            "activations": traffic.activations(**params) if traffic and traffic.activations else None,
-            "sent_bytes": traffic.sent(**params, **size) if traffic else None,
-            "moved_bytes": traffic.moved(**params, **size) if traffic and traffic.moved else None,
-            "flops": suite.flops(**params) // self.place.ranks if suite.flops else None,
-            "dtype": str(params.get("dtype", "")).removeprefix("torch."),
+            **describe_case(suite, self.traffic, params, self.place.ranks),
         }
 
     def _clocks(self, _: Ask) -> Mapping[str, Any]:
@@ -190,12 +172,6 @@ class Rank:
 
     # --- how calls are made
 
-    @property
-    def traffic(self) -> Traffic | None:
-        """What the op declares of its traffic."""
-        module = sys.modules.get(f"{self.place.head.op}_performance")
-        return next((value for value in vars(module or object).values() if isinstance(value, Traffic)), None)
-
     def make_inputs(self, suite: Accuracy | Performance, params: Params, seed: int) -> dict[str, Any]:
         """Inputs of this rank."""
         make = bind_rank(suite.make_inputs, self.place.rank, self.place.ranks)
@@ -203,13 +179,7 @@ class Rank:
 
     def arms(self, inputs: Mapping[str, Any], names: Collection[str] | None = None) -> dict[str, Function]:
         """What is timed, by name, each ready to be called. names: only these."""
-        suite, traffic = self.head.timed_suite(), self.traffic
-        functions: dict[str, Function | None] = {KERNEL: suite.kernel, REFERENCE: suite.reference}
-        functions[BASE] = self.base.performance.kernel if self.base else None
-        makers = {COMMUNICATE: traffic.communicate, COMPUTE: traffic.compute} if traffic else {}
-        arms = {name: functools.partial(function, **inputs) for name, function in functions.items() if function}
-        wanted = {name: make for name, make in makers.items() if make and (names is None or name in names)}
-        return {**arms, **{name: make(**inputs) for name, make in wanted.items()}}
+        return make_arms(self.head.timed_suite(), self.base, self.traffic, inputs, names)
 
 
 def _load(place: OpPlace, head_root: Path | None = None) -> LoadedOp:

@@ -44,6 +44,7 @@ class RankPlace:
     stack: Path  # file that this rank writes its stack to when it is asked
     limit_s: float
     board: int = 0  # index among the devices that this process sees
+    hears: bool = False  # the driver, so that launches of both revisions can be compared: that takes seconds
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,6 @@ class GroupReady:
     accuracy: tuple[str, ...]  # ids of cases
     performance: tuple[str, ...]
     boards: tuple[str, ...] = ()  # UUIDs, by rank
-    sizes: tuple[Count, ...] = ()  # of groups that the op is for
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,6 @@ class RankError:
     error: Amount = 0.0  # ||output - exact||
     exact: Amount = 0.0  # ||exact||
     usual: Amount = 0.0  # the same of the reference in the case's dtype
-    max_abs: Amount | None = None
     count: Count = 0  # elements
     wrong: Count = 0  # beyond the tolerance
     worst: str = ""  # index of the worst of them

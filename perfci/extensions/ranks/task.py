@@ -157,15 +157,16 @@ class _Leader:
         else:
             folder = self._folder / str(self._groups)
             folder.mkdir()
+            hears = task.timed and task.base is not None and not task.process and not task.every
             first = RankPlace(
-                0, task.ranks, task.device, task.head, task.base, folder, folder, folder, task.limit_s
+                0, task.ranks, task.device, task.head, task.base, folder, folder, folder, task.limit_s, hears=hears
             )  # fmt: skip
             self._group = Group(make_places(first, range(task.ranks), folder), self._channel.stay_alive)
         bodies = self._ask(Ask("list"))
         listed = bodies[0]
         self._ready = GroupReady(
             listed["backend"], tuple(listed["accuracy"]), tuple(listed["performance"]),
-            tuple(body["board"] for body in bodies), tuple(listed["sizes"]),
+            tuple(body["board"] for body in bodies),
         )  # fmt: skip
         self._channel.send(self._ready)
 

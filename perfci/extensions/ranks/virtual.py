@@ -3,18 +3,18 @@
 It plans for groups of any size. Kernels say by `work`, `send` and `wait` of perfci.device.fake what a rank does.
 """
 
-import functools
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from perfci.device import fake
 from perfci.device.fake import FakeSpec
-from perfci.extensions.ranks.records import BASE, COMMUNICATE, COMPUTE, KERNEL, REFERENCE, Answer, Ask, OpPlace
-from perfci.extensions.ranks.spec import Traffic, bind_rank, list_sizes
+from perfci.extensions.ranks.arms import describe_case, find_traffic, make_arms
+from perfci.extensions.ranks.records import BASE, KERNEL, Answer, Ask, OpPlace
+from perfci.extensions.ranks.spec import bind_rank
 from perfci.ops.spec import case_id
 from perfci.worker.apart import load_apart
 from perfci.worker.load import import_roots, load_op
@@ -83,9 +83,7 @@ class VirtualRanks:
         self._rng = np.random.default_rng((*seed, ranks))
         sys.path[:0] = import_roots(head.folder, head.shared)
         self._head = load_op(head.op, head.folder, head.shared)
-        self._traffic = next(
-            (one for one in vars(sys.modules[f"{head.op}_performance"]).values() if isinstance(one, Traffic)), None
-        )
+        self._traffic = find_traffic(head.op)
         self._base = load_apart(base.op, base.folder, base.shared, base.root, head.root) if base else None
         self._cases = {case_id(params): params for params in self._head.performance.cases}
         self._offsets_us = [0.0, *self._rng.uniform(-500, 500, ranks - 1)]
@@ -104,25 +102,15 @@ class VirtualRanks:
         """There is nothing to end."""
 
     def _list(self, _: Ask) -> list[Mapping[str, Any]]:
-        listed = {
-            "accuracy": (),
-            "performance": [*self._cases],
-            "backend": "virtual",
-            "sizes": list_sizes(self._head.accuracy.ranks),
-        }
+        listed = {"accuracy": (), "performance": [*self._cases], "backend": "virtual"}
         return [{**listed, "board": f"FAKE-{rank}"} for rank in range(self._ranks)]
 
     def _prepare(self, ask: Ask) -> list[Mapping[str, Any]]:
-        params, suite, size = self._cases[ask.case], self._head.performance, {"ranks": self._ranks}
-        programs, traffic = self._record(ask), self._traffic
+        programs = self._record(ask)
         common = {
             "arms": [*programs],
             "unknown": None if BASE in programs else {"kind": "ranks_no_base"},
-            "activations": traffic.activations(**params) if traffic and traffic.activations else None,
-            "sent_bytes": traffic.sent(**params, **size) if traffic else None,
-            "moved_bytes": traffic.moved(**params, **size) if traffic and traffic.moved else None,
-            "flops": suite.flops(**params) // self._ranks if suite.flops else None,
-            "dtype": str(params.get("dtype", "")),
+            **describe_case(self._head.performance, self._traffic, self._cases[ask.case], self._ranks),
         }
         return [
             {
@@ -175,20 +163,13 @@ class VirtualRanks:
 
     def _record(self, ask: Ask, names: Collection[str] | None = None) -> dict[str, list[Program]]:
         """What every rank does of a launch of each arm."""
-        suite, params, traffic = self._head.performance, self._cases[ask.case], self._traffic
-        functions: dict[str, Callable[..., Any] | None] = {KERNEL: suite.kernel, REFERENCE: suite.reference}
-        functions[BASE] = self._base.performance.kernel if self._base else None
-        makers = {COMMUNICATE: traffic.communicate, COMPUTE: traffic.compute} if traffic else {}
+        suite, params = self._head.performance, self._cases[ask.case]
         programs = defaultdict[str, list[Program]](list)
         for rank in range(self._ranks):
             fake.group.rank, fake.group.ranks = rank, self._ranks
             inputs = bind_rank(suite.make_inputs, rank, self._ranks)(**params, device="fake", seed=ask.seed)
-            arms: dict[str, Callable[[], Any]] = {}
-            arms |= {name: functools.partial(function, **inputs) for name, function in functions.items() if function}
-            arms |= {name: make(**inputs) for name, make in makers.items() if make}
-            for name, call in arms.items():
-                if names is None or name in names:
-                    fake.talk.clear()
-                    call()
-                    programs[name].append(list(fake.talk))
+            for name, call in make_arms(suite, self._base, self._traffic, inputs, names).items():
+                fake.talk.clear()
+                call()
+                programs[name].append(list(fake.talk))
         return dict(programs)

@@ -10,7 +10,7 @@ import pytest
 from perfci.core.codec import encode
 from perfci.core.wording import sentence
 from perfci.extensions.ranks.group import BrokenGroupError, Frame, Group, find_frame, make_places, sort_silent
-from perfci.extensions.ranks.progress import Position, Progress, Step
+from perfci.extensions.ranks.progress import Position, Progress, Step, open_stack, watch_stack
 from perfci.extensions.ranks.records import Answer, Ask, OpPlace, RankPlace
 from tests.processes import runs
 
@@ -22,41 +22,44 @@ LIMIT_S = 3.0
 
 def serve(place, pipe, others):
     """A rank without torch: it does what the ask's case says of it."""
-    import faulthandler
-
     for end in others:
         end.close()
     progress = Progress(place.places, place.ranks)
-    with place.stack.open("wb", buffering=0) as stack:
-        faulthandler.register(signal.SIGUSR1, stack)
+    with open_stack(place.stack) as stack:
         while True:
             ask_case = pipe.recv_bytes().decode()  # as JSON
             progress.begin(place.rank)
-            progress.note(place.rank, Step.CALLING)
-            if "dies" in ask_case and place.rank == 1:
-                os.kill(os.getpid(), signal.SIGKILL)
-            if "shy" in ask_case:
-                _block_stack_signal()
-            if "sleeps" in ask_case and place.rank == 2:
-                _sleep_in_the_op()
-            if "alone" in ask_case and place.rank == 1:
-                time.sleep(0.5)  # until the others have answered
-                os.kill(os.getpid(), signal.SIGKILL)
-            if "dies" in ask_case or "sleeps" in ask_case:
-                await_flag()
-            if "unsent" in ask_case:
-                progress.note(place.rank, Step.WAITING, 5 if place.rank == 3 else 4)
-                await_flag()
+            with watch_stack(stack, place.limit_s):
+                _do(ask_case, place, progress)
             progress.note(place.rank, Step.ANSWERED)
             pipe.send_bytes(encode(Answer(body={"rank": place.rank})))
 
 
-def _block_stack_signal():
-    """As CUDA may have it: the main thread blocks the signal, and a thread that is not Python's takes it."""
+def _do(ask_case, place, progress):
+    progress.note(place.rank, Step.CALLING)
+    if "dies" in ask_case and place.rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if "shy" in ask_case:
+        _start_thread_of_c()
+    if "shy" in ask_case or "deaf" in ask_case:
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+    if "sleeps" in ask_case and place.rank == 2:
+        _sleep_in_the_op()
+    if "alone" in ask_case and place.rank == 1:
+        time.sleep(0.5)  # until the others have answered
+        os.kill(os.getpid(), signal.SIGKILL)
+    if "dies" in ask_case or "sleeps" in ask_case:
+        await_flag()
+    if "unsent" in ask_case:
+        progress.note(place.rank, Step.WAITING, 5 if place.rank == 3 else 4)
+        await_flag()
+
+
+def _start_thread_of_c():
+    """As CUDA has them: it takes a signal that the main thread blocks."""
     libc, thread = ctypes.CDLL(None), ctypes.c_ulong()
     start, seconds = ctypes.cast(libc.sleep, ctypes.c_void_p), ctypes.c_void_p(1000)
     assert libc.pthread_create(ctypes.byref(thread), None, start, seconds) == 0
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
 
 
 def _sleep_in_the_op():
@@ -108,8 +111,9 @@ def test_a_rank_that_dies_when_the_others_have_answered_is_named_alone(group):
     assert "died (SIGKILL) in talk at alone after the others had ended their part." in sentence(reason)
 
 
-def test_stacks_are_of_the_main_thread_where_it_blocks_the_signal_and_another_thread_takes_it(group):
-    reason, _ = break_by(group, "shy sleeps")
+@pytest.mark.parametrize("how", ["shy", "deaf"])
+def test_stacks_are_of_the_main_thread_if_another_thread_gets_the_signal_or_none_does(group, how):
+    reason, _ = break_by(group, f"{how} sleeps")
 
     assert (reason.kind, reason.facts["late"], reason.facts["waiting"]) == ("ranks_hung_late", "2", "0, 1, 3")
     assert "_sleep_in_the_op" in str(reason.facts["at"])
