@@ -23,7 +23,7 @@ from tests.field_tables import columns, fields
 from tests.schemas import read_words
 
 DOCS = Path(__file__).parents[1] / "docs"
-TEMPLATE = Path(__file__).parents[1] / "perfci/extensions/adopt/templates/init/thresholds.yaml"
+TEMPLATE = Path(__file__).parents[1] / "perfci/extensions/setup/templates/thresholds.yaml"
 EVERYWHERE = {"--help", "--project", "--lang"}  # the page says once that every command has them
 
 

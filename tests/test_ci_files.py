@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from perfci.core import VERSION
-from perfci.extensions.adopt.setup import gitlab
+from perfci.extensions.setup import gitlab
 
 ROOT = Path(__file__).parents[1]
 PIPELINE = yaml.safe_load((ROOT / ".gitlab-ci.yml").read_text())

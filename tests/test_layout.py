@@ -78,7 +78,7 @@ HOMES = {
     "yaml": (
         "thresholds",
         "core.wording",
-        "extensions.adopt.setup.gitlab",
+        "extensions.setup.gitlab",
     ),  # the files that people write by hand
     "numpy": ("",),  # arrays are everywhere's language
 }

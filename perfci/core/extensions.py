@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 NAMES = (
+    "setup",
     "adopt",
     "agents",
     "backends",

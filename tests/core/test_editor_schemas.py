@@ -9,7 +9,7 @@ import yaml
 
 from perfci.core import settings
 from perfci.core.errors import PerfciError
-from perfci.extensions.adopt.setup.texts import template
+from perfci.extensions.setup.texts import template
 from perfci.thresholds.read import load
 from tests.closed_schemas import faults
 

@@ -99,7 +99,7 @@ def test_everything_that_is_no_cache_is_in_the_wheel(wheel):
     assert {path.relative_to(ROOT).as_posix() for path in files} - packed == set()
     assert {
         "perfci/core/wording/en.yaml",
-        "perfci/extensions/adopt/templates/init/jobs.yml",
+        "perfci/extensions/setup/templates/jobs.yml",
         "perfci/schemas/settings.schema.json",
     } <= packed
 

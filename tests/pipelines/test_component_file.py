@@ -12,7 +12,7 @@ import yaml
 
 from perfci.cli.options import DeviceKind
 from perfci.core.wording import LANGUAGES
-from perfci.extensions.adopt.setup import gitlab
+from perfci.extensions.setup import gitlab
 from tests.pipelines.conftest import COMPONENT, ROOT
 
 INPUTS = gitlab.list_inputs()

@@ -6,7 +6,7 @@ import re
 import pytest
 import yaml
 
-from perfci.extensions.adopt.setup import gitlab
+from perfci.extensions.setup import gitlab
 from tests.pipelines.conftest import COMPONENT, ROOT
 
 PAGE = ROOT / "docs" / "gitlab.md"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from perfci.core.errors import StoredFileError
-from perfci.extensions.adopt.setup import init
+from perfci.extensions.setup import plan
 from perfci.scaffold import edits
 from perfci.store import files
 from perfci.store.files import write_atomically, write_together
@@ -61,7 +61,7 @@ def test_what_a_killed_writer_leaves_goes_with_the_next_file_in_that_folder(tmp_
 
 def test_git_passes_over_what_a_killed_writer_leaves(tmp_path):
     git(tmp_path, "init", "-q")
-    edits.write(init.plan(tmp_path).edits)
+    edits.write(plan.plan(tmp_path).edits)
     git(tmp_path, "add", "--all")
     before = git(tmp_path, "ls-files")
 

@@ -1,6 +1,5 @@
-"""A project adopts perfci: `perfci init` sets it up, `perfci new` writes an op, to fill in or around a function.
+"""`perfci new` writes an op, to fill in or around a function.
 
-setup                  folders, settings, CI jobs and owners of a repository
 files place sketch     the functions' files, the op's folder, the files to write
 task                   what a worker is asked to find out
 rehearsal              how it does that: the functions are called without a device, by tests or by trial
@@ -12,11 +11,8 @@ HERE = "perfci.extensions.adopt"
 
 EXTENSION = Extension(
     commands={
-        "init": CommandLine(
-            f"{HERE}.commands.init", "Start", "Set a repository up: folders, thresholds, settings, CI jobs."
-        ),
         "new": CommandLine(
-            f"{HERE}.commands.new", "Start", "Write the four files of a new op, empty or around your kernel."
+            f"{HERE}.commands", "Start", "Write the four files of a new op, empty or around your kernel."
         ),
     },
     provides={"task": (f"{HERE}.task:Rehearse",)},

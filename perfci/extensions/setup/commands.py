@@ -13,8 +13,8 @@ from perfci.cli.parsing import flag, option
 from perfci.core.errors import UsageError
 from perfci.core.model import Gate
 from perfci.core.wording import fill, say
-from perfci.extensions.adopt.setup.init import Setup, plan
-from perfci.extensions.adopt.setup.texts import diff
+from perfci.extensions.setup.plan import Setup, plan
+from perfci.extensions.setup.texts import diff
 from perfci.report.view import make_table
 from perfci.scaffold.edits import write
 

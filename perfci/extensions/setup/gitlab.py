@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from perfci.core.model import Reason, as_fact
-from perfci.extensions.adopt.setup.texts import Note, append_lines, read, template
+from perfci.extensions.setup.texts import Note, append_lines, read, template
 from perfci.scaffold.edits import Edit
 
 FILE = ".gitlab-ci.yml"

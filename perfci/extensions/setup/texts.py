@@ -22,7 +22,7 @@ class Note:
 
 def template(name: str) -> str:
     """Returns the text of a file that `perfci init` writes."""
-    return resources.files("perfci.extensions.adopt").joinpath("templates", "init", name).read_text(encoding="utf-8")
+    return resources.files("perfci.extensions.setup").joinpath("templates", name).read_text(encoding="utf-8")
 
 
 def read(path: Path) -> str | None:

@@ -18,8 +18,8 @@ from perfci.cli.main import run
 from perfci.core import settings
 from perfci.core.errors import UsageError
 from perfci.core.settings import KEYS
-from perfci.extensions.adopt.setup import gitlab, init
-from perfci.extensions.adopt.setup.texts import template
+from perfci.extensions.setup import gitlab, plan
+from perfci.extensions.setup.texts import template
 from perfci.scaffold import edits
 from perfci.thresholds.limits import Thresholds
 from perfci.thresholds.read import load
@@ -63,15 +63,15 @@ def files(folder: Path) -> dict[str, bytes]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
 
 
-def set_up(folder: Path, *named: str, install: str | None = SPEC) -> init.Setup:
+def set_up(folder: Path, *named: str, install: str | None = SPEC) -> plan.Setup:
     """Set a folder up, and see that a second time changes nothing."""
-    setup = init.plan(folder, named, install)
+    setup = plan.plan(folder, named, install)
     edits.write(setup.edits)
-    assert init.plan(folder, named, install).edits == ()
+    assert plan.plan(folder, named, install).edits == ()
     return setup
 
 
-def kinds(setup: init.Setup) -> list[str]:
+def kinds(setup: plan.Setup) -> list[str]:
     return [note.reason.kind for note in setup.notes]
 
 
@@ -428,7 +428,7 @@ def test_without_owners_it_says_so_and_owners_given_later_are_added(repository):
     assert second.notes == ()
 
 
-@pytest.mark.parametrize("place", init.OWNER_FILES["gitlab"])
+@pytest.mark.parametrize("place", plan.OWNER_FILES["gitlab"])
 def test_an_existing_codeowners_is_extended_where_gitlab_finds_it(repository, place):
     path = write(repository / place, "* @all\r\n")
 
@@ -437,13 +437,13 @@ def test_an_existing_codeowners_is_extended_where_gitlab_finds_it(repository, pl
     text = path.read_bytes().decode()
     assert text.startswith("* @all\r\n\r\n# ")
     assert text.endswith("/thresholds/ @kernels\r\n/baselines/ @kernels\r\n")
-    assert [each for each in init.OWNER_FILES["gitlab"] if (repository / each).exists()] == [place]
+    assert [each for each in plan.OWNER_FILES["gitlab"] if (repository / each).exists()] == [place]
 
 
 @pytest.mark.parametrize("name", ["kernels", "@", "@a @", "", "@a b"])
 def test_what_is_no_owner_is_refused(repository, name):
     with pytest.raises(UsageError) as caught:
-        init.plan(repository, [name])
+        plan.plan(repository, [name])
 
     assert caught.value.reason.kind == "init_owner"
     assert files(repository) == {}

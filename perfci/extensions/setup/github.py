@@ -8,7 +8,7 @@ from pathlib import Path
 
 from perfci.core import VERSION
 from perfci.core.model import Reason, as_fact
-from perfci.extensions.adopt.setup.texts import Note, read, template
+from perfci.extensions.setup.texts import Note, read, template
 from perfci.scaffold.edits import Edit
 
 FOLDER = ".github/workflows"

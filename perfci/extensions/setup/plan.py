@@ -13,9 +13,9 @@ from pathlib import Path
 from perfci.core import settings
 from perfci.core.errors import UsageError
 from perfci.core.model import Reason, as_fact
-from perfci.extensions.adopt.setup.github import Workflow
-from perfci.extensions.adopt.setup.gitlab import FILE, Pipeline
-from perfci.extensions.adopt.setup.texts import Note, append_lines, read, template
+from perfci.extensions.setup.github import Workflow
+from perfci.extensions.setup.gitlab import FILE, Pipeline
+from perfci.extensions.setup.texts import Note, append_lines, read, template
 from perfci.git.base import DEFAULT_BRANCHES
 from perfci.git.command import git
 from perfci.git.repository import find_remote, find_repository

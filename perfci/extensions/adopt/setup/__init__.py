@@ -1,1 +1,0 @@
-"""`perfci init`: what a repository lacks to be checked. Pure plans of files first, then the writing."""
