@@ -317,6 +317,7 @@ class Standard:
     summed: bool = False  # each element is a sum of terms that may cancel
     peak: float = RATIO  # of single elements
     slack: Any = 0.0  # further errors of each element that are allowed
+    infinite: bool = False  # there are infinities among the inputs, of which another formula may make no NaN
 
     # Broken answers are compared one after the other, so what the reference alone decides is computed once.
     @functools.cached_property
@@ -339,7 +340,8 @@ class Standard:
     def misplaced(self, got: Any) -> Numbers:
         """NaN or an infinity that neither the rounded float64 answer nor the reference has, or the other way round."""
         kinds, rounded, usual = (finiteness(widen(one)) for one in (got, self.rounded, self.usual))
-        return (kinds != rounded) & (kinds != usual)
+        wrong = (kinds != rounded) & (kinds != usual)
+        return wrong & ((rounded != 1) | (kinds < 2)) if self.infinite else wrong  # inf * x - inf is NaN or infinite
 
     def find_share(self, got: Any) -> float:
         """See `ErrorStats.of_allowed`: 1 at most if an output is right."""

@@ -466,6 +466,7 @@ def _compare_numbers(
         atol,
         bool(suite.reduces),
         closeness.PEAK_RATIOS.get(dtype, closeness.RATIO),
+        infinite=check.values in {"inf", "one infinity"},
     )
     if moved is not None:
         standard = replace(standard, slack=_find_slack(arrays.compared(moved), right))

@@ -176,6 +176,16 @@ def test_the_share_of_what_is_allowed_is_1_where_an_output_is_only_just_right(mi
     assert standard.accepts(right + np.array(mine)) is (share <= 1)
 
 
+@pytest.mark.parametrize("infinite", [False, True])
+def test_of_infinite_inputs_an_infinity_may_stand_for_the_nan_of_another_formula(infinite):
+    right, other = np.array([1.0, math.nan]), np.array([1.0, math.inf])
+    standard = Standard(right, right, right, error_stats(right, right), 0.0, 0.0, infinite=infinite)
+
+    assert standard.accepts(other) == infinite
+    assert not standard.accepts(np.array([1.0, 2.0]))
+    assert not standard.accepts(np.array([math.inf, math.nan]))
+
+
 def test_nothing_is_all_of_nothing_that_is_allowed():
     right = np.array([0.0, 1.0])
     standard = Standard(right, right, right, error_stats(right, right), 0.0, 0.0)

@@ -1,8 +1,8 @@
 """Races of interpreted launches, by every access of every program.
 
 Two programs of one launch race if both store different values to one address, or if one stores a value that differs
-from what the other loads there. A launch with atomics may be synchronised by them and is left alone. So is memory that
-a launch uses although it is none of its tensors', if it can have read the addresses from one of them.
+from what the other loads there. A launch with atomics or volatile loads may be synchronised by them and is left alone.
+So is memory that a launch uses although it is none of its tensors', if it can have read the addresses from one of them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -81,7 +81,8 @@ def watch_races() -> Iterator[list[Race]]:
 
     races: list[Race] = []
     memory, run = interpreter._interpreter, interpreter.GridExecutor.__call__
-    place = interpreter.interpreter_builder.set_grid_idx
+    builder = interpreter.interpreter_builder
+    place, load = builder.set_grid_idx, builder.create_masked_load
 
     def launch(executor: Any, *args: Any, **kwargs: Any) -> Any:
         given = leaves([args, kwargs])
@@ -93,10 +94,15 @@ def watch_races() -> Iterator[list[Race]]:
             log.program += 1
             place(*index)
 
+        def read(*asked: Any) -> Any:
+            log.readable &= not asked[-1]  # a volatile load waits for other programs
+            return load(*asked)
+
         try:
             with (
                 mock.patch.object(interpreter, "_interpreter", _Watched(memory, log)),
-                mock.patch.object(interpreter.interpreter_builder, "set_grid_idx", start_program),
+                mock.patch.object(builder, "set_grid_idx", start_program),
+                mock.patch.object(builder, "create_masked_load", read),
             ):
                 return run(executor, *args, **kwargs)
         finally:

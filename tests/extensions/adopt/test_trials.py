@@ -30,6 +30,8 @@ READY = {
     "put": "put_reference",
     "put_lanes": "put_reference",
     "keep": "keep_reference",
+    "largest": "largest_reference",
+    "paired": "paired_reference",
 }
 """function -> reference"""
 
@@ -41,10 +43,11 @@ def said() -> dict[str, Any]:
     pairs = {**{f"op_{name}": (name, reference) for name, reference in READY.items()}, "wrong": ("scaled", "triple")}
     pairs["numbers"] = "double_and_sizes", "double_numbers"
     pairs["powers"] = "double_powers", "double_reference"
+    pairs["copied"] = "copied", "torch.clone"
     pairs["slow"] = "slow", "double_reference"
     pairs["other"] = "double_and_sizes", "triple"
     sides = {
-        op: SketchFiles(str(SOURCE), name, None, reference, None if "torch." in reference else str(SOURCE))
+        op: SketchFiles(str(SOURCE), name, None, reference, None if reference.startswith("torch.") else str(SOURCE))
         for op, (name, reference) in pairs.items()
     }
     for op, name in {"op_back": "Doubled", "no_gradient": "double_and_sizes"}.items():
@@ -118,6 +121,20 @@ def test_places_that_are_stored_to_are_there_once_each(said):
 
 def test_outputs_of_which_the_values_decide_the_size_are_compared_and_empty_ones_are_left_out(said):
     assert "return source(x)[0]\n" in written(said["op_keep"], "baseline")
+
+
+def test_places_of_equal_values_are_not_compared_where_they_differ(said):
+    assert "look_ties" in {reason.kind for reason in said["op_largest"].look}
+    assert "return source(x)[0]\n" in written(said["op_largest"], "triton")
+    assert "look_ties" not in {reason.kind for reason in said["op_picked"].look}
+
+
+def test_complex_numbers_are_compared_as_pairs(said):
+    assert "return torch.view_as_real(source(x))\n" in written(said["op_paired"], "triton")
+
+
+def test_a_function_that_launches_no_kernel_is_not_ready(said):
+    assert [reason.kind for reason in said["copied"].look] == ["look_idle_kernel"]
 
 
 def test_values_for_which_the_reference_raises_are_left_out(said):

@@ -263,3 +263,38 @@ def keep(x: torch.Tensor):
 
 def keep_reference(x):
     return torch.masked_select(x, x > 0), x.new_empty(0)
+
+
+def copied(x: torch.Tensor):
+    return x.clone()
+
+
+@triton.jit
+def _find_largest(x_ptr, out_ptr, place_ptr, cols, BLOCK: tl.constexpr):
+    row, at = tl.program_id(0), tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row * cols + at, mask=at < cols, other=float("-inf"))
+    most = tl.where(tl.max((x != x).to(tl.int32)) > 0, float("nan"), tl.max(x))
+    tl.store(out_ptr + row, most)
+    tl.store(place_ptr + row, tl.max(tl.where((x == most) & (at < cols), at, 0)))
+
+
+def largest(x: torch.Tensor):
+    assert x.dim() == 2
+    out, place = x.new_empty(x.shape[0]), x.new_empty(x.shape[0], dtype=torch.int64)
+    _find_largest[(x.shape[0],)](x, out, place, x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]))
+    return out, place
+
+
+def largest_reference(x):
+    made = x.max(-1)  # of equal values the first, and the kernel finds the last
+    return made.values, made.indices
+
+
+def paired(x: torch.Tensor):
+    out = x.new_empty((*x.shape, 2))
+    double_into(torch.stack([x, x], -1), out)
+    return torch.view_as_complex(out)
+
+
+def paired_reference(x):
+    return torch.complex(2 * x, 2 * x)

@@ -54,6 +54,22 @@ def test_a_load_beside_the_launchs_tensors_shows_though_nothing_depends_on_it(sh
     assert sum(race.addresses for race in races) == outside
 
 
+@triton.jit
+def hand_on(flag_ptr, out_ptr, is_volatile: tl.constexpr):
+    program = tl.program_id(0)
+    if program == 0:
+        tl.store(out_ptr, tl.load(flag_ptr + 1, volatile=is_volatile))
+    tl.store(flag_ptr + program, 1)
+
+
+@pytest.mark.parametrize("is_volatile", [False, True])
+def test_a_launch_whose_programs_wait_for_each_other_by_volatile_loads_is_left_alone(is_volatile):
+    with open_device("cpu", seed=1).watch_races() as races:
+        hand_on[(2,)](torch.zeros(2, dtype=torch.int32), torch.zeros(1, dtype=torch.int32), is_volatile)
+
+    assert len(races) == (not is_volatile)
+
+
 def test_a_view_may_read_what_lies_beside_it_in_its_own_tensor():
     cpu = open_device("cpu", seed=1)
     given = cpu.arrays.place({"x": torch.arange(12.0)}, "contiguous")["x"]

@@ -6,8 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 from perfci.core.model import Reason
+from perfci.extensions.adopt.rehearsal.axes import Form
 from perfci.extensions.adopt.rehearsal.trial import Trial
 from perfci.extensions.adopt.sketch import SketchFunction
+
+_MANY = (3, 3, 5, 7, 33, 100)  # sizes of a case with many equal values
 
 
 def list_mutated(trial: Trial) -> tuple[str, ...]:
@@ -45,12 +48,38 @@ def _take(side: SketchFunction, places: Sequence[int]) -> SketchFunction:
     return replace(side, head="made = ", last=f"return {', '.join(f'made[{place}]' for place in places)}")
 
 
+def find_ties(form: Form, trial: Trial) -> Trial | None:
+    """Returns the trial without its outputs of integers, if equal values change them alone: either place is right."""
+    whole = [dtype.startswith("int") for dtype in trial.dtypes]
+    kept = [number for number, is_whole in enumerate(whole) if not is_whole]
+    picks, places = trial.picks or (), trial.expected or range(len(whole))
+    if not kept or all(number in kept for number in range(len(whole))) or any(isinstance(pick, str) for pick in picks):
+        return None
+    sizes = form.little or form.make_distinct(_MANY[-len(form.axes) :])
+    equal = form.run(sizes, fill=1.0)
+    differ = [number for number, share in enumerate(equal.shares) if share]
+    if not differ or {*differ} & {*kept}:
+        return None
+    return replace(
+        trial, picks=tuple(picks[number] for number in kept), expected=tuple(places[number] for number in kept)
+    )
+
+
+def write_real(side: SketchFunction, trial: Trial) -> SketchFunction:
+    """Returns a side with complex numbers as pairs of real ones, which perfci compares."""
+    if [dtype.startswith("complex") for dtype in trial.dtypes] != [True] or side.last:
+        return side
+    return replace(side, head=f"{side.head}torch.view_as_real(", tail=f"{side.tail})")
+
+
 def explain(trial: Trial, *, dry: bool, facts: Mapping[str, Any]) -> list[Reason]:
     """Returns why an op is not ready. Empty if it is."""
     if not dry:
         return [Reason("look_untried", {**facts})]
     if trial.problem:
         return [Reason("look_raised", {**facts, "error": trial.problem})]
+    if not trial.launches:
+        return [Reason("look_idle_kernel", {**facts})]
     if not trial.is_finite:
         return [Reason("look_unfinite", {**facts})]
     if trial.share:

@@ -131,10 +131,17 @@ class Form:
             given["generator"] = torch.Generator().manual_seed(seed)
             return {name: eval(text, given) for name, text in self.inputs.items()}
 
-    def run(self, params: Mapping[str, Any], dtype: str = "", layout: str = "contiguous") -> Trial:
-        """Returns what kernel and reference do with a case for real, its inputs in a memory layout."""
+    def run(
+        self, params: Mapping[str, Any], dtype: str = "", layout: str = "contiguous", fill: float | None = None
+    ) -> Trial:
+        """Returns what kernel and reference do with a case for real, its inputs in a memory layout.
+
+        fill: what all floating-point inputs hold.
+        """
         try:
             inputs = self.make_inputs(params, dtype)
+            for value in inputs.values() if fill is not None else ():
+                value.fill_(fill) if torch.is_tensor(value) and value.is_floating_point() else None
             with self.rehearsal.real():
                 inputs = TorchArrays("cpu").place(inputs, layout) if layout != "contiguous" else inputs
         except Exception as error:  # a size that makes no tensor

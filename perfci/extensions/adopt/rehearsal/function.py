@@ -28,7 +28,7 @@ from perfci.core.extensions import provided
 from perfci.core.model import Reason
 from perfci.device import open_device
 from perfci.extensions.adopt.rehearsal import operators, search, sketched
-from perfci.extensions.adopt.rehearsal.answers import explain, list_mutated, write_answers
+from perfci.extensions.adopt.rehearsal.answers import explain, find_ties, list_mutated, write_answers, write_real
 from perfci.extensions.adopt.rehearsal.axes import Call, Form, find_form, list_form, make_call, write_tuple
 from perfci.extensions.adopt.rehearsal.backward import turn_back
 from perfci.extensions.adopt.rehearsal.cases import MOST_PROGRAMS, make_suites
@@ -99,6 +99,9 @@ def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
             op, form, calls, launched, _read_wrapper(side.function), pointwise=bool(operator and operator.pointwise)
         )
         look += find_faults(form, op) if right else []
+    ties = find_ties(form, trial) if right else None
+    look += [Reason("look_ties", {"op": op})] if ties else []
+    trial = ties or trial
     mutates = operator.mutates if operator else list_mutated(trial)
     positive = not tests and any(text.startswith("torch.rand(") for text in form.inputs.values())
     domain = operator.domain if operator else (0.0, None) if positive else (None, None)
@@ -124,6 +127,7 @@ def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
         )
     elif not mutates or not operator:
         kernel, reference = write_answers(kernel, reference, replace(trial, written=()) if operator else trial)
+    kernel, reference = write_real(kernel, trial), write_real(reference, trial)
     return Sketch(called.shown, kernel, reference, suites, seen, (*unsure, *guess, *look), is_ready=not unsure)
 
 

@@ -39,12 +39,17 @@ class Trial:
     """what the reference gives too: places among what the kernel returns, or names of tensors that it writes into"""
     returned: int | None = None  # how many values the kernel returns in a tuple. None: it returns one, or none
     expected: tuple[int, ...] | None = None  # places of tensors in what the reference returns, if not all are
-    share: float = 1.0  # of the values that differ
+    shares: tuple[float, ...] = ()  # of the values that differ, for each of the reference's outputs
     outputs: tuple[tuple[int, ...], ...] = ()  # shapes of the reference's outputs
     dtypes: tuple[str, ...] = ()  # of the reference's outputs
     is_alike: bool = True  # the kernel's have the same dtypes
     launches: int = 0
     seconds: float = 0.0  # of this process
+
+    @property
+    def share(self) -> float:
+        """Of the values that differ."""
+        return max(self.shares, default=1.0)
 
     @property
     def agrees(self) -> bool:
@@ -99,15 +104,15 @@ def try_call(
     picks = _pick(outputs, expected)
     by_place = dict(outputs)
     pairs = zip(picks or (), expected, strict=False)
-    share = max((_differ(by_place[place], value) for place, value in pairs), default=1.0)
+    differing = tuple(_differ(by_place[place], value) for place, value in pairs)
     alike = all(by_place[place].dtype == value.dtype for place, value in zip(picks or (), expected, strict=False))
     # A gradient may depend on no input, such as that of a sum.
-    compared = shares if not share and GRADIENT not in given else {}
+    compared = shares if differing and not any(differing) and GRADIENT not in given else {}
     return Trial(
         written=tuple(written), rewritten=tuple(rewritten), unread=tuple(unread) if watched.launches else (),
         ignored=tuple(name for name, share in shares.items() if not share),
         is_finite=all(bool(value.isfinite().all()) for value in expected if value.is_floating_point()),
-        picks=picks, returned=len(answer) if isinstance(answer, list | tuple) else None, share=share,
+        picks=picks, returned=len(answer) if isinstance(answer, list | tuple) else None, shares=differing,
         expected=tuple(place for place, _ in listed) if len(listed) < _count(right) else None,
         outputs=tuple(tuple(value.shape) for value in expected), launches=watched.launches,
         dtypes=tuple(str(value.dtype).removeprefix("torch.") for value in expected), is_alike=alike,
