@@ -26,6 +26,7 @@ from perfci.store.lines import BASE, KERNEL, find_median
 FAR = 2.0  # powers of two between a call's size and a case's, up to which the case stands for the call
 IDLE = 0.1  # share of the time in which the device waits from which a cost is an upper bound
 LEAST = 1e-4  # share of a step below which a change is not told
+MUCH = 0.005  # share of a step of calls that no case stands for from which that is told
 NONE = Interval(0.0, 0.0, 0.0)
 MODEL, STEP = "model-", "step"  # before the name of a workload that stands for an op, and its case
 
@@ -176,11 +177,13 @@ def _describe(workload: Workload, cost: Cost, changes: Mapping[Key, Changed]) ->
     if abs(cost.change.value) < LEAST:
         return
     ops = {call.op for call in workload.calls} & {op for op, _ in changes}
-    facts = {**_facts(workload, cost), "ops": ", ".join(sorted(ops)), "idle": workload.idle, "unknown": cost.unknown}
+    facts = {**_facts(workload, cost), "ops": ", ".join(sorted(ops)), "idle": workload.idle}
     kind = "model_slower" if cost.change.value > 0 else "model_faster"
     yield Reason(f"{kind}_at_most" if workload.idle > IDLE else kind, facts)
     if workload.held:
         yield workload.describe_clock()
+    if cost.unknown > MUCH:
+        yield Reason("model_unmeasured", {"model": workload.name, "unknown": cost.unknown, "ops": facts["ops"]})
 
 
 def _judge(workload: Workload, cost: Cost, limit: float | None) -> Iterator[Judgement]:
