@@ -21,7 +21,7 @@ from perfci.ops.discover import ops
 from perfci.store.files import write_together
 
 _CONSTANTS = re.compile(r"(_[a-z]+\d+)+$|_[0-9a-f]{8}$")  # gemm_n128_k2048: what a name says of constant axes
-Json = Mapping[str, Any]
+Json = dict[str, Any]
 
 
 def read_folder(folder: Path, name: str, settings: Settings) -> Workload:
@@ -72,10 +72,7 @@ def _read_argument(tensor: Json, axes: Mapping[str, int], given: Json) -> Tensor
     return Tensor(tuple(int(axes[axis]) for axis in tensor["shape"]), tensor["dtype"])
 
 
-# --- writing ----------------------------------------------------------------------------------------------------------
-
-
-def write_folder(workload: Workload, folder: Path, settings: Settings) -> Path:
+def write_folder(workload: Workload, folder: Path, settings: Settings) -> None:
     """Write a workload's calls: a definition for each op and way to call it, and a workload for each call.
 
     Strides, counts and times have no place there. Raises StoredFileError.
@@ -83,52 +80,35 @@ def write_folder(workload: Workload, folder: Path, settings: Settings) -> Path:
     references = {op.op: op.folder / f"{op.name}_baseline.py" for op in ops(settings)}
     files, lines = dict[Path, bytes](), dict[Path, list[str]]()
     for call in workload.calls:
-        definition = _make_definition(call, references.get(call.op))
+        inputs = {name: value for name, value in call.arguments.items() if isinstance(value, Tensor)}
+        tensors = inputs | {f"out{at}": output for at, output in enumerate(call.outputs)}
+        scalars = {name: one for name, one in call.arguments.items() if isinstance(one, bool | int | float)}
+        definition = _make_definition(call, tensors, scalars, references.get(call.op))
         name, place = definition["name"], call.op.replace("/", "_")
+        axes = {f"{tensor}_{axis}": size for tensor in tensors for axis, size in enumerate(tensors[tensor].shape)}
+        given: Json = {tensor: {"type": "random"} for tensor in inputs}
+        given |= {scalar: {"type": "scalar", "value": value} for scalar, value in scalars.items()}
+        number = str(uuid.uuid5(uuid.NAMESPACE_URL, json.dumps([name, axes, given], sort_keys=True)))
+        whole = {"axes": axes, "inputs": given, "uuid": number}
+        line = json.dumps({"definition": name, "solution": None, "evaluation": None, "workload": whole})
         files[folder / "definitions" / place / f"{name}.json"] = f"{json.dumps(definition, indent=2)}\n".encode()
-        lines.setdefault(folder / "workloads" / place / f"{name}.jsonl", []).append(
-            json.dumps(_make_workload(call, name))
-        )
+        lines.setdefault(folder / "workloads" / place / f"{name}.jsonl", []).append(line)
     write_together(files | {path: ("\n".join(texts) + "\n").encode() for path, texts in lines.items()})
-    return folder
 
 
-def _list_tensors(call: Call) -> dict[str, Tensor]:
-    inputs = {name: value for name, value in call.arguments.items() if isinstance(value, Tensor)}
-    return inputs | {f"out{at}": output for at, output in enumerate(call.outputs)}
-
-
-def _list_scalars(call: Call) -> dict[str, bool | int | float]:
-    return {name: value for name, value in call.arguments.items() if isinstance(value, bool | int | float)}
-
-
-def _make_definition(call: Call, reference: Path | None) -> dict[str, Any]:
+def _make_definition(call: Call, tensors: Mapping[str, Tensor], scalars: Json, reference: Path | None) -> Json:
     """Each side of each tensor is a variable axis. Words and None are written into the reference's call."""
-    tensors, scalars, op = _list_tensors(call), _list_scalars(call), call.op.rpartition("/")[2]
+    op, kinds = call.op.rpartition("/")[2], {bool: "bool", int: "int64", float: "float32"}
     sides = {name: [f"{name}_{axis}" for axis in range(len(tensor.shape))] for name, tensor in tensors.items()}
-    specs: dict[str, dict[str, Any]] = {
-        name: {"shape": sides[name], "dtype": tensor.dtype} for name, tensor in tensors.items()
-    }
-    kinds = {bool: "bool", int: "int64", float: "float32"}
+    specs: Json = {name: {"shape": sides[name], "dtype": tensor.dtype} for name, tensor in tensors.items()}
     specs |= {name: {"shape": None, "dtype": kinds[type(value)]} for name, value in scalars.items()}
     given = [f"{name}={name}" if name in specs else f"{name}={value!r}" for name, value in call.arguments.items()]
-    takes = ", ".join(name for name in specs if name in call.arguments)
     code = read_regular(reference.resolve()).decode() if reference and reference.exists() else ""
     body = f"return {op}({', '.join(given)})" if code else f'raise NotImplementedError("{op}")'
+    inputs, outputs = ({name: one for name, one in specs.items() if (name in call.arguments) is is_input}
+                       for is_input in (True, False))  # fmt: skip
     form = {"op_type": op, "axes": {axis: {"type": "var"} for axes in sides.values() for axis in axes},
-            "inputs": {name: spec for name, spec in specs.items() if name in call.arguments},
-            "outputs": {name: spec for name, spec in specs.items() if name not in call.arguments},
-            "reference": f"{code}\n\ndef run({takes}):\n    {body}\n"}  # fmt: skip
+            "inputs": inputs, "outputs": outputs,
+            "reference": f"{code}\n\ndef run({', '.join(inputs)}):\n    {body}\n"}  # fmt: skip
     digest = hashlib.sha256(json.dumps(form, sort_keys=True).encode()).hexdigest()[:8]
     return {"name": f"{op}_{digest}", **form}
-
-
-def _make_workload(call: Call, name: str) -> dict[str, Any]:
-    axes = {
-        f"{tensor}_{axis}": size for tensor, form in _list_tensors(call).items() for axis, size in enumerate(form.shape)
-    }
-    inputs: dict[str, Any] = {tensor: {"type": "random"} for tensor in _list_tensors(call) if tensor in call.arguments}
-    inputs |= {scalar: {"type": "scalar", "value": value} for scalar, value in _list_scalars(call).items()}
-    text = json.dumps([name, axes, inputs], sort_keys=True)
-    whole = {"axes": axes, "inputs": inputs, "uuid": str(uuid.uuid5(uuid.NAMESPACE_URL, text))}
-    return {"definition": name, "solution": None, "evaluation": None, "workload": whole}

@@ -37,10 +37,7 @@ def record(
     read: Annotated[
         Path | None,
         option(
-            "--read",
-            "A trace of torch.profiler, or a folder of flashinfer-trace, instead of a program.",
-            "none",
-            "PATH",
+            "--read", "Instead of a program: a trace of torch.profiler, or a flashinfer-trace folder.", "none", "PATH"
         ),
     ] = None,
     export: Annotated[
@@ -57,8 +54,10 @@ def record(
         reader = flashinfer.read_folder if read.is_dir() else traces.read_trace
         write_workload(where.kernels, reader(read, name, where))
     elif export is not None:
-        written = flashinfer.write_folder(read_workload(where.kernels, _need(name)), export, where)
-        print_lines(say("Definitions and workloads: {path}", path=relative(written)))
+        if name is None:
+            raise UsageError("option_needs", option="--export", needed="--as")
+        flashinfer.write_folder(read_workload(where.kernels, name), export, where)
+        print_lines(say("Definitions and workloads: {path}", path=relative(export)))
         return Exit.OK
     else:
         name = _run(where, name, after, also, words)
@@ -70,24 +69,22 @@ def record(
     return Exit.OK
 
 
-def _need(name: str | None) -> str:
-    if name is None:
-        raise UsageError("option_needs", option="--export", needed="--as")
-    return name
-
-
 def _run(where: Settings, name: str | None, after_s: float, also: list[str], words: list[str]) -> str:
     """Run a program with recording, in the interpreter that it names. Returns the workload's name."""
     if len(words) < 2 or not Path(words[0]).name.startswith("python"):
         raise UsageError("record_command", command=" ".join(words) or None)
     name = name or Path(words[2 if words[1] == "-m" else 1]).stem
     path = find_path(where.kernels, name)
-    before = path.stat().st_mtime_ns if path.exists() else None
+
+    def read_time() -> int | None:
+        return path.stat().st_mtime_ns if path.exists() else None
+
+    before = read_time()
     given = (str(where.root), name, str(after_s), " ".join(also))
     command = [words[0], "-m", "perfci.extensions.workloads.commands.program", *given, *words[1:]]
     inner = os.pathsep.join(filter(None, (str(PACKAGE.parent), os.environ.get("PYTHONPATH"))))
     code = subprocess.run(command, env={**os.environ, "PYTHONPATH": inner}, stdout=STDERR, check=False).returncode
-    if (path.stat().st_mtime_ns if path.exists() else None) == before:
+    if read_time() == before:
         raise UsageError("record_failed", command=" ".join(words), code=code, after=after_s)
     return name
 
