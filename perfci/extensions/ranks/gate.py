@@ -12,6 +12,7 @@ from perfci.extensions.ranks.declared import find_sizes, read_sizes
 from perfci.extensions.ranks.flow import FOLDER, OpRanks, check_groups
 from perfci.ops.backends import name_of
 from perfci.ops.discover import select
+from perfci.report.rows import is_model
 from perfci.runs.describe import Described, OpSource, describe_sources
 from perfci.runs.experiment import Experiment
 
@@ -25,7 +26,7 @@ def look_on(experiment: Experiment, run: Run, judgements: Judgements) -> tuple[R
     every = request.duel is DuelWhat.ALL
     changed = {name for name, planned in base.items() if every or planned is None or not planned.same}
     wrong = {op.op for op in run.ops if op.failure or op.late or any(check.failure for check in op.accuracy)}
-    right = {op.op for op in run.ops} & changed - wrong
+    right = {op.op for op in run.ops if not is_model(op.op)} & changed - wrong
     folders = [op for op in select(experiment.settings, sorted(right)) if find_sizes(op)] if right else []
     # A group takes all of its time at once, which a time limit may not have.
     if not folders or request.suites != (Suite.ACCURACY, Suite.PERFORMANCE) or request.deadline:
