@@ -1,6 +1,6 @@
 """Which faults and slow-downs, planted in this repository's kernels in CUDA C++, perfci finds. Needs a GPU.
 
-    python benchmarks/planted_cuda.py                        # all, about four minutes of an H200
+    python benchmarks/planted_cuda.py                        # all, about eight minutes of an H200
     python benchmarks/planted_cuda.py faults --jobs 4        # or same, comments, slower
     python benchmarks/planted_cuda.py slower --percent 1.5 3 --out /tmp/planted
 
@@ -35,8 +35,12 @@ PERCENT = (1.5, 3.0, 5.0, 10.0)
 LIMIT_S = 400.0  # of one `perfci check`
 TIMES_SAME = 3  # checks of changes that change nothing, each with other inputs
 
-KEPT = {"broadcast": (4, 6), "softmax": (4, 5), "rms_norm": (2, 4), "matmul": (1, 4)}
-"""Op, and of its performance suite the cases that are timed: long ones, which wait for memory or products."""
+KEPT = {"broadcast": (4, 6), "softmax": (4, 5), "rms_norm": (2, 3), "matmul": (0, 5)}
+"""Op, and of its performance suite the cases that are timed.
+
+In others what is planted is no slow-down. It takes registers from rms_norm in float32, which then has twice the blocks
+on a processor and is 14 % faster. Large products with blocks that wait were 2 % faster on an H200, for no known cause.
+"""
 
 
 @dataclass(frozen=True)

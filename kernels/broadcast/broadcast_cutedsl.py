@@ -1,7 +1,4 @@
-"""broadcast in CuTe DSL: one row, written to every row of the output. Only the row is read.
-
-It has been compiled for sm_90, and has not run on a GPU yet.
-"""
+"""broadcast in CuTe DSL: one row, written to every row of the output. Only the row is read."""
 
 from typing import Any
 

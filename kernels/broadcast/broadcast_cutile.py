@@ -1,7 +1,4 @@
-"""broadcast in cuTile: one row, written to every row of the output. Only the row is read.
-
-It has been compiled for sm_90, and has not run on a GPU yet.
-"""
+"""broadcast in cuTile: one row, written to every row of the output. Only the row is read."""
 
 import cuda.tile as ct
 import torch

@@ -1,6 +1,6 @@
 """matmul in cuTile: tiles of the product in grouped order, finished by bias and activation before rounding.
 
-It has been compiled for sm_90, and has not run on a GPU yet.
+Not all cases of its suites have run on a GPU yet.
 """
 
 import functools

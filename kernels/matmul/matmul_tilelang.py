@@ -1,7 +1,4 @@
-"""matmul in TileLang: tiles of the product by tensor cores, finished by bias and activation before rounding.
-
-It has been compiled for sm_90, and has not run on a GPU yet.
-"""
+"""matmul in TileLang: tiles of the product by tensor cores, finished by bias and activation before rounding."""
 
 import functools
 from typing import Any, NamedTuple

@@ -1,7 +1,4 @@
-"""rms_norm over the last dimension in cuTile: whole rows up to a limit, wider ones walked, few wide ones shared.
-
-It has been compiled for sm_90, and has not run on a GPU yet.
-"""
+"""rms_norm over the last dimension in cuTile: whole rows up to a limit, wider ones walked, few wide ones shared."""
 
 import cuda.tile as ct
 import torch

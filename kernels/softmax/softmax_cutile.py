@@ -1,7 +1,4 @@
-"""softmax over the last dimension in cuTile: rows taken whole up to a limit, walked twice in chunks beyond it.
-
-It has been compiled for sm_90, and has not run on a GPU yet.
-"""
+"""softmax over the last dimension in cuTile: rows taken whole up to a limit, walked twice in chunks beyond it."""
 
 import math
 
