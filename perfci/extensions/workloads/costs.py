@@ -151,7 +151,7 @@ def weigh_verdicts(run: Run, judgements: Judgements, kernels: Path, limits: Mapp
     if not (changes := find_changes(judgements.rows, run)):
         return judgements
     workloads = [decode(path, Workload) for path in files.values()]
-    costs = [(workload, predict(workload, changes)) for workload in workloads if workload.total_us]
+    costs = [(workload, predict(workload, changes)) for workload in workloads if workload.clock == "device"]
     rows = [replace(row, reasons=(*row.reasons, *_explain(row, costs, changes))) for row in judgements.rows]
     rows += [row for workload, cost in costs for row in _judge(workload, cost, limits.get(workload.name))]
     notes = [note for workload, cost in costs for note in _describe(workload, cost, changes)]

@@ -179,6 +179,13 @@ def test_launches_that_the_base_has_not_are_counted_in_the_blocks_of_the_run():
     assert changes["op", CASE[1]].device == "nvidia-h200"
 
 
+def test_times_of_a_host_say_nothing_of_what_a_kernel_costs(tmp_path):
+    told = weigh(tmp_path, judged(Verdict.REGRESSED, 0.041), workload=replace(WORKLOAD, clock="host"))
+
+    assert [reason.kind for reason in told.rows[0].reasons] == ["duel_slower"]
+    assert told.notes == ()
+
+
 def test_an_improvement_says_what_it_brings_and_what_passed_says_nothing(tmp_path):
     assert weigh(tmp_path, judged(Verdict.IMPROVED, -0.05)).notes[0].kind == "model_faster"
     assert weigh(tmp_path, judged(Verdict.PASS, 0.0001)) == Judgements((judged(Verdict.PASS, 0.0001),))
