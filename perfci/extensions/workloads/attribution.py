@@ -19,6 +19,21 @@ GRAPH = "graph"  # who launches what a graph replays
 SLICES = 4000  # most of a time line that are stored
 
 
+_COMMUNICATION = ("nccl", "rccl", "nvshmem", "hccl")
+
+
+def name_kind(name: str) -> Kind:
+    """Returns what a device does by the name of its activity.
+
+    >>> name_kind("Memcpy HtoD (Pageable -> Device)"), name_kind("ncclDevKernel_AllReduce"), name_kind("softmax")
+    ('copy', 'communication', 'kernel')
+    """
+    lower = name.lower()
+    if lower.startswith(("memcpy", "memset")):
+        return "copy" if lower.startswith("memcpy") else "memset"
+    return "communication" if any(word in lower for word in _COMMUNICATION) else "kernel"
+
+
 @dataclass(frozen=True)
 class Activity:
     """A launch by the host, or what the device did for one. Nanoseconds of one clock."""

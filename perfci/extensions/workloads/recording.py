@@ -15,7 +15,7 @@ import threading
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -32,7 +32,7 @@ from perfci.core.settings import Settings
 from perfci.core.wording import sentence
 from perfci.device.nvml import NvmlBoard
 from perfci.extensions.workloads import fits
-from perfci.extensions.workloads.attribution import Activity, Kind, Taken, attribute, fill, find_offset
+from perfci.extensions.workloads.attribution import Activity, Taken, attribute, fill, find_offset, name_kind
 from perfci.extensions.workloads.hearing import Hearing, TensorForm
 from perfci.extensions.workloads.records import Call, Tensor, Value, Workload, find_path, merge_calls, write_workload
 from perfci.ops.backends import MARK
@@ -45,8 +45,6 @@ MOST_S = 30.0  # longest recording: what CUPTI keeps grows with each launch
 NAMED_S = 1.0  # how long launches are named where steps are not marked
 WATCH_S = 0.02  # between two readings of the clock
 SURE = 0.97  # share of calls that have as many launches as others of their kind, below which a note doubts all shares
-
-_COMMUNICATION = ("nccl", "rccl", "nvshmem", "hccl")
 
 
 class Recorder(AbstractContextManager["Recorder"]):
@@ -83,9 +81,10 @@ class Recorder(AbstractContextManager["Recorder"]):
         self._folders, self._notes = {op.op: op for op in ops(self._where)}, list[Reason]()
         self._functions = dict(self._find_functions(also))
         self._hearing = Hearing(self._functions, torch, self._tick)
-        self._phase, self._forked, self._session = "waiting", False, _Session(self._cuda)
+        self._phase, self._forked, self._profiler = "waiting", False, ExitStack()
         self._began = self._recorded_s = self._plain_s = 0.0
         self._steps = self._plain_steps = self._first_steps = 0
+        self._profile: Any = None
         self._watch: _Watch | None = None
         self._state: DeviceState | None = None
         self._records: list[Activity] = []
@@ -145,7 +144,7 @@ class Recorder(AbstractContextManager["Recorder"]):
         ended = perf_counter()
         if self._phase == "recorded":
             self._hearing.on, self._recorded_s = False, ended - self._began
-            self._records = self._session.close()
+            self._records = self._close_profiler()
         elif self._phase == "plain":
             self._plain_s = ended - self._began
         if self._watch and phase != "plain":
@@ -153,13 +152,20 @@ class Recorder(AbstractContextManager["Recorder"]):
         if phase == "recorded" and self._cuda:
             self._watch = _Watch()
         if self._phase == "named":
-            named = self._session.close()
-            self._makers = {activity.name: activity.by for activity in named if activity.by}
+            self._makers = {one.name: one.by for one in self._close_profiler() if one.by}
         self._phase = phase
-        if phase in {"recorded", "named"}:
-            self._session.open(named=phase == "named")
+        if phase in {"recorded", "named"} and self._cuda:
+            from torch.autograd.profiler import profile
+
+            self._profile = profile(use_cpu=phase == "named", use_device="cuda", use_kineto=True)
+            self._profiler.enter_context(self._profile)
         self._hearing.on = phase == "recorded"
         self._began = perf_counter()
+
+    def _close_profiler(self) -> list[Activity]:
+        """Returns the records since it was opened. On a CPU there are none."""
+        self._profiler.close()
+        return list(_read_events(list(self._profile.kineto_results.events()))) if self._cuda else []
 
     def _turn_deaf(self) -> None:
         """In a forked process: nothing is recorded there, as its first call tells."""
@@ -313,27 +319,6 @@ def sum_up(states: Sequence[DeviceState]) -> DeviceState | None:
     return DeviceState(sm_clock_mhz=round(clock), foreign_processes=others, throttle=throttle)
 
 
-class _Session:
-    """A session of torch's profiler. On a CPU nothing."""
-
-    def __init__(self, cuda: bool) -> None:
-        self._cuda, self._profiler = cuda, Any
-
-    def open(self, *, named: bool) -> None:
-        if self._cuda:
-            from torch.autograd.profiler import profile
-
-            self._profiler = profile(use_cpu=named, use_device="cuda", use_kineto=True)
-            self._profiler.__enter__()  # type: ignore[attr-defined]
-
-    def close(self) -> list[Activity]:
-        """Returns its records."""
-        if not self._cuda:
-            return []
-        self._profiler.__exit__(None, None, None)  # type: ignore[attr-defined]
-        return list(_read_events(list(self._profiler.kineto_results.events())))  # type: ignore[attr-defined]
-
-
 def _read_events(events: list[Any]) -> Iterator[Activity]:
     """Yields launches and what the device did, of kineto's events."""
     import torch
@@ -349,15 +334,3 @@ def _read_events(events: list[Any]) -> Iterator[Activity]:
         start = event.start_ns()
         yield Activity(name_kind(name) if device else "launch", name, start, start + event.duration_ns(),
                        event.correlation_id(), event.device_resource_id() if device else 0, by)  # fmt: skip
-
-
-def name_kind(name: str) -> Kind:
-    """Returns what a device does by the name of its activity.
-
-    >>> name_kind("Memcpy HtoD (Pageable -> Device)"), name_kind("ncclDevKernel_AllReduce"), name_kind("softmax")
-    ('copy', 'communication', 'kernel')
-    """
-    lower = name.lower()
-    if lower.startswith(("memcpy", "memset")):
-        return "copy" if lower.startswith("memcpy") else "memset"
-    return "communication" if any(word in lower for word in _COMMUNICATION) else "kernel"

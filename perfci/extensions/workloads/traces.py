@@ -13,13 +13,11 @@ from typing import Any
 from perfci.core.errors import StoredFileError, UsageError
 from perfci.core.files import read_regular
 from perfci.core.settings import Settings
-from perfci.extensions.workloads.attribution import Activity, Heard, Kind, attribute, fill
+from perfci.extensions.workloads.attribution import Activity, Heard, attribute, fill, name_kind
 from perfci.extensions.workloads.records import Call, Tensor, Workload
 from perfci.ops.discover import ops
 
-_KINDS: Mapping[str, Kind] = {
-    "kernel": "kernel", "gpu_memcpy": "copy", "gpu_memset": "memset", "cuda_runtime": "launch", "cuda_driver": "launch",
-}  # fmt: skip
+_DEVICE, _HOST = {"kernel", "gpu_memcpy", "gpu_memset"}, {"cuda_runtime", "cuda_driver"}  # categories of events
 _DTYPES = {
     "float": "float32", "double": "float64", "c10::Half": "float16", "c10::BFloat16": "bfloat16", "long int": "int64",
     "int": "int32", "short int": "int16", "signed char": "int8", "unsigned char": "uint8", "bool": "bool",
@@ -94,7 +92,8 @@ def _read_activities(events: list[Event]) -> Iterator[Activity]:
     made = {event["args"]["External id"]: event["name"] for event in events
             if event.get("cat") == "cpu_op" and "External id" in event.get("args", {})}  # fmt: skip
     for event in events:
-        if kind := _KINDS.get(str(event.get("cat"))):
+        if (category := event.get("cat")) in _DEVICE | _HOST:
+            kind = name_kind(str(event["name"])) if category in _DEVICE else "launch"
             args, start = event.get("args", {}), 1e3 * event["ts"]
             stream = args.get("stream", 0)
             yield Activity(kind, event["name"], start, start + 1e3 * event.get("dur", 0), args.get("correlation", 0),
