@@ -62,6 +62,7 @@ HOMES = {
         "extensions.beyond",
         "extensions.workloads",
         "extensions.ranks.rank",
+        "extensions.ranks.stand_in",
         "extensions.ranks.timing",
         "extensions.ranks.work",
     ),

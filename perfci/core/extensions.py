@@ -62,6 +62,7 @@ POINTS = {
     "sections": "a function of a run, its settings and its rules' that returns an `OpExtra` of perfci.report.sections",
     "tables": "a function of an op and its judgements that yields Sections: its tables, for `perfci show` too",
     "stored": "a `StoredChecks` of perfci.measure.stored: how tensors stored in low precision are checked and judged",
+    "ways": "a function of a loaded op that yields ways to call it beside the usual one, for what is compiled",
     "boards": "a function of the folder of baselines that yields UUIDs of boards that are sick",
     "note": "a function of settings and names of ops that yields a title and a table of the note in a merge request",
     "suite": "a class that files of a project use as `perfci.NAME`. Its `command` runs a file by its path",

@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 
 from perfci import store
+from perfci.extensions.ranks import baselines as of_groups
 
 ROOT = Path(__file__).parents[2]
 DEVICE = "nvidia-h200"
 OF_RANKS = {"allgather_matmul", "matmul_reducescatter"}
-"""Ops over several boards: one board's times say nothing of them, so none are stored."""
+"""Ops over several boards: one board's times say nothing of them, so those of groups of two are stored."""
 OPS = sorted({path.parent.name for path in ROOT.glob("kernels/*/*_performance.py")} - OF_RANKS)
 
 if "CI" not in os.environ:  # in CI a missing package is a failure
@@ -32,3 +33,11 @@ def test_every_op_has_baselines_and_no_others_are_stored(listed, stored):
 @pytest.mark.parametrize("op", OPS)
 def test_every_case_that_is_timed_has_a_baseline_and_no_entry_is_of_another_case(op, listed, stored):
     assert sorted(case.case for case in stored[op].cases if case.blocks) == sorted(listed[op])
+
+
+@pytest.mark.parametrize("op", sorted(OF_RANKS))
+def test_every_timed_case_of_an_op_over_several_boards_has_a_baseline_of_two(op, listed):
+    group = of_groups.read(ROOT / "baselines", DEVICE, op, 2)
+
+    assert sorted(case.case for case in group.cases) == sorted(listed[op])
+    assert all(len(case.kernel_us) >= of_groups.FEWEST for case in group.cases)

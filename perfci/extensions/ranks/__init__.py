@@ -8,6 +8,7 @@ arms                    what an op's files give a rank, real or virtual
 virtual                 the same on the fake device, by virtual clocks
 boards                  a group of boards, taken whole or not at all
 declared gate           which ops say of ranks, and their groups as part of a check
+stand_in                one rank without the others, for what is compiled without a device
 volume                  bytes that cross links, rooflines, and how much communication is hidden
 """
 
@@ -30,5 +31,6 @@ EXTENSION = Extension(
         "weigh": (f"{HERE}.gate:add_rows",),
         "stages": (f"{HERE}.stages:describe_stages",),
         "task": (f"{HERE}.task:LeadRanks",),
+        "ways": (f"{HERE}.stand_in:list_ways",),
     },
 )

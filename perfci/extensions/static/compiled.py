@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perfci.core.errors import DeviceError, PerfciError
+from perfci.core.extensions import provided
 from perfci.core.model import Identity, Reason, StaticCase, StaticOp
 from perfci.extensions.common.targets import Target, target_named
 from perfci.extensions.offline.process import Send, explain_failure, import_path, install_target
@@ -47,27 +50,32 @@ def _compile_op(task: Compile, files: OpFiles, target: Target, send: Send) -> St
     folder = files.folder
     compiling.add_compiler(backend_of(find_kernel(files.op, folder)))
     try:
-        suite = load_op(files.op, folder, task.shared_folder).performance
+        op = load_op(files.op, folder, task.shared_folder)
     except PerfciError as error:
         return StaticOp(files.op, target.name, failure=error.reason)
-    chosen, seen = choose_cases(suite.cases, task.pattern, task.cases), []
-    for done, params in enumerate(chosen):
-        doing = Doing("static", files.op, case_id(params), done, len(chosen))
+    suite, seen = op.performance, []
+    chosen = choose_cases(suite.cases, task.pattern, task.cases)
+    ways = [("", nullcontext, suite.make_inputs)] + [way for ways in provided("ways") for way in ways(op)]
+    for done, (way, params) in enumerate(product(ways, chosen)):
+        before, around, make = way
+        case = f"{before}{case_id(params)}"
+        doing = Doing("static", files.op, case, done, len(ways) * len(chosen))
         send(doing)
         compiling.tell_alive(partial(send, doing))
-        seen.append(_compile_case(suite, folder, params))
+        with around():
+            seen.append(_compile_case(replace(suite, make_inputs=make), folder, params, case))
     # All at once: the disassembler takes longer to start than to work.
     binaries.examine([launch for _, launches in seen for launch in launches], target)
     cases = [replace(case, binaries=binaries.binaries(launches, target)) for case, launches in seen]
     return StaticOp(files.op, target.name, tuple(cases), unavailable=binaries.unavailable(target))
 
 
-def _compile_case(suite: Performance, folder: Path, params: Params) -> tuple[StaticCase, Sequence[Launched]]:
+def _compile_case(suite: Performance, folder: Path, params: Params, case: str) -> tuple[StaticCase, Sequence[Launched]]:
     """A case's work, and its launches."""
     from perfci.device.source import inputs_digest
     from perfci.extensions.offline import compiling
 
-    case, inputs = case_id(params), inputs_digest(suite.make_inputs)
+    inputs = inputs_digest(suite.make_inputs)
     made = compiling.compile_call(partial(bound_inputs, suite, params, compiling.DEVICE, 0))
     if why := explain_failure(made, folder, case, "captured_raised"):
         return StaticCase(case, Identity(inputs=inputs, unknown=why)), ()

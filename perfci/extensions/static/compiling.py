@@ -40,7 +40,7 @@ from perfci.store.files import write_atomically
 from perfci.worker.process import Running, side_by_side, working
 from perfci.worker.protocol import Message
 
-FORMAT = 1  # Of cached files. They are made anew if it differs.
+FORMAT = 2  # Of cached files. They are made anew if it differs.
 
 MOST_WORKERS = 4
 
