@@ -234,8 +234,8 @@ def test_what_can_be_compared_is_and_the_rest_is_said(topic):
     ("us", "expected", "says"),
     [
         ("448.0", "REGRESSED", True),
-        ("384.0", "PASS", True),
-        ("320.0", "UNCHANGED", True),
+        pytest.param("384.0", "PASS", True, marks=pytest.mark.nightly),
+        pytest.param("320.0", "UNCHANGED", True, marks=pytest.mark.nightly),
         ("448.0", "REGRESSED", False),
     ],
 )
@@ -626,7 +626,7 @@ def test_a_toolchain_that_makes_the_kernel_slower_is_seen(topic, other_python):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.nightly)])
 def test_an_unchanged_project_on_a_bad_device_raises_no_alarm(topic, seed):
     (topic.root / "pyproject.toml").write_text(
         "[tool.perfci.fake]\nprocess_noise = 0.01\ndrift_per_block = 0.0005\nblock_noise = 0.01\nspike_share = 0.05\n"

@@ -85,15 +85,8 @@ def test_a_sick_board_gets_no_work_and_says_so_until_people_clear_it(project, bo
     )
 
 
-def test_boards_of_different_models_are_refused_with_both_named(project, boards):
-    boards(models=["Fake One", "Fake Two"])
-
-    answer = project.check("--devices", "all")
-
-    assert (answer.code, "fake-one" in answer.err, "fake-two" in answer.err) == (1, True, True)
-
-
 @pytest.mark.slow
+@pytest.mark.nightly  # tests/flow/test_file_faults.py waits for the only board
 def test_a_run_waits_for_the_board_that_another_has_and_goes_on_with_the_other(project, boards, monkeypatch):
     """Both runs are of one process here. Its locks exclude each other like those of two."""
     from perfci.core.locks import device_lock

@@ -9,10 +9,8 @@ import pytest
 from perfci import report, store
 from perfci.cli import output
 from perfci.cli.main import run as command
-from perfci.core import codec
 from perfci.core.errors import StoredFileError
 from perfci.core.model import Base, Baseline, Reason, Run
-from perfci.core.wording import sentence
 from perfci.judge import judge
 from perfci.report import build, markdown
 from perfci.thresholds.limits import Thresholds
@@ -73,25 +71,6 @@ def test_a_number_beyond_its_bounds_is_refused_with_its_place(before, after, pla
     assert caught.value.reason.kind == "file_damaged" or caught.value.reason.facts["place"].endswith(place)
 
 
-def test_brackets_without_end_are_no_file_of_perfcis(tmp_path):
-    path = tmp_path / "run.json"
-    path.write_text('{"format": 1, "id": ' + "[" * 100_000)
-
-    with pytest.raises(StoredFileError) as caught:
-        store.read_run(path)
-
-    assert str(path) in sentence(caught.value.reason)
-    with pytest.raises(ValueError, match="too deeply"):
-        codec.decode("[" * 100_000, list)
-
-
-def test_half_a_character_is_spelt_out_where_utf8_has_none(tmp_path):
-    run = dataclasses.replace(a_run(), command="perfci check \udcff")
-
-    assert store.read_run(store.write_run(run, tmp_path)).command == "perfci check \\udcff"
-    assert codec.decode(codec.encode(Reason("x", {"why": "\udcff"})), Reason).facts == {"why": "\\udcff"}
-
-
 @pytest.mark.parametrize("name", ["../../etc/passwd", "/etc/passwd", ".hidden", "", "a/b", "a\0b", "a" * 300])
 def test_no_name_out_of_a_run_leads_out_of_the_baselines_folder(name, tmp_path):
     for changed in ({"op": name}, {"device": name}):
@@ -123,14 +102,6 @@ def test_how_a_base_was_found_is_escaped_in_the_report():
     assert "](" not in markdown.write(build._describe_base(Base("0" * 40, "[x](http://evil)", "main"))).replace(
         "\\](", ""
     )
-
-
-def test_pins_of_a_lock_file_of_another_shape_are_none(tmp_path):
-    from perfci.ops.fingerprint.pins import pins_changed
-
-    for text in ("package = 1", "package = [1]", 'package = [{name = "torch"}]', "a = " + "[" * 5000):
-        (tmp_path / "uv.lock").write_text(text)
-        assert all("torch" in change for change in pins_changed(tmp_path, tmp_path / "none"))
 
 
 def test_values_that_no_setting_can_have_are_refused_by_name(tmp_path):

@@ -199,6 +199,7 @@ OPERATORS = """
 
 @pytest.mark.torch
 @pytest.mark.slow
+@pytest.mark.nightly  # tests/flow/test_against.py has such revisions in a whole check
 def test_a_revision_that_registers_torch_operators_is_refused_before_the_other_runs_its_code(tmp_path):
     head, base = with_operators(tmp_path)
     refused = """

@@ -93,6 +93,7 @@ def test_everything_can_be_done_with_the_keyboard(shown):
     assert page.js("document.activeElement.closest('tbody').querySelector('.more').getClientRects().length") > 0
 
 
+@pytest.mark.nightly  # test_page.py has what is folded
 def test_long_suites_are_folded_until_they_are_asked_for(shown):
     page = shown("large")
     folded = len(keys(page))
