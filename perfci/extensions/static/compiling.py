@@ -210,6 +210,7 @@ def describe_toolchain(
     for backend, other in others.items():
         compiler = compilers.get(backend)
         packages_there = environment.COMPILERS[1:] if backend == NPU else compiler.PACKAGES if compiler else ()
+        packages_there = (*packages_there, *(environment.COMPILERS if compilers.keys() <= others.keys() else ()))
         toolchain |= {name: other.versions[name] for name in packages_there if name in other.versions}
     if packages is not None:
         toolchain = {name: packages[name] for name in names if name in packages}

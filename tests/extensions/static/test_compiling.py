@@ -9,7 +9,8 @@ import pytest
 from perfci import store
 from perfci.cli.main import run
 from perfci.extensions.offline.backends import find_compiler
-from perfci.extensions.static.compiling import is_compiled, list_moving
+from perfci.extensions.static.compiling import describe_toolchain, is_compiled, list_moving
+from perfci.ops.backends import Interpreter
 from tests import static_ops
 from tests.git_repositories import begin_topic, commit_all
 
@@ -126,6 +127,15 @@ def test_kernels_of_nvidias_languages_are_not_compiled_for_chips_of_others():
     assert is_compiled(triton, ("ascend910b2",))
     assert not is_compiled(cuda, ("ascend910b2", "gfx942"))
     assert is_compiled(cuda, ("ascend910b2", "sm_90")) == (find_compiler("cuda") is not None)
+
+
+def test_the_toolchain_is_that_of_the_interpreter_that_compiles():
+    there = Interpreter("/there/python", {"torch": "2.0", "triton": "3.0", "cuda-tile": "1.0"}, frozenset())
+    cutile, triton = SimpleNamespace(backend="cutile"), SimpleNamespace(backend="triton")
+
+    assert describe_toolchain([cutile], others={"cutile": there}) == "triton 3.0, torch 2.0, cuda-tile 1.0"
+    both = describe_toolchain([cutile, triton], others={"cutile": there})
+    assert "cuda-tile 1.0" in both and "torch 2.0" not in both  # Triton's kernels compile here
 
 
 @pytest.mark.torch
