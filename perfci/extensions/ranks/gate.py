@@ -70,9 +70,10 @@ def _note(found: OpRanks) -> Iterator[Reason]:
 
 
 def add_rows(run: Run, judgements: Judgements, kernels: Path, _limits: Mapping[str, float]) -> Judgements:
-    """Adds the verdicts of groups, and notes about ops of which the run has none."""
+    """Adds the verdicts of groups, and notes about changed ops of which the run has none."""
     rows = [row for op in run.ops for row in _read(op)]
-    alone = {name_of(op.op) for op in run.ops if not any(note.kind in {RIGHT, CASE} for note in op.notes)}
+    grouped = {op.op for op in run.ops if any(note.kind in {RIGHT, CASE} for note in op.notes)}
+    alone = {name_of(op.op) for op in run.plan.ops if op.op not in grouped and not (op.base and op.base.same)}
     notes = [
         Reason("ranks_elsewhere", {"op": name, "sizes": ", ".join(map(str, sizes))})
         for path in sorted(kernels.rglob("*_accuracy.py"))

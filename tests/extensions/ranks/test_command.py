@@ -128,6 +128,7 @@ def test_a_check_without_boards_for_groups_says_which_command_checks_them(tmp_pa
 
     assert sentence in said
     assert sentence in report
+    assert sentence not in check(tmp_path, "--against", "HEAD")[1]  # which did not change
 
 
 def test_a_check_gates_groups_where_the_boards_are_enough(tmp_path):

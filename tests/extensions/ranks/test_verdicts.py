@@ -12,6 +12,7 @@ from perfci.extensions.ranks.records import (
     KERNEL,
     REFERENCE,
     CasePrepared,
+    LinksCounted,
     LinksMeasured,
     RankError,
     RanksBlock,
@@ -43,9 +44,9 @@ def block(index, slower, seed=0):
     return RanksBlock("m=8", index, {**times, REFERENCE: (launches(2.0), launches(2.0))}, skew_us=0.2)
 
 
-def time(slower, processes=2, links=None, prepared=PREPARED):
+def time(slower, processes=2, links=None, prepared=PREPARED, counted=None):
     blocks = tuple(tuple(block(index, slower, process) for index in range(12)) for process in range(processes))
-    (case,) = judge_times("talk", [Measured(prepared, blocks, 2)], {}, links, 0.01)
+    (case,) = judge_times("talk", [Measured(prepared, blocks, 2, counted=counted)], {}, links, 0.01)
     return case
 
 
@@ -126,6 +127,41 @@ def test_a_faster_kernel_is_improved():
 
 
 # --- links ------------------------------------------------------------------------------------------------------------
+
+
+def count(kernel, base=((1e7, 1e7), (1e7, 1e7), (1e7, 1e7))):
+    return LinksCounted("m=8", kernel, base)
+
+
+def test_a_kernel_that_sends_more_than_the_base_fails_with_the_rank_that_does():
+    case = time((1.0, 1.0), 1, counted=count(((1e7, 2e7), (1e7, 2e7), (1e7, 2.1e7))))
+
+    assert (case.verdict, case.processes) == (Verdict.REGRESSED, 0)
+    assert [(reason.kind, reason.facts["rank"]) for reason in case.reasons] == [("ranks_sends_more", 1)]
+    assert (case.reasons[0].facts["sent"], case.reasons[0].facts["base_sent"]) == (20.0, 10.0)
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        ((2e7, 2e7), (1e7, 1e7), (1e7, 1e7)),  # of something else, in one turn
+        ((1.02e7, 1.02e7),) * 3,
+        ((9e6, 9e6),) * 3,
+    ],
+)
+def test_what_else_crosses_a_link_and_what_counters_leave_open_blames_no_kernel(kernel):
+    assert time((1.0, 1.0), 1, counted=count(kernel)).verdict is Verdict.PASS
+
+
+def test_a_few_bytes_more_of_a_small_message_are_none():
+    assert time((1.0, 1.0), 1, counted=count(((4e4, 4e4),) * 3, ((2e4, 2e4),) * 3)).verdict is Verdict.PASS
+
+
+def test_a_kernel_that_is_faster_for_what_it_sends_is_improved_and_both_are_said():
+    case = time((0.95, 0.95), counted=count(((2e7, 2e7),) * 3))
+
+    assert case.verdict is Verdict.IMPROVED
+    assert [reason.kind for reason in case.reasons] == ["ranks_faster", "ranks_sends_more"]
 
 
 def test_a_roofline_has_the_links_beside_computation_and_says_what_limits():
