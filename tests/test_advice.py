@@ -3,9 +3,12 @@
 import argparse
 import random
 
+import pytest
+
 from tests.benchmark_modules import imported
 
 
+@pytest.mark.nightly
 def test_both_policies_get_the_same_rounds_from_the_same_start(pytestconfig):
     asked = argparse.Namespace(device="fake", key="", rounds=1, budget=0.1, seed=1)
     with imported(pytestconfig.rootpath / "benchmarks", "speed", "advice") as modules:

@@ -248,6 +248,7 @@ def edit(repository: Path, op: str, before: str, after: str) -> None:
     commit_all(repository)
 
 
+@pytest.mark.nightly  # a slower kernel takes the same steps below, and what each input becomes is tested alone
 def test_a_comment_is_green_without_a_launch_and_writes_its_page(repository):
     edit(repository, "scale", "US_PER_MEGABYTE = 320.0", "US_PER_MEGABYTE = 320.0  # as measured")
 

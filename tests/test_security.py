@@ -1007,10 +1007,9 @@ def checkout(shards, tmp_path_factory):
     [
         ("ci", "merge", "reports/shards", "--plan", "reports/plan.json", "--html"),
         ("report", "reports/shards/1", "--to", "md,html"),
-        ("ci", "note", "reports/shards/1", "--dry-run"),
         ("ci", "note", "reports/shards/1"),
     ],
-    ids=["merge", "report", "dry note", "note"],
+    ids=["merge", "report", "note"],
 )
 def test_jobs_that_judge_and_post_import_nothing_of_the_checkout(checkout, command):
     more = {"GITHUB_STEP_SUMMARY": str(checkout.folder / "summary.md"), "PYTHONPROFILEIMPORTTIME": "1"}
