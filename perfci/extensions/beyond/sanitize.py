@@ -11,7 +11,7 @@ import re
 import shlex
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,6 +34,7 @@ OPTIONS = ("--report-api-errors", "no", "--print-limit", "1000", "--target-proce
 
 _HEADS = ("Invalid ", "Misaligned ", "Uninitialized ", "Barrier error", "Error: ", "Warning: ", "Address ")
 _PLACE = re.compile(r"\bat (?P<kernel>[^+\n]+)\+0x[0-9a-f]+(?: in (?P<file>\S+):(?P<line>\d+))?")
+_REFUSED = re.compile(r"^=+ Error: (.*not supported[^.\n]*)", re.M)
 _OF_TORCH = re.compile(r"^(void )?(at::|c10::|cub::|cutlass::)|^(cublas|cudnn|ampere_|sm\d\d_|nvjet)")
 
 
@@ -79,14 +80,16 @@ def surround(around: WorkerEnvironment, tool: str) -> WorkerEnvironment:
     return dataclasses.replace(around, environment=environment, python=str(script))
 
 
-def read_findings(around: WorkerEnvironment, tool: str) -> Counter[Finding]:
-    """Returns what compute-sanitizer has written, each line of a kernel once, with how often."""
+def read_log(around: WorkerEnvironment, tool: str) -> str:
+    """Returns what compute-sanitizer has written. Empty of another tool."""
     log = around.writable[0] / LOG
-    return parse(read_regular(log).decode(errors="replace")) if tool in TOOLS and log.is_file() else Counter()
+    return read_regular(log).decode(errors="replace") if tool in TOOLS and log.is_file() else ""
 
 
 def parse(text: str) -> Counter[Finding]:
-    """Returns the findings of a log. What torch's own kernels do is left out."""
+    """Returns the findings of a log: each line of a kernel once, with how often. Those of torch are left out."""
+    if _REFUSED.search(text):
+        return Counter()
     lines = [line.removeprefix("=========").removeprefix(" ") for line in text.splitlines() if line.startswith("===")]
     findings = Counter[Finding]()
     for at, line in enumerate(lines):
@@ -109,9 +112,12 @@ def _take_record(lines: list[str]) -> Iterator[str]:
         yield line
 
 
-def tell(tool: str, findings: Mapping[Finding, int], failure: Reason | None) -> Iterator[AccuracyCase]:
-    """Yields a check of a sanitizer: what it found, why it found nothing, or that it is right."""
-    check = AccuracyCase(f"sanitize={tool}", "normal", "contiguous", 0)
+def tell(tool: str, log: str, failure: Reason | None) -> Iterator[AccuracyCase]:
+    """Yields a check of a sanitizer: what its log has, why it has nothing, or that it is right."""
+    check, findings = AccuracyCase(f"sanitize={tool}", "normal", "contiguous", 0), parse(log)
+    if refused := _REFUSED.search(log):
+        yield dataclasses.replace(check, unchecked=Reason("sanitizer_refused", {"tool": tool, "why": refused[1]}))
+        return
     for finding, count in findings.items():
         where = finding.place or "-"
         facts: dict[str, Fact] = {"tool": tool, "what": finding.what, "kernel": finding.kernel, "where": where}

@@ -128,3 +128,12 @@ def test_a_machine_without_sanitizers_says_so(project, monkeypatch):
 
     assert answer.code == 0
     assert project.run_record().ops[0].notes[-1].kind == "sanitizers_missing"
+
+
+def test_a_device_that_a_sanitizer_refuses_leaves_the_op_unchecked_and_not_wrong(sanitize):
+    answer, op = sanitize("memcheck", "========= Error: Device not supported. Please refer to the documentation.\n")
+    (check,) = [check for check in op.accuracy if check.unchecked]
+
+    assert answer.code != 2
+    assert not any(check.failure for check in op.accuracy)
+    assert sentence(check.unchecked) == "memcheck watched nothing: Device not supported."
