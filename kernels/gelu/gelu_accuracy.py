@@ -29,6 +29,8 @@ accuracy = perfci.Accuracy(
         *perfci.grid(shape=[(33, 100)], approximate=BOTH, dtype=DTYPES),
         *perfci.grid(shape=[(3, 2049), (700, 3)], approximate=BOTH[:1], dtype=[torch.float16]),
     ),
+    # A term of the left tail's polynomial is worth 5e-6: torch.testing's atol of 1e-5 would let it be any number.
+    tolerance={"float32": (1.3e-6, 1e-6)},
     # What performance launches and no case above does: the tiles of more than 4 MiB.
     accelerator_cases=(
         *perfci.grid(shape=[2**20 + 1], approximate=BOTH, dtype=DTYPES[:1]),
