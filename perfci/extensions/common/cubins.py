@@ -23,6 +23,10 @@ COOPERATIVE = 2
 _VALUE_BYTES = {COOPERATIVE: 4, 4: 12, 5: 4, 6: 4, 8: 4}  # the others: cluster, its policy, dependent launch, priority
 ATTRIBUTES = frozenset(_VALUE_BYTES)
 """CUlaunchAttributeID of attributes without addresses or handles, which another process can pass too."""
+CACHE = -1  # no attribute of a function: what cuFuncSetCacheConfig gets
+BY_DEFAULT = {CACHE: 0, 9: -1, 14: 0, 15: 0}
+"""Attributes of a function that the host may set and its time depends on, and their values. The others: the share of
+shared memory, large clusters, their policy."""
 _BUFFER, _BUFFER_SIZE = 1, 2  # CU_LAUNCH_PARAM_BUFFER_POINTER and _SIZE
 _RESERVED = 1024  # bytes of shared memory of a program that sections name and the system takes, since Hopper
 _OF_DEBUGGERS = tuple(
@@ -224,6 +228,12 @@ def blank_unread(image: bytes, name: str, values: Sequence[bytes]) -> tuple[byte
         bytes(0 if at in unread else byte for at, byte in enumerate(value)) if unread else value
         for value, unread in zip(values, find_unread(image, name), strict=True)
     )
+
+
+def describe_choice(attributes: Mapping[int, int]) -> dict[str, dict[int, int]]:
+    """Attributes of a function that the host has chosen, as an argument of its launches. Empty if none is."""
+    chosen = {at: value for at, value in attributes.items() if value != BY_DEFAULT.get(at, value)}
+    return {"attributes of the function": chosen} if chosen else {}
 
 
 def read_parameters(sizes: Sequence[tuple[int, int]], places: Any, extra: Any) -> tuple[bytes, ...]:

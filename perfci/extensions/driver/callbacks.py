@@ -20,6 +20,7 @@ from typing import Any
 from perfci.extensions.common.cubins import (
     ATTRIBUTE_BYTES,
     ATTRIBUTES,
+    CACHE,
     COOPERATIVE,
     Config,
     DriverKernel,
@@ -37,8 +38,6 @@ _MOST_CALLBACKS = 4096  # ids of one domain, which end where their names do
 
 _STATIC_SHARED, _LOCAL_BYTES, _REGISTERS, _DYNAMIC_SHARED = 1, 3, 4, 8  # CUfunction_attribute
 SET_BY_HOST = (_DYNAMIC_SHARED, 9, 14, 15)  # the others: share of shared memory, large clusters, their policy
-CACHE = -1  # no attribute: what cuFuncSetCacheConfig gets
-BY_DEFAULT = {CACHE: 0, 9: -1, 14: 0, 15: 0}  # the values of those that a kernel's time depends on
 _LEGACY_STREAM, _STREAM_OF_THREAD = 1, 2  # CU_STREAM_LEGACY: the default stream by a name. CU_STREAM_PER_THREAD
 _MEMORY_TYPE = 2  # CU_POINTER_ATTRIBUTE_MEMORY_TYPE
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from ctypes import byref, c_size_t, c_uint, c_uint64, c_void_p
 from typing import Any
 
-from perfci.extensions.common.cubins import ATTRIBUTE_BYTES, Config, list_variables
+from perfci.extensions.common.cubins import ATTRIBUTE_BYTES, CACHE, Config, list_variables
 from perfci.extensions.common.elf import ELF, count_elf_bytes
-from perfci.extensions.driver.callbacks import CACHE, FILLS, SET_BY_HOST, list_parameters
+from perfci.extensions.driver.callbacks import FILLS, SET_BY_HOST, list_parameters
 
 
 class LoadedKernel:

@@ -23,13 +23,13 @@ from perfci.device.source import artefact, digest
 from perfci.extensions.common.cubins import (
     ATTRIBUTES,
     DriverKernel,
+    describe_choice,
     find_addresses,
     find_unread,
     list_attributes,
     list_variables,
 )
 from perfci.extensions.driver.callbacks import (
-    BY_DEFAULT,
     Driver,
     DriverFill,
     DriverLaunch,
@@ -229,8 +229,7 @@ def _make_launch(
     current_stream = torch.cuda.current_stream
     how = {"block of threads": named["block"], "dynamic shared memory": int(named["shared"])}
     how |= {"attributes": named["attributes"]} if attributes else {}
-    chosen = {at: value for at, value in set_by_host.items() if value != BY_DEFAULT.get(at, value)}
-    how |= {"attributes of the function": chosen} if chosen else {}
+    how |= describe_choice(set_by_host)
 
     def repeat(table: Mapping[int, Any]) -> None:
         for slot, number, shift in slots:

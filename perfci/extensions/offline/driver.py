@@ -27,12 +27,14 @@ from perfci.extensions.common import binaries
 from perfci.extensions.common.cubins import (
     ATTRIBUTE_BYTES,
     ATTRIBUTES,
+    CACHE,
     COOPERATIVE,
     Config,
     DriverKernel,
     blank_unread,
     count_shared_bytes,
     count_threads,
+    describe_choice,
     find_addresses,
     list_attributes,
     list_parameters,
@@ -161,6 +163,7 @@ class VirtualDriver:
         arguments: dict[str, Any] = {str(number): _spell(value) for number, value in enumerate(values)}
         arguments |= {"block of threads": list(block), "dynamic shared memory": shared}
         arguments |= {"attributes": attributes.hex()} if attributes else {}
+        arguments |= describe_choice(function.attributes)
         tell(Launched(None, kernel, (grid[0], grid[1], grid[2]), arguments))
         return 0
 
@@ -209,6 +212,8 @@ class VirtualDriver:
             "cuFuncGetAttribute": ((_Number, c_int, c_void_p), self._function_attribute),
             "cuKernelGetAttribute": ((_Number, c_int, c_void_p, c_int), self._function_attribute),
             "cuFuncSetAttribute": ((c_void_p, c_int, c_int), self.set_attribute),
+            "cuFuncSetCacheConfig": ((c_void_p, c_int), lambda f, v: self.set_attribute(f, CACHE, v)),
+            "cuKernelSetCacheConfig": ((c_void_p, c_int, c_int), lambda f, v, _: self.set_attribute(f, CACHE, v)),
             "cuKernelSetAttribute": ((c_int, c_int, c_void_p, c_int), lambda a, v, f, _: self.set_attribute(f, a, v)),
             **{name: ((c_void_p, c_size_t, POINTER(c_size_t), POINTER(c_size_t)), self._parameter)
                for name in ("cuFuncGetParamInfo", "cuKernelGetParamInfo")},
@@ -421,7 +426,7 @@ class VirtualDriver:
 
 _NOTHING = (
     "cuInit", "cuDevicePrimaryCtxRelease", "cuDevicePrimaryCtxSetFlags", "cuCtxSetCurrent", "cuCtxPushCurrent",
-    "cuCtxDestroy", "cuModuleUnload", "cuLibraryUnload", "cuFuncSetCacheConfig", "cuKernelSetCacheConfig",
+    "cuCtxDestroy", "cuModuleUnload", "cuLibraryUnload",
     "cuFuncLoad", "cuFuncSetSharedMemConfig",
 )  # fmt: skip
 _GIVES_CONTEXT = ("cuDevicePrimaryCtxRetain", "cuCtxGetCurrent", "cuCtxPopCurrent", "cuCtxCreate")

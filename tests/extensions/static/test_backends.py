@@ -54,6 +54,8 @@ def compiled(tmp_path_factory) -> dict[str, StaticOp]:
         "spilled": SPILLED,
         "by_torch": TEXTS["by_torch"],
         "wider": edited(KERNEL, ("// 128), 1, 1, 128", "// 128), 1, 1, 160")),
+        "carved": edited(KERNEL, ("    values = [", "    cuda.cuFuncSetAttribute(function, 9, 0)\n    values = [")),
+        "cached": edited(KERNEL, ("    values = [", "    cuda.cuFuncSetCacheConfig(function, 2)\n    values = [")),
         "shorter": edited(KERNEL, ("x.numel())]", "x.numel() - 1)]")),
         "impossible": edited(KERNEL, ("1, 1, 128, 1, 1, 0,", "1, 1, 2048, 1, 1, 0,")),
         "unseen": edited(
@@ -102,7 +104,8 @@ def test_registers_that_do_not_fit_are_told_from_variables_in_local_memory(compi
 
 
 def test_a_comment_changes_nothing_and_another_launch_of_the_same_binary_does(compiled):
-    plain, commented, *others = (compiled[op].cases[0] for op in ("plain", "commented", "wider", "shorter"))
+    variants = ("plain", "commented", "wider", "shorter", "carved", "cached")
+    plain, commented, *others = (compiled[op].cases[0] for op in variants)
 
     assert commented == plain
     for other in others:
