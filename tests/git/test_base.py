@@ -108,17 +108,6 @@ def test_on_a_detached_pipeline_the_base_is_the_merge_base_with_the_target(forke
     assert resolve(here, None, variables) == expected
 
 
-def test_a_target_that_was_not_fetched_is_brought_by_the_command(forked):
-    here = clone(forked, "--single-branch", "-b", "topic")
-    variables = {"CI_MERGE_REQUEST_TARGET_BRANCH_NAME": "main"}
-    reason = refused(resolve(here, None, variables), "target_not_fetched")
-
-    obey(here, reason)
-
-    expected = base(git(forked, "rev-parse", "fork"), "merge_base", "origin/main")
-    assert resolve(here, None, variables) == expected
-
-
 def test_without_the_target_the_merge_base_that_gitlab_names_will_do(forked):
     fork = git(forked, "rev-parse", "fork")
     here = clone(forked, "--single-branch", "-b", "topic")
@@ -141,13 +130,25 @@ def test_a_shallow_clone_without_the_first_parent_is_mended_by_the_command(merge
     assert resolve(here, None, variables) == expected
 
 
-@pytest.mark.parametrize("fetched", [True, False])
-def test_a_shallow_clone_without_the_merge_base_is_mended_by_the_command(forked, fetched):
-    here = clone(forked, "--depth=1", "-b", "topic")
-    if fetched:
+TARGET = {"CI_MERGE_REQUEST_TARGET_BRANCH_NAME": "main"}
+BRANCH = {"CI_DEFAULT_BRANCH": "main", "CI_COMMIT_BRANCH": "topic"}
+
+
+@pytest.mark.parametrize(
+    ("lacks", "how", "variables", "kind"),
+    [
+        ("the target", "--single-branch", TARGET, "target_not_fetched"),
+        ("the target and history", "--depth=1", TARGET, "target_not_fetched"),
+        ("history", "--depth=1", TARGET, "history_cut"),
+        ("the default branch", "--single-branch", BRANCH, "target_not_fetched"),
+    ],
+)
+def test_what_a_clone_lacks_to_find_the_merge_base_is_brought_by_the_command(forked, lacks, how, variables, kind):
+    here = clone(forked, how, "-b", "topic")
+    if lacks == "history":
         git(here, "fetch", "-q", "--depth=1", "origin", "main:refs/remotes/origin/main")
-    variables = {"CI_MERGE_REQUEST_TARGET_BRANCH_NAME": "main"}
-    kind = "history_cut" if fetched else "target_not_fetched"
+    if variables is BRANCH:
+        git(here, "checkout", "-q", "--detach")
     reason = refused(resolve(here, None, variables), kind)
 
     obey(here, reason)
@@ -181,18 +182,6 @@ def test_on_a_branch_the_base_is_where_it_left_the_default_branch(forked, detach
 
     expected = base(git(forked, "rev-parse", "fork"), "merge_base", "origin/main")
     assert resolve(here, None, {}) == expected
-
-
-def test_a_branch_pipeline_without_the_default_branch_says_what_to_fetch(forked):
-    here = clone(forked, "--single-branch", "-b", "topic")
-    git(here, "checkout", "-q", "--detach")
-    variables = {"CI_DEFAULT_BRANCH": "main", "CI_COMMIT_BRANCH": "topic"}
-    reason = refused(resolve(here, None, variables), "target_not_fetched")
-
-    obey(here, reason)
-
-    expected = base(git(forked, "rev-parse", "fork"), "merge_base", "origin/main")
-    assert resolve(here, None, variables) == expected
 
 
 @pytest.mark.parametrize("behind", [False, True])

@@ -62,81 +62,70 @@ def test_a_small_matrix_product_is_bound_by_its_launch():
     assert "more_programs" in advised(diagnosis)
 
 
-def test_a_large_matrix_product_is_bound_by_arithmetic():
-    diagnosis = seen(
-        case(1900.0, moved=3 * 8192**2 * 2, flops=2 * 8192**3, binaries=(compiled(200, 8, 196608, tensor=64),))
-    )
-
-    assert diagnosis.bound is Bound.COMPUTE
-
-
-def test_a_kernel_of_one_warp_with_255_registers_is_bound_by_occupancy():
-    diagnosis = seen(case(900.0, moved=2**28, binaries=(compiled(255, 1),)))
-
-    assert diagnosis.bound is Bound.OCCUPANCY
-    assert diagnosis.advice[0].id == "fewer_registers"
-    assert diagnosis.advice[0].by == "occupancy"
-    # 65536 registers hold 8 warps of 255 registers and 16 of 127, where 32 programs fit.
-    assert diagnosis.advice[0].speedup == pytest.approx(2.0)
-
-
-def test_fewer_programs_than_processors_leave_some_idle():
-    diagnosis = seen(case(300.0, moved=2**27, programs=33, binaries=(compiled(),)))
-    assert seen(case(300.0, moved=2**27, programs=131, binaries=(compiled(),))).bound is Bound.LATENCY
-
-    assert diagnosis.bound is Bound.OCCUPANCY
-    assert (diagnosis.advice[0].id, diagnosis.advice[0].speedup, diagnosis.advice[0].by) == (
-        "more_programs",
-        4.0,
-        "waves",
-    )
-
-
-def test_bytes_that_come_faster_than_any_copy_come_from_the_cache():
-    assert seen(case(4.0, moved=2**25, binaries=(compiled(),))).bound is Bound.L2
-
-
-def test_a_busy_cache_is_a_bound_of_its_own():
-    assert seen(case(300.0, moved=2**28, counters={"l2": 0.85, "dram": 0.3})).bound is Bound.L2
-
-
-def test_waiting_without_a_busy_peak_is_latency():
-    counters = {"occupancy": 0.6, "dram": 0.3, "stall_long_scoreboard": 0.7}
-    diagnosis = seen(case(300.0, moved=2**28, binaries=(compiled(),), counters=counters))
-
-    assert diagnosis.bound is Bound.LATENCY
-    assert "profile_stall" in {reason.kind for reason in diagnosis.evidence}
-    assert diagnosis.advice[0].id == "more_stages"
-    assert diagnosis.advice[0].speedup == pytest.approx(1 / 0.3)
-
-
-def test_a_tensor_kernel_with_few_warps_is_not_called_idle():
-    few = compiled(200, 8, 196608, tensor=64)
-
-    assert few.occupancy == 0.125
-    assert seen(case(4000.0, moved=3 * 8192**2 * 2, flops=2 * 8192**3, binaries=(few,))).bound is Bound.LATENCY
-    assert (
-        seen(case(4000.0, moved=3 * 8192**2 * 2, flops=2 * 8192**3, binaries=(compiled(255, 1),))).bound
-        is Bound.OCCUPANCY
-    )
-
-
-def test_many_short_kernels_are_bound_by_their_launches():
-    diagnosis = seen(case(9.0, moved=2**24, activities=4))
-
-    assert diagnosis.bound is Bound.LAUNCH
-    assert diagnosis.advice[0].id == "fuse_launches"
-    assert diagnosis.advice[0].speedup == pytest.approx(2.0)  # 9.0 us less three starts of 1.5 us
-
-
-def test_stores_that_are_a_little_faster_than_a_copy_still_go_to_memory():
+PRODUCT = {"moved": 3 * 8192**2 * 2, "flops": 2 * 8192**3}
+BOUNDS = {
+    "a large product": (case(1900.0, **PRODUCT, binaries=(compiled(200, 8, 196608, tensor=64),)), Bound.COMPUTE),
+    "a product of few warps": (case(4000.0, **PRODUCT, binaries=(compiled(200, 8, 196608, tensor=64),)), Bound.LATENCY),
+    "a product of one warp": (case(4000.0, **PRODUCT, binaries=(compiled(255, 1),)), Bound.OCCUPANCY),
+    "nearly a program a processor": (case(300.0, moved=2**27, programs=131, binaries=(compiled(),)), Bound.LATENCY),
+    "faster than any copy": (case(4.0, moved=2**25, binaries=(compiled(),)), Bound.L2),
+    "a busy cache": (case(300.0, moved=2**28, counters={"l2": 0.85, "dram": 0.3}), Bound.L2),
     # A broadcast of an H200, which writes 403 MB and reads nothing.
-    assert seen(case(87.4, moved=int(1.108 * 87.4e3 * COPY_GBPS))).bound is Bound.MEMORY
+    "stores a little faster than a copy": (case(87.4, moved=int(1.108 * 87.4e3 * COPY_GBPS)), Bound.MEMORY),
+    "an NPU that moves": (case(300.0, counters={"vector": 0.2, "mte": 0.8}), Bound.MEMORY),
+    "an NPU that computes": (case(300.0, counters={"vector": 0.9, "mte": 0.3}), Bound.COMPUTE),
+    "a short call without figures": (CaseProfile("n=1", START_US), Bound.LAUNCH),
+    "a long call without figures": (CaseProfile("n=1", 1000.0), Bound.LATENCY),
+}
 
 
-def test_counters_of_an_npu_decide_too():
-    assert seen(case(300.0, counters={"vector": 0.2, "mte": 0.8})).bound is Bound.MEMORY
-    assert seen(case(300.0, counters={"vector": 0.9, "mte": 0.3})).bound is Bound.COMPUTE
+@pytest.mark.parametrize(("timed", "bound"), BOUNDS.values(), ids=BOUNDS)
+def test_a_case_has_the_bound_that_its_figures_show(timed, bound):
+    assert seen(timed).bound is bound
+
+
+WAITING = {"occupancy": 0.6, "dram": 0.3, "stall_long_scoreboard": 0.7}
+EXCESS = {"dram": 0.9, "dram_bytes": 2.0**29, "l2_hit": 0.1}
+SCATTERED = {"dram": 0.8, "coalesced": 0.125, "sectors_load": 32.0}
+ADVICE = {
+    # 65536 registers hold 8 warps of 255 registers and 16 of 127, where 32 programs fit.
+    "255 registers": (
+        case(900.0, moved=2**28, binaries=(compiled(255, 1),)), Bound.OCCUPANCY, "fewer_registers",
+        (2.0, "occupancy"), None,
+    ),
+    "spilled registers": (
+        case(900.0, moved=2**28, binaries=(compiled(128, 4, spills=64),)), None, "fewer_registers", None,
+        "profile_spills",
+    ),
+    "few programs": (
+        case(300.0, moved=2**27, programs=33, binaries=(compiled(),)), Bound.OCCUPANCY, "more_programs",
+        (4.0, "waves"), None,
+    ),
+    "waiting": (
+        case(300.0, moved=2**28, binaries=(compiled(),), counters=WAITING), Bound.LATENCY, "more_stages", (1 / 0.3,),
+        "profile_stall",
+    ),
+    # 9.0 us less three starts of 1.5 us
+    "many short kernels": (case(9.0, moved=2**24, activities=4), Bound.LAUNCH, "fuse_launches", (2.0,), None),
+    "more traffic than declared": (
+        case(200.0, moved=2**28, counters=EXCESS), Bound.MEMORY, "less_traffic", (2.0, "traffic"), None,
+    ),
+    "an eighth of each sector": (case(2000.0, moved=2**28, counters=SCATTERED), None, "coalesce", (8.0,), None),
+    "a slow host": (case(2.0, moved=4096, host_us=18.0), Bound.LAUNCH, "lighter_wrapper", (9.0,), "profile_host"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("timed", "bound", "first", "brings", "evidence"), ADVICE.values(), ids=ADVICE)
+def test_the_first_advice_is_what_brings_most_with_how_much_and_why(timed, bound, first, brings, evidence):
+    """brings: how many times as fast, and by what, where that is known."""
+    diagnosis = seen(timed)
+
+    assert diagnosis.advice[0].id == first
+    assert bound in {None, diagnosis.bound}
+    if brings:
+        assert diagnosis.advice[0].speedup == pytest.approx(brings[0])
+        assert diagnosis.advice[0].by in brings[1:] or not brings[1:]
+    assert evidence in {None, *(reason.kind for reason in diagnosis.evidence)}
 
 
 def test_an_npu_is_advised_nothing_about_warps():
@@ -180,22 +169,6 @@ def test_a_case_at_its_ceiling_is_advised_nothing():
     assert not diagnosis.advice
 
 
-def test_traffic_beyond_the_declared_bytes_is_named_with_what_its_end_would_bring():
-    counters = {"dram": 0.9, "dram_bytes": 2.0**29, "l2_hit": 0.1}
-    diagnosis = seen(case(200.0, moved=2**28, counters=counters))
-
-    assert diagnosis.bound is Bound.MEMORY
-    assert (diagnosis.advice[0].id, diagnosis.advice[0].by) == ("less_traffic", "traffic")
-    assert diagnosis.advice[0].speedup == pytest.approx(2.0)
-
-
-def test_loads_that_use_an_eighth_of_their_sectors_are_to_be_coalesced():
-    diagnosis = seen(case(2000.0, moved=2**28, counters={"dram": 0.8, "coalesced": 0.125, "sectors_load": 32.0}))
-
-    assert diagnosis.advice[0].id == "coalesce"
-    assert diagnosis.advice[0].speedup == pytest.approx(8.0)
-
-
 def test_products_without_the_tensor_pipe_are_to_use_it():
     plain = compiled(64, 4, tensor=0)
 
@@ -206,30 +179,9 @@ def test_products_without_the_tensor_pipe_are_to_use_it():
     )
 
 
-def test_spilled_registers_are_named():
-    diagnosis = seen(case(900.0, moved=2**28, binaries=(compiled(128, 4, spills=64),)))
-
-    assert "profile_spills" in {reason.kind for reason in diagnosis.evidence}
-    assert diagnosis.advice[0].id == "fewer_registers"
-
-
 def test_two_directions_are_named_at_most_the_best_first():
     counters = {"occupancy": 0.2, "stall_long_scoreboard": 0.5, "coalesced": 0.25}
     diagnosis = seen(case(900.0, moved=2**26, programs=60, binaries=(compiled(255, 1),), counters=counters))
 
     assert len(diagnosis.advice) == 2
     assert diagnosis.advice[0].speedup >= diagnosis.advice[1].speedup
-
-
-def test_a_host_that_takes_longer_than_the_device_is_named():
-    diagnosis = seen(case(2.0, moved=4096, host_us=18.0))
-
-    assert diagnosis.bound is Bound.LAUNCH
-    assert "profile_host" in {reason.kind for reason in diagnosis.evidence}
-    assert diagnosis.advice[0].id == "lighter_wrapper"
-    assert diagnosis.advice[0].speedup == pytest.approx(9.0)
-
-
-def test_without_any_figure_short_calls_are_launches_and_long_ones_latency():
-    assert seen(CaseProfile("n=1", START_US)).bound is Bound.LAUNCH
-    assert seen(CaseProfile("n=1", 1000.0)).bound is Bound.LATENCY

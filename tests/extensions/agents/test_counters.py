@@ -166,19 +166,6 @@ def test_without_ncu_there_are_no_counters_and_a_word_why(monkeypatch, tmp_path)
     assert counted.note.kind == "counters_no_ncu"
 
 
-def test_counters_may_be_refused(ncu):
-    ncu(f"""
-        log.write_text("==PROF== Connected to process 1 (python)\\n{DENIED}\\n==PROF== Disconnected from process 1\\n")
-        sys.exit(1)
-        """)
-
-    counted = count_by_ncu(calls("n=1"))
-
-    assert counted.note is not None
-    assert counted.note.kind == "counters_refused"
-    assert "ERR_NVGPUCTRPERM" in sentence(counted.note)
-
-
 def test_an_ncu_that_lacks_a_metric_is_asked_for_the_others(ncu, tmp_path):
     (tmp_path / "printed").write_text(printed((MARK, {TIME: "1"}), ("k", {NAMES["l1_hit"]: "50"})))
     ncu(f"""
@@ -195,26 +182,22 @@ def test_an_ncu_that_lacks_a_metric_is_asked_for_the_others(ncu, tmp_path):
     assert count_by_ncu(calls("n=1")).cases == {"n=1": {"l1_hit": 0.5}}
 
 
-def test_an_ncu_that_does_not_know_the_chip_is_quoted(ncu):
-    ncu("""
-        log.write_text("==ERROR== Cuda driver is not compatible with Nsight Compute.\\n")
-        sys.exit(1)
-        """)
+@pytest.mark.parametrize(
+    ("lines", "code", "kind", "words"),
+    [
+        (f"==PROF== Connected to process 1 (python)\n{DENIED}\n", 1, "counters_refused", "ERR_NVGPUCTRPERM"),
+        ("==ERROR== Cuda driver is not compatible.\n", 1, "counters_failed", "Cuda driver is not compatible"),
+        ("", 9, "counters_failed", "exit code 9"),
+    ],
+)
+def test_an_ncu_that_fails_is_quoted_or_named_by_its_exit_code(ncu, lines, code, kind, words):
+    ncu(f"log.write_text({lines!r}); sys.exit({code})")
 
     counted = count_by_ncu(calls("n=1"))
 
     assert counted.note is not None
-    assert counted.note.kind == "counters_failed"
-    assert "Cuda driver is not compatible with Nsight Compute" in sentence(counted.note)
-
-
-def test_an_ncu_that_ends_without_a_word_is_known_by_its_exit_code(ncu):
-    ncu("sys.exit(9)")
-
-    counted = count_by_ncu(calls("n=1"))
-
-    assert counted.note is not None
-    assert "exit code 9" in sentence(counted.note)
+    assert counted.note.kind == kind
+    assert words in sentence(counted.note)
 
 
 def test_an_ncu_that_hangs_is_ended(ncu, monkeypatch):

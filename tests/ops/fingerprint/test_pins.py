@@ -84,15 +84,9 @@ def test_a_changed_dependency_of_the_project_is_told(changes, text, expected):
     assert changes("pyproject.toml", text.format(7), text.format(8)) == (expected,)
 
 
-@pytest.mark.parametrize("name", ["uv.lock", "poetry.lock"])
-def test_a_changed_lock_is_told(changes, name):
-    text = '[[package]]\nname = "rich"\nversion = "{0}"\n\n[[package]]\nname = "nvidia-cudnn-cu12"\nversion = "{0}"\n'
-
-    assert changes(name, text.format(1), text.format(2)) == ("nvidia-cudnn-cu12==1 -> nvidia-cudnn-cu12==2",)
-
-
-def test_a_changed_conda_environment_is_told(changes):
-    text = """\
+LOCK = '[[package]]\nname = "rich"\nversion = "{0}"\n\n[[package]]\nname = "nvidia-cudnn-cu12"\nversion = "{0}"\n'
+LOCKED = ["nvidia-cudnn-cu12==1 -> nvidia-cudnn-cu12==2"]
+CONDA = """\
 dependencies:
   - pytorch={0}
   - nvidia::cuda-toolkit={0}  # a channel's
@@ -100,17 +94,7 @@ dependencies:
   - pip:
     - 'triton=={0}'
 """
-
-    assert changes("environment.yml", text.format(1), text.format(2)) == (
-        "nvidia::cuda-toolkit=1 -> nvidia::cuda-toolkit=2",
-        "pytorch 1 py3_cuda -> pytorch 2 py3_cuda",
-        "pytorch=1 -> pytorch=2",
-        "triton==1 -> triton==2",
-    )
-
-
-def test_a_changed_image_of_the_pipeline_is_told(changes):
-    text = """\
+PIPELINE = """\
 check:
   image: pytorch/pytorch:{0}
 lint:
@@ -120,10 +104,31 @@ npu:
     name: 'ascendai/cann:{0}'
 """
 
-    assert changes(".gitlab-ci.yml", text.format(1), text.format(2)) == (
-        "ascendai/cann:1 -> ascendai/cann:2",
-        "pytorch/pytorch:1 -> pytorch/pytorch:2",
-    )
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("uv.lock", LOCK, LOCKED),
+        ("poetry.lock", LOCK, LOCKED),
+        (
+            "environment.yml",
+            CONDA,
+            [
+                "nvidia::cuda-toolkit=1 -> nvidia::cuda-toolkit=2",
+                "pytorch 1 py3_cuda -> pytorch 2 py3_cuda",
+                "pytorch=1 -> pytorch=2",
+                "triton==1 -> triton==2",
+            ],
+        ),
+        (
+            ".gitlab-ci.yml",
+            PIPELINE,
+            ["ascendai/cann:1 -> ascendai/cann:2", "pytorch/pytorch:1 -> pytorch/pytorch:2"],
+        ),
+    ],
+)
+def test_a_change_of_a_lock_an_environment_or_an_image_is_told(changes, name, text, expected):
+    assert changes(name, text.format(1), text.format(2)) == tuple(expected)
 
 
 def test_a_requirements_file_that_lies_elsewhere_is_told_nothing_of(changes, tmp_path):
