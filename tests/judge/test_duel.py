@@ -154,12 +154,6 @@ def test_what_is_proven_unchanged_and_was_not_timed_says_how_it_was_proven():
     assert (row.verdict, row.reasons) == (Verdict.UNCHANGED, (Reason("unchanged_work", {"launches": 1}),))
 
 
-def test_what_looks_like_cheating_is_told_of_a_case_that_was_not_timed_too():
-    row = _row(against((), PROVEN, identity=Identity(), suspicion=(BOOM,)))
-
-    assert (row.verdict, _kinds(row)) == (Verdict.SUSPECT, ["boom", "unchanged_work"])
-
-
 def _on_main(measured, stored=None, **options):
     planned = duel_plan(skip_unchanged=False, base=replace(BASE, how="baseline"))
     return _judged(against(measured, PROVEN), stored, planned=planned, **options)
@@ -227,12 +221,6 @@ def test_the_same_work_that_moved_with_its_reference_has_drifted():
 # --- drift ------------------------------------------------------------------------------------------------------------
 
 
-def test_kernel_and_base_that_left_the_baseline_together_have_drifted():
-    row = _row(against(duelled(0.0, 0.0, 0.0, count=(4, 12, 12), level=1.06)), baseline())
-
-    assert (row.verdict, _kinds(row)) == (Verdict.DRIFTED, ["drifted", "slower_confirmed"])
-
-
 def test_the_same_work_that_the_duel_cleared_has_drifted_by_one_look_at_the_baseline_and_a_change_has_not():
     moved = duelled(0.0, level=1.06)
     same, changed = _judged(against(moved, SAME), baseline()), _judged(against(moved), baseline())
@@ -260,15 +248,6 @@ def test_where_another_driver_moved_kernel_and_base_it_is_named():
     )  # fmt: skip
     assert "device.driver 580 -> 590" in sentence(drifted.reasons[2])
     assert slower.verdict is Verdict.REGRESSED
-
-
-def test_without_a_duel_another_driver_keeps_the_baseline_from_blaming_a_change():
-    row = _row(
-        against(again(1.05), BaseArm(same=False)), baseline(), now=environment(driver="590"),
-        planned=duel_plan(duel=DuelWhat.NONE, skip_unchanged=False, family=0),
-    )  # fmt: skip
-
-    assert (row.verdict, _kinds(row)) == (Verdict.STALE, ["stale_environment", "not_duelled"])
 
 
 @pytest.mark.parametrize(
@@ -327,20 +306,6 @@ def _speedup_only(block):
 # --- a base that cannot be compared -----------------------------------------------------------------------------------
 
 
-def test_a_base_that_is_wrong_itself_hands_the_case_back_to_the_baseline_and_says_why():
-    row = _row(against(again(1.05), BaseArm(failure=BOOM)), baseline())
-
-    assert (row.verdict, _kinds(row)) == (Verdict.REGRESSED, ["slower_confirmed", "boom"])
-
-
-def test_where_the_toolchain_changes_the_same_work_proves_nothing_and_the_baseline_decides():
-    planned = duel_plan(skip_unchanged=False, base=replace(BASE, changed_pins=("requirements.txt: triton 3.7 -> 3.8",)))
-
-    row = _row(against(again(1.05), PROVEN), baseline(), planned=planned)
-
-    assert (row.verdict, _kinds(row)) == (Verdict.REGRESSED, ["slower_confirmed", "toolchain_unproven"])
-
-
 @pytest.mark.parametrize("same", [False, None])
 def test_of_a_change_that_neither_duel_nor_baseline_speaks_of_nobody_knows(same):
     row = _row(against(blocks(), BaseArm(same=same)))
@@ -353,24 +318,6 @@ def test_of_a_change_that_neither_duel_nor_baseline_speaks_of_nobody_knows(same)
 
 def _spanned(kernel, *processes, count=12, spread=0.001):
     return duelled(*processes, count=count, spread=spread, spans=(kernel, 1.2))
-
-
-def test_host_work_added_between_a_launchs_kernels_is_a_regression():
-    row = _row(against(_spanned(1.8, 0.0, 0.0, 0.0, 0.0)))
-
-    assert (row.verdict, _kinds(row)) == (Verdict.REGRESSED, ["duel_span_slower", "duel_cleared"])
-
-
-def test_identity_knows_nothing_of_host_work_so_a_longer_span_counts_for_the_same_work_too():
-    row = _row(against(_spanned(1.8, 0.0, 0.0, 0.0, 0.0), SAME))
-
-    assert (row.verdict, _kinds(row)) == (Verdict.REGRESSED, ["duel_span_slower", "duel_cleared"])
-
-
-def test_of_the_same_files_a_longer_span_is_the_measurements_fault():
-    row = _row(against(_spanned(1.8, 0.0, 0.0, 0.0, 0.0), SAME), planned=duel_plan(same=True))
-
-    assert (row.verdict, _kinds(row)) == (Verdict.INCONCLUSIVE, ["control_failed", "duel_span_slower", "duel_cleared"])
 
 
 # --- the host ---------------------------------------------------------------------------------------------------------
@@ -402,18 +349,6 @@ def test_a_longer_host_time_of_the_same_device_work_is_a_regression_though_nothi
     assert "34.0 us instead of 4.00 us (30.0 us more;" in sentence(row.reasons[0])
 
 
-def test_the_same_device_work_and_the_same_host_time_is_unchanged():
-    row = _row(against(base=PROVEN, host=hosted(0.0, count=4)))
-
-    assert (row.verdict, _kinds(row)) == (Verdict.UNCHANGED, ["unchanged_work"])
-
-
-def test_of_the_same_files_a_longer_host_time_is_the_measurements_fault():
-    row = _row(against(duelled(0.0), SAME, host=hosted(7.5, 7.5)), planned=duel_plan(same=True))
-
-    assert (row.verdict, _kinds(row)[:2]) == (Verdict.INCONCLUSIVE, ["control_failed", "duel_host_slower"])
-
-
 def test_host_times_are_corrected_for_the_number_of_cases_that_may_be_duelled():
     host = hosted(1.3, 1.3)  # beyond what is allowed in each of 24 blocks
 
@@ -431,16 +366,67 @@ def test_host_times_without_a_base_are_shown_and_judge_nothing():
     assert row.comparison.host.host_us == pytest.approx(24.0, rel=0.02)
 
 
-def test_why_the_host_was_not_compared_is_said_of_a_case_that_is_fine():
-    row = _row(against(duelled(0.0), unhosted=BOOM))
-
-    assert (row.verdict, _kinds(row)) == (Verdict.PASS, ["duel_cleared", "boom"])
-
-
 def test_a_span_within_its_margin_or_shorter_is_no_matter():
     assert _answer(against(_spanned(1.25, 0.0, count=4))) == (Verdict.PASS, "duel_cleared", [])
     assert _answer(against(_spanned(1.0, 0.0, count=4))) == (Verdict.PASS, "duel_cleared", [])
     assert _answer(against(_spanned(0.9, 0.0, 0.0, 0.0, 0.0))) == (Verdict.PASS, "duel_cleared", [])
+
+
+# --- what decides, and what is said beside it -------------------------------------------------------------------------
+
+NOT_DUELLED = duel_plan(duel=DuelWhat.NONE, skip_unchanged=False, family=0)
+OTHER_TOOLCHAIN = replace(BASE, changed_pins=("requirements.txt: triton 3.7 -> 3.8",))
+LONGER_SPAN = _spanned(1.8, 0.0, 0.0, 0.0, 0.0)
+MOVED = duelled(0.0, 0.0, 0.0, count=(4, 12, 12), level=1.06)
+DECIDED = {
+    "what looks like cheating, not timed": (
+        against((), PROVEN, identity=Identity(), suspicion=(BOOM,)), {}, Verdict.SUSPECT, ["boom", "unchanged_work"],
+    ),
+    "kernel and base that left the baseline together": (
+        against(MOVED), {"stored": baseline()}, Verdict.DRIFTED, ["drifted", "slower_confirmed"],
+    ),
+    "another driver, without a duel": (
+        against(again(1.05), BaseArm(same=False)),
+        {"stored": baseline(), "now": environment(driver="590"), "planned": NOT_DUELLED},
+        Verdict.STALE, ["stale_environment", "not_duelled"],
+    ),
+    "a base that is wrong itself, so that the baseline decides": (
+        against(again(1.05), BaseArm(failure=BOOM)), {"stored": baseline()},
+        Verdict.REGRESSED, ["slower_confirmed", "boom"],
+    ),
+    "the same work by another toolchain, so that the baseline decides": (
+        against(again(1.05), PROVEN),
+        {"stored": baseline(), "planned": duel_plan(skip_unchanged=False, base=OTHER_TOOLCHAIN)},
+        Verdict.REGRESSED, ["slower_confirmed", "toolchain_unproven"],
+    ),
+    "host work between a launch's kernels": (
+        against(LONGER_SPAN), {}, Verdict.REGRESSED, ["duel_span_slower", "duel_cleared"],
+    ),
+    "host work, of which identity knows nothing": (
+        against(LONGER_SPAN, SAME), {}, Verdict.REGRESSED, ["duel_span_slower", "duel_cleared"],
+    ),
+    "a longer span of the same files": (
+        against(LONGER_SPAN, SAME), {"planned": duel_plan(same=True)},
+        Verdict.INCONCLUSIVE, ["control_failed", "duel_span_slower", "duel_cleared"],
+    ),
+    "the same host time": (
+        against(base=PROVEN, host=hosted(0.0, count=4)), {}, Verdict.UNCHANGED, ["unchanged_work"],
+    ),
+    "a longer host time of the same files": (
+        against(duelled(0.0), SAME, host=hosted(7.5, 7.5)), {"planned": duel_plan(same=True)},
+        Verdict.INCONCLUSIVE, ["control_failed", "duel_host_slower", "duel_cleared"],
+    ),
+    "a host that could not be compared": (
+        against(duelled(0.0), unhosted=BOOM), {}, Verdict.PASS, ["duel_cleared", "boom"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("case", "how", "verdict", "kinds"), DECIDED.values(), ids=DECIDED)
+def test_a_case_has_its_verdict_and_the_reasons_beside_it(case, how, verdict, kinds):
+    row = _row(case, **how)
+
+    assert (row.verdict, _kinds(row)) == (verdict, kinds)
 
 
 # --- a target beside the duel -----------------------------------------------------------------------------------------
