@@ -36,7 +36,11 @@ OPENERS = ("ctypes.CDLL", "ctypes.PyDLL")
 
 _FILE_NAME = re.compile(r"[\w.\-/]{1,200}")
 _LIBRARY = re.compile(r"lib[\w+\-]+\.so[.\d]*")
-_INCLUDE = re.compile(rb"^[ \t]*#[ \t]*include(?:[ \t]*[\"<]([^\">\n]+)[\">])?", re.MULTILINE)
+_NAMED = rb"[ \t]*[\"<]([^\">\n]+)[\">]"  # a header
+_INCLUDE = re.compile(
+    rb"^[ \t]*(?:#|%:|\?\?=)[ \t]*(?:include(?:_next)?(?:" + _NAMED + rb")?|(?:import|embed)" + _NAMED + b")", re.M
+)
+_SPACE = re.compile(rb"\\\r?\n|//[^\n]*|/\*.*?\*/", re.DOTALL)  # what C++ takes for none, or for a space
 
 
 @dataclass(frozen=True)
@@ -96,7 +100,7 @@ def read(content: bytes) -> Source:
             opaque.append(Reason("imports_unknown", facts))
     return Source(
         imports=tuple(imports),
-        names=frozenset(text for text in texts if "." in text and _FILE_NAME.fullmatch(text)),
+        names=frozenset(name for text in texts for name in _split(text) if "." in name and _FILE_NAME.fullmatch(name)),
         paths=frozenset(_list_paths(node for node, _ in nodes)),
         includes=list_includes(content),
         # The first line first, and there the longest name: runpy.run_path before runpy.
@@ -106,12 +110,21 @@ def read(content: bytes) -> Source:
     )
 
 
+def _split(text: str) -> list[str]:
+    """A text, or the words of one that has a compiler's options: --pre-include=scale.cuh names a file."""
+    return re.split(r"[=\s]", text) if text.startswith("-") else [text]
+
+
 def list_includes(content: bytes) -> tuple[tuple[str, int], ...]:
     """Returns the headers that C++ in a file includes, each with its line. Empty is one that a macro names."""
-    matches = _INCLUDE.finditer(content)
-    return tuple(
-        ((match[1] or b"").decode(errors="replace"), content.count(b"\n", 0, match.start()) + 1) for match in matches
-    )
+    # Also without comments and lines that go on, but a text in quotes may look like the beginning of a comment.
+    plain = _SPACE.sub(lambda gap: b"\n" * gap[0].count(b"\n") if gap[0].startswith(b"/*") else b"", content)
+    found = {
+        ((match[1] or match[2] or b"").decode(errors="replace"), text.count(b"\n", 0, match.start()) + 1)
+        for text in (content, plain)
+        for match in _INCLUDE.finditer(text)
+    }
+    return tuple(sorted(found, key=lambda include: include[1]))
 
 
 def _walk(tree: ast.AST) -> Iterator[tuple[ast.AST, bool]]:

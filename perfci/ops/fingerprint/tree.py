@@ -115,9 +115,7 @@ class Tree:
     @functools.cached_property
     def _headers(self) -> frozenset[str]:
         """The files of the project that C++ may include, since options of its compiler choose where it looks."""
-        return frozenset(
-            path for path in self._finder.below(self._root) if path.endswith(_C) and "/site-packages/" not in path
-        )
+        return frozenset(path for path in self._finder.below(self._root) if "/site-packages/" not in path)
 
     def _list_includes(self, path: str) -> tuple[tuple[str, int], ...]:
         if path in self._sources:

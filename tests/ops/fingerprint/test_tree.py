@@ -378,6 +378,28 @@ def test_headers_that_cpp_includes_count_with_what_they_include(write, take, nam
     assert others(take()) - {"csrc/scale.cu"} == headers.keys()
 
 
+@pytest.mark.parametrize(
+    "include",
+    [
+        '/* one */ #/* two */include "scale.txt"',
+        '%:include "scale.txt"',
+        '#in\\\nclude "scale.txt"',
+        'const char* text = "/*";\n#include "scale.txt"',
+        '#import "scale.txt"',
+    ],
+)
+def test_a_header_counts_however_it_is_included_and_named(write, take, include):
+    write({OP: 'source = "csrc/scale.cu"', "csrc/scale.cu": include, "mine/scale.txt": ""})
+
+    assert others(take()) == {"csrc/scale.cu", "mine/scale.txt"}
+
+
+def test_a_file_that_an_option_of_a_compiler_names_counts(write, take):
+    write({OP: 'options = ("-O3", "--pre-include=mine/scale.cuh")', "mine/scale.cuh": ""})
+
+    assert others(take()) == {"mine/scale.cuh"}
+
+
 def test_a_header_that_a_macro_names_makes_it_opaque(write, take):
     write({"kernels/softmax/softmax.cu": '#include "a.h"\n#include HEADER\n'})
 
