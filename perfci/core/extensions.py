@@ -52,7 +52,7 @@ POINTS = {
     "workload": "the function behind `perfci.workload`",
     "calls": "a function of the file of a workload that returns its calls as Python",
     "weigh": "a function of a run, its verdicts, the kernels folder and limits that says what they cost models",
-    "end_to_end": "a function of an experiment, its run and its verdicts that adds what scripts of the project take",
+    "end_to_end": "a function of an experiment, its run and verdicts that adds scripts or groups of boards",
     "model_brief": "the function behind `perfci brief --model`",
     "format": "a `FileFormat` of perfci.report: a file of a run's verdicts that other programs read",
     "ci": "a function that adds commands to `perfci ci`",

@@ -27,7 +27,7 @@ EXTENSION = Extension(
     },
     provides={
         "suite": (f"{HERE}.spec:Traffic",),
-        "beyond": (f"{HERE}.gate:look_on",),
+        "end_to_end": (f"{HERE}.gate:look_on",),
         "weigh": (f"{HERE}.gate:add_rows",),
         "stages": (f"{HERE}.stages:describe_stages",),
         "task": (f"{HERE}.task:LeadRanks",),
