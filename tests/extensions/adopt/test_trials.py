@@ -52,6 +52,7 @@ def said() -> dict[str, Any]:
     }
     for op, name in {"op_back": "Doubled", "no_gradient": "double_and_sizes"}.items():
         sides[op] = SketchFiles(str(SOURCE), name, None, "double_reference", str(SOURCE), backward=True)
+    sides["named"] = SketchFiles(str(SOURCE), "rms_norm")
     return rehearse({op: (op, files) for op, files in sides.items()})
 
 
@@ -135,6 +136,12 @@ def test_complex_numbers_are_compared_as_pairs(said):
 
 def test_a_function_that_launches_no_kernel_is_not_ready(said):
     assert [reason.kind for reason in said["copied"].look] == ["look_idle_kernel"]
+
+
+def test_a_function_that_is_not_called_as_torchs_operator_is_compared_with_the_function_of_its_name(said):
+    assert said["named"].is_ready
+    assert said["named"].reference.call == "torch.nn.functional.rms_norm"
+    assert said["named"].reference.arguments[1] == "normalized_shape=x.shape[-1:]"
 
 
 def test_values_for_which_the_reference_raises_are_left_out(said):

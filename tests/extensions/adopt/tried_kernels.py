@@ -298,3 +298,17 @@ def paired(x: torch.Tensor):
 
 def paired_reference(x):
     return torch.complex(2 * x, 2 * x)
+
+
+@triton.jit
+def _rms_norm(x_ptr, w_ptr, out_ptr, cols, eps, BLOCK: tl.constexpr):
+    row, at = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row * cols + at, mask=at < cols, other=0.0).to(tl.float32)
+    scale = tl.rsqrt(tl.sum(x * x) / cols + eps)
+    tl.store(out_ptr + row * cols + at, x * scale * tl.load(w_ptr + at, mask=at < cols), mask=at < cols)
+
+
+def rms_norm(x, weight, eps):
+    out = torch.empty_like(x)
+    _rms_norm[(x.shape[0],)](x, weight, out, x.shape[1], eps, BLOCK=triton.next_power_of_2(x.shape[1]))
+    return out

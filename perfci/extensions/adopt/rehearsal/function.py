@@ -86,7 +86,10 @@ def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
         plain = path_of.removeprefix("torch.ops.aten.").split(".")
         suite = TestReader({files.function, plain[0] if path_of.startswith("torch.ops.") else plain[-1]}, takes, going)
         tests = suite.read([Path(test) for test in files.tests])
-        called = _find_operator(candidates, tests, side) or _find_call(tests, side, other, takes, path)
+        called = _find_operator(candidates, tests, side)
+        if candidates and not (called and called.found.trial.is_good):
+            called, path_of, other = _find_instead(called, path_of, other, files, plain_op, tests, side, path)
+        called = called or _find_call(tests, side, other, takes, path)
         called = (_turn_back(called) if files.backward else None) or called
         done = called.found.form.try_case(called.found.form.make_distinct())
         launched = "\n".join(dict.fromkeys(launch.source for launch in done.launches)) if done else text
@@ -211,6 +214,20 @@ def _find_operator(candidates: Sequence[Operator], tests: Sequence[Call], side: 
             if best.found.trial.agrees:
                 return best
     return best
+
+
+def _find_instead(
+    called: _Called | None, path_of: str, other: _Side, files: SketchFiles, plain_op: str, tests: Sequence[Call],
+    side: _Side, path: Path,
+) -> tuple[_Called | None, str, _Side]:  # fmt: skip
+    """The call with torch's function of the operator's name, which takes other arguments, if a trial is for it."""
+    usual = operators.find_reference(files.function) or operators.find_reference(plain_op)
+    if usual is None:
+        return called, path_of, other
+    function = _import_reference(usual, files, side.rehearsal)
+    instead = _find_call(tests, side, function, _read_signature(side.function, function.function), path)
+    is_better = called is None or instead.found.rank < called.found.rank
+    return (instead, usual, function) if is_better else (called, path_of, other)
 
 
 def _find_call(
