@@ -175,6 +175,6 @@ def test_a_file_of_one_autograd_function_needs_no_name_and_has_a_backward_pass(t
     assert run([*command, "--copy", "--backward"]) == 3
 
     assert "Ops written: 1 of 1. Ready: 0." in capsys.readouterr().out
-    assert "source.apply(self)" in (tmp_path / "kernels" / "relu6" / "relu6_triton.py").read_text()
+    assert "source.apply(x)" in (tmp_path / "kernels" / "relu6" / "relu6_triton.py").read_text()
     backward = (tmp_path / "kernels" / "relu6_backward" / "relu6_backward_triton.py").read_text()
     assert "_sketched.gradients(source.apply)" in backward

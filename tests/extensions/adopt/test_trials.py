@@ -52,6 +52,7 @@ def said() -> dict[str, Any]:
     }
     for op, name in {"op_back": "Doubled", "no_gradient": "double_and_sizes"}.items():
         sides[op] = SketchFiles(str(SOURCE), name, None, "double_reference", str(SOURCE), backward=True)
+    sides["op_weighted"] = SketchFiles(str(SOURCE), "Weighted", None, "weighted_reference", str(SOURCE), backward=True)
     sides["named"] = SketchFiles(str(SOURCE), "rms_norm")
     return rehearse({op: (op, files) for op, files in sides.items()})
 
@@ -169,6 +170,12 @@ def test_a_backward_pass_takes_the_gradient_of_the_output(said):
     assert "return _call(x, of=(x,), gradient=gradient)\n" in written(said["op_back"], "triton")
 
 
+def test_a_backward_pass_that_writes_into_the_gradient_gets_a_copy_and_a_weights_gradient_is_a_sum(said):
+    assert said["op_weighted"].is_ready
+    assert "gradients(source.apply, copies=True)" in written(said["op_weighted"], "triton")
+    assert said["op_weighted"].suites.performance == ("reduces=lambda rows, cols, dtype: rows,",)
+
+
 def test_a_function_without_a_backward_pass_is_not_ready(said):
     assert not said["no_gradient"].is_ready
     assert said["no_gradient"].look[0].kind == "look_no_gradient"
@@ -187,7 +194,7 @@ def test_launches_that_take_too_long_in_the_interpreter_are_ended(said):
 @pytest.mark.slow
 @pytest.mark.nightly  # test_function.py checks made ops by their suites in every run
 def test_what_is_ready_passes_its_suite(said, tmp_path):
-    ops = ["op_back", *(f"op_{name}" for name in READY)]
+    ops = ["op_back", "op_weighted", *(f"op_{name}" for name in READY)]
     for op in ops:
         write_draft(place_op(op, tmp_path / "kernels", {}), draft(op, said[op], []))
     (tmp_path / "kernels" / "_tried_kernels.py").write_text(SOURCE.read_text())

@@ -51,6 +51,7 @@ def turn_back(forward: search.Found) -> Backward | None:
     back = replace(form, kernel=pair[0], reference=pair[1], inputs=takes, shapes={**form.shapes, GRADIENT: text})
     back = replace(back, little={}, devices=(devices[0], devices[1]))
     found = search.judge(back, [*forward.texts, f"of={write_tuple(of)}", f"{GRADIENT}={GRADIENT}"], (), dry=True)
+    copies |= bool(found.trial.written)  # as where the gradient of an input takes the place of the output's
     texts = tuple(
         (f", {place}" if place else "") + (", copies=True" if copies and not number else "")
         for number, place in enumerate(places)

@@ -11,6 +11,7 @@ from typing import Any
 
 from perfci.core.model import Reason
 from perfci.extensions.adopt.rehearsal.axes import SIZES, Call, Form, list_sides, size_call
+from perfci.extensions.adopt.rehearsal.trial import GRADIENT
 from perfci.extensions.adopt.sketch import Case, Suites
 from perfci.ops.spec import LAYOUTS, VALUES
 from perfci.scaffold.new import fit
@@ -145,12 +146,17 @@ def _list_cases(form: Form, varying: Sequence[str], calls: Sequence[Call]) -> tu
 
 
 def _find_summed(form: Form, output: Sequence[int], *, dot: bool) -> list[str]:
-    """The axes that the output lacks, if its sizes show that: the kernel sums over them."""
+    """The axes that the output lacks, if its sizes show that: they are summed over, as a weight's gradient is."""
     by_size = {size: axis for axis, size in form.make_distinct().items()}
     if form.is_ragged or not all(size in by_size for size in output):
         return []
     missing = [axis for axis in form.axes if axis not in {by_size[size] for size in output}]
-    return [axis for axis in missing if dot or all(axis in list_sides(text) for text in form.shapes.values())]
+    spread = list_sides(form.shapes.get(GRADIENT, ""))
+    return [
+        axis
+        for axis in missing
+        if dot or axis in spread or all(axis in list_sides(text) for text in form.shapes.values())
+    ]
 
 
 def _find_edges(form: Form, source: str) -> tuple[list[dict[str, tuple[str, ...]]], str | None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import math
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +20,6 @@ from perfci.extensions.adopt.rehearsal.uses import Use, is_scalar_name, list_val
 SIDE = 64  # of all axes at first, such that the trial alone tells which of them belong together
 _MOST_CANDIDATES = 4000
 _MOST_PAIRS = 12
-_USUAL = {"float32": 0.0, "int64": 0.0, "int32": 0.7, "bool": 0.5}
 WHOLE = "torch.randint(0, 1 << 4, {shape}, generator=generator, dtype={dtype}, device=device)"
 _PLACES = re.compile(r"torch\.randint\(0, \w+, ")
 _ROW_OF_PLACES = re.compile(r"torch\.randint\(0, \w+, \((\w+),\), ")
@@ -245,19 +245,12 @@ def _list_given(
             options[name].append((1.5, None))
         else:
             options[name] = tensors if use.is_tensor else values
-    while options and _count(options) > 1 << 16:
+    while options and math.prod(map(len, options.values())) > 1 << 16:
         longest = max(options, key=lambda name: len(options[name]))
         options[longest] = sorted(options[longest], key=lambda option: option[0])[:-1]
     ways = sorted(itertools.product(*options.values()), key=lambda way: sum(cost for cost, _ in way))
     for way in ways[:_MOST_CANDIDATES]:
         yield {name: value for name, (_, value) in zip(options, way, strict=True)}
-
-
-def _count(options: Mapping[str, Sequence[Any]]) -> int:
-    count = 1
-    for values in options.values():
-        count *= len(values)
-    return count
 
 
 def _list_tensors(use: Use, *, is_first: bool) -> Iterator[tuple[float, Argument]]:

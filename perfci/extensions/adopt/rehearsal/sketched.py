@@ -162,7 +162,7 @@ def gradients(function: Any, place: int = 0, *, copies: bool = False) -> Callabl
     """Returns the function's backward pass: it takes its arguments, and returns the gradients of those that `of` names.
 
     `place`: of the output that `gradient` belongs to, if there are several. `copies`: the function writes into its
-    arguments, and gets copies of them.
+    arguments or the gradient, and gets copies of them.
     """
 
     @functools.wraps(function)
@@ -171,7 +171,7 @@ def gradients(function: Any, place: int = 0, *, copies: bool = False) -> Callabl
         named = {name: leaves.get(id(value), value) for name, value in kwargs.items()}
         outputs = function(*(leaves.get(id(value), value) for value in args), **named)
         output = outputs[place] if isinstance(outputs, list | tuple) else outputs
-        return torch.autograd.grad(output, list(leaves.values()), gradient.to(output.dtype))
+        return torch.autograd.grad(output, list(leaves.values()), gradient.to(output.dtype, copy=copies))
 
     return call
 

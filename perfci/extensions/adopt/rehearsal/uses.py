@@ -58,7 +58,6 @@ class Use:
     is_target: bool = False  # what a loss is to give: integers, one for each row, or else numbers like the input's
     may_lack: bool = False  # it may be None
     fixed: dict[int, int] = field(default_factory=dict)  # axis -> the only size that it may have
-    sides: tuple[str, ...] = ()  # names of its axes
 
     def list_ranks(self) -> list[int]:
         """Numbers of axes, the likeliest first."""
@@ -86,7 +85,7 @@ def read_uses(function: Any, takes: inspect.Signature) -> dict[str, Use]:
         use.is_whole |= bool(_WHOLE.search(name)) and not name.isupper()
     for name, sides in _read_shapes(doc or "").items():
         if name in uses and uses[name].is_tensor is not False:
-            uses[name].is_tensor, uses[name].rank, uses[name].sides = True, len(sides), sides
+            uses[name].is_tensor, uses[name].rank = True, len(sides)
     return uses
 
 
