@@ -12,6 +12,8 @@ import typer
 from perfci import store
 from perfci.cli.app import app
 from perfci.cli.main import run
+from perfci.core.settings import load
+from perfci.ops.discover import select
 from perfci.report.frame import HOST, P99_LAUNCHES, pool_spreads
 from perfci.store.launches import read_launches
 
@@ -78,7 +80,7 @@ def test_the_stored_baselines_are_of_ops_that_there_are():
     baselines = store.read_baselines(ROOT / "baselines", "nvidia-h200")
 
     assert baselines
-    assert set(baselines) <= {path.parent.name for path in ROOT.glob("kernels/*/*_triton.py")}
+    assert set(baselines) <= {op.op for op in select(load(ROOT), ())}
 
 
 def test_a_report_is_judged_by_the_baselines_that_it_is_given(tmp_path, capsys):
