@@ -73,12 +73,12 @@ def describe_choices(case: PerformanceCase) -> Reason | None:
     if not case.chosen_again:
         return None
     processes = [case.chosen, *case.chosen_again]
-    for arm, texts in zip((as_fact("kernel"), as_fact("base")), zip(*processes, strict=True), strict=True):
+    for arm, texts in zip((as_fact("kernel"), as_fact("base")), zip(*processes, strict=False), strict=False):
         (most, count), *others = Counter(texts).most_common()
         if others:
             facts: dict[str, Fact] = {"arm": arm, "count": len(texts) - count, "processes": len(texts)}
             return Reason("choice_flipped", {**facts, "most": most, "other": others[0][0]})
-    kernel, base = (text or "-" for text in processes[0])
+    kernel, base = (text or "-" for text in case.chosen)
     return Reason("choice_kept", {"processes": len(processes), "kernel": kernel, "base": base})
 
 

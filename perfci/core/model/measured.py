@@ -253,7 +253,7 @@ class PerformanceCase:
     """turns at the power limit, in their order. Turns of kernel and base that follow one another are a pair"""
     host: tuple[HostBlock, ...] = ()  # of a case with a device time so short that its host time shows
     unhosted: Reason | None = None  # why host times end early, or are not compared with the base's
-    chosen_again: tuple[tuple[str, str], ...] = ()
+    chosen_again: tuple[tuple[str, ...], ...] = field(default=(), metadata=BY_PERFCI)
     """what autotuners chose for kernel and base in the fresh processes that looked again, in their order"""
 
     @property
