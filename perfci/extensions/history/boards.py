@@ -114,13 +114,16 @@ def compare_boards(histories: Mapping[str, Sequence[HistoryRun]]) -> tuple[Board
     units = _list_units(histories)
     shares = {name: _compare_shares(units, row) for row, name in enumerate(("inconclusive", "overturned"))}
     spreads = compare_spreads(
-        {board: [statistics.fmean(unit.spreads) for unit in own if unit.spreads] for board, own in units.items()}
+        {
+            board: [statistics.fmean(unit.spreads) for unit in of_board if unit.spreads]
+            for board, of_board in units.items()
+        }
     )
 
     def collect(name: str) -> dict[str, list[float]]:
         return {
-            board: [statistics.median(value) for unit in own if (value := getattr(unit, name))]
-            for board, own in units.items()
+            board: [statistics.median(value) for unit in of_board if (value := getattr(unit, name))]
+            for board, of_board in units.items()
         }
 
     slow, clock = (compare_spreads(collect(name)) for name in ENDS)
@@ -136,20 +139,20 @@ def compare_boards(histories: Mapping[str, Sequence[HistoryRun]]) -> tuple[Board
         return test is not None and (test.value or 0.0) - (test.others or 0.0) >= LEAST_SHARE
 
     boards = []
-    for board, own in units.items():
+    for board, of_board in units.items():
         inconclusive, overturned = (share[board] for share in shares.values())
-        nulls = sum(bool(unit.spreads) for unit in own)
+        nulls = sum(bool(unit.spreads) for unit in of_board)
         outside = tuple(name for name in by_figure if (name, board) in sure and stands_out(name, board))
         # One healthy run is enough for a board that was repaired.
-        since = [*itertools.takewhile(_Unit.find_signs, reversed(own))][::-1]
-        if len(since) >= SICK_RUNS or own[-1].ecc_errors:
-            outside += tuple(own[-1].find_signs())
+        since = [*itertools.takewhile(_Unit.find_signs, reversed(of_board))][::-1]
+        if len(since) >= SICK_RUNS or of_board[-1].ecc_errors:
+            outside += tuple(of_board[-1].find_signs())
         else:
             since = []
         values_of = {name: [value for unit in since for value in getattr(unit, name)] for name in ENDS}
         changes = {name: math.expm1(statistics.median(values)) for name, values in values_of.items() if values}
-        shown = Board(board, len(own), inconclusive, overturned, spreads[board], nulls, slow[board], clock[board])
-        shown = replace(shown, ecc_errors=own[-1].ecc_errors, outside=outside, changes=changes)
+        shown = Board(board, len(of_board), inconclusive, overturned, spreads[board], nulls, slow[board], clock[board])
+        shown = replace(shown, ecc_errors=of_board[-1].ecc_errors, outside=outside, changes=changes)
         began = since[0].created if since else None
         boards.append(replace(shown, since=tuple(unit.run for unit in since), began=began))
     return tuple(boards)
@@ -269,12 +272,12 @@ def compare_spreads(spreads: Mapping[str, Sequence[float]]) -> dict[str, SpreadT
     """Returns each board's A/A spreads, log, one a run and the newest last, against those of all other boards."""
     tests: dict[str, SpreadTest | None] = {}
     for board, values in spreads.items():
-        own = list(values)[-NEWEST:]
+        of_board = list(values)[-NEWEST:]
         others = [value for other, spread in spreads.items() if other != board for value in spread[-NEWEST:]][-OTHERS:]
         tests[board] = None
         # If the smallest p is too large for Holm's first step, no run of the board could ever be enough.
-        if own and others and exact.smallest_p(len(own), len(others)) * FIGURES * len(spreads) <= ALPHA:
-            pairs = exact.pairs(own, others)
+        if of_board and others and exact.smallest_p(len(of_board), len(others)) * FIGURES * len(spreads) <= ALPHA:
+            pairs = exact.pairs(of_board, others)
             shift = pairs.shift()
             ratio = Interval(math.exp(shift.value), math.exp(shift.low), math.exp(shift.high), shift.confidence)
             tests[board] = SpreadTest(ratio, pairs.p_above(0.0))
@@ -282,26 +285,26 @@ def compare_spreads(spreads: Mapping[str, Sequence[float]]) -> dict[str, SpreadT
 
 
 def _compare_shares(units: Mapping[str, Sequence[_Unit]], row: int) -> dict[str, Share]:
-    every = {board: np.stack([unit.counts[row] for unit in own]) for board, own in units.items()}
-    counts = {board: own[own[:, 1] > 0] for board, own in every.items()}
+    every = {board: np.stack([unit.counts[row] for unit in of_board]) for board, of_board in units.items()}
+    counts = {board: of_board[of_board[:, 1] > 0] for board, of_board in every.items()}
     shares = {}
-    for board, own in counts.items():
-        count, of = map(int, own.sum(axis=0))
+    for board, of_board in counts.items():
+        count, of = map(int, of_board.sum(axis=0))
         others = np.concatenate([np.empty((0, 2), np.int64), *(counts[count] for count in counts if count != board)])
         shares[board] = Share(count, of, None)
-        if len(own) and len(others):
+        if len(of_board) and len(others):
             share = float(others[:, 0].sum() / others[:, 1].sum())
-            shares[board] = Share(count, of, share, _draw_p(own, others))
+            shares[board] = Share(count, of, share, _draw_p(of_board, others))
     return shares
 
 
-def _draw_p(own: NDArray[np.int64], others: NDArray[np.int64]) -> float:
+def _draw_p(of_board: NDArray[np.int64], others: NDArray[np.int64]) -> float:
     """P of as large a mean share in random deals, seeded: Phipson, Smyth, Stat. Appl. Genet. Mol. Biol. 9 (2010) 39."""
-    both = np.concatenate([own, others])
+    both = np.concatenate([of_board, others])
     shares = both[:, 0] / both[:, 1]
     if not shares.any():
         return 1.0
-    rng = np.random.default_rng((8, len(own), len(others)))
-    dealt = rng.random((DRAWS, len(shares))).argpartition(len(own) - 1, axis=1)[:, : len(own)]
-    as_large = int(np.count_nonzero(shares[dealt].mean(axis=1) >= shares[: len(own)].mean() - 1e-12))
+    rng = np.random.default_rng((8, len(of_board), len(others)))
+    dealt = rng.random((DRAWS, len(shares))).argpartition(len(of_board) - 1, axis=1)[:, : len(of_board)]
+    as_large = int(np.count_nonzero(shares[dealt].mean(axis=1) >= shares[: len(of_board)].mean() - 1e-12))
     return (1 + as_large) / (1 + DRAWS)

@@ -158,13 +158,13 @@ def list_blocks(run: Run, judgements: Judgements | None = None) -> Iterator[dict
             row_about |= {**vars(block.state), "throttle": ";".join(block.state.throttle) or None}
             row_about |= pick(block, "process started_s", block=block.index, board=block.board or where.device.uuid)
             for arm, each in block.arms.items():
-                found = {"arm": arm, **vars(each.time), **pick(each, "span_us activities"), "p90_us": each.time.p90_us}
-                found |= {"host_us": host_us.get(arm) or each.host_us, "p99_us": p99s[op, case.case, arm]}
+                timing = {"arm": arm, **vars(each.time), **pick(each, "span_us activities"), "p90_us": each.time.p90_us}
+                timing |= {"host_us": host_us.get(arm) or each.host_us, "p99_us": p99s[op, case.case, arm]}
                 if arm == "kernel" and "kernel/base" in block.shifts:
-                    found |= {"change_base": math.expm1(block.shifts["kernel/base"])}
+                    timing |= {"change_base": math.expm1(block.shifts["kernel/base"])}
                 elif is_peer(arm) and f"kernel/{arm}" in block.shifts:
-                    found |= {"peer_ratio": math.exp(-block.shifts[f"kernel/{arm}"])}
-                yield row_about | found
+                    timing |= {"peer_ratio": math.exp(-block.shifts[f"kernel/{arm}"])}
+                yield row_about | timing
 
 
 def tabulate_launches(launch_rows: Iterable[LaunchRow]) -> pd.DataFrame:

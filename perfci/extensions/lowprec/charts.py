@@ -38,8 +38,8 @@ def draw_errors(ways: Sequence[StoredTensor], title: str) -> Figure:
         gridspec_kw={"left": 0.66 / WIDTH, "right": 1 - 0.14 / WIDTH, "bottom": 0.42 / inches,
                      "top": share - 0.34 / inches, "wspace": 0.1, "hspace": 0.12},
     )  # fmt: skip
-    for (name, own), (upper, lower) in zip(names.items(), panels.T, strict=True):
-        for way_drawn in own:
+    for (name, drawn), (upper, lower) in zip(names.items(), panels.T, strict=True):
+        for way_drawn in drawn:
             colour = colours[way_drawn.dtype]
             if way_drawn.accepted:
                 _plot_histogram(upper, lower, way_drawn.accepted, {"color": colour, "lw": 0.9, "ls": ":"})

@@ -16,19 +16,19 @@ def judge_stored(op: OpRun, device: str, limits: Thresholds) -> Iterator[Judgeme
     """Yields a row for each stored tensor with a figure beyond its limit. With a fixed seed there is no noise."""
     ways = families(op.stored)
     for tensor in op.stored:
-        own = vars(limits.for_case(op.op, tensor.case))
-        beyond = find_beyond(tensor, own)
+        limit = vars(limits.for_case(op.op, tensor.case))
+        beyond = find_beyond(tensor, limit)
         if not beyond:
             continue
         figure, value = beyond[0], _find_figures(tensor)[beyond[0]]
         facts: dict[str, Fact] = {
-            "op": op.op, "case": tensor.case, "figure": figure, "value": value, "limit": own[figure],
-            "shown": _write(figure, value), "allowed": _write(figure, own[figure]), "beyond": len(beyond),
+            "op": op.op, "case": tensor.case, "figure": figure, "value": value, "limit": limit[figure],
+            "shown": _write(figure, value), "allowed": _write(figure, limit[figure]), "beyond": len(beyond),
             "source": limits.origin(op.op, tensor.case, figure, device),
             "command": show_command(op.op, tensor.case),
         }  # fmt: skip
         reason = Reason(f"stored_beyond_{find_cause(tensor)}", facts | _list_statistics(tensor))
-        advised = advise(tensor, ways[tensor.family], own)
+        advised = advise(tensor, ways[tensor.family], limit)
         yield Judgement(op.op, Suite.ACCURACY, tensor.case, Verdict.WRONG, (reason, *((advised,) if advised else ())))
 
 

@@ -66,13 +66,13 @@ def _write(target: NoteTarget, body: str, key: str) -> Posted:
     place = {"project": target.project, "number": target.number}
     notes = target.server.notes.format(**place)
     try:
-        found = _find_note(target, notes, key)
-        if found is None:
+        posted = _find_note(target, notes, key)
+        if posted is None:
             return Posted(_ask(target, "POST", target.api + notes, {"body": body})["id"], created=True)
-        if found["body"].replace("\r\n", "\n").strip() != body.strip():
-            note = target.server.note.format(**place, note=found["id"])
+        if posted["body"].replace("\r\n", "\n").strip() != body.strip():
+            note = target.server.note.format(**place, note=posted["id"])
             _ask(target, target.server.update, target.api + note, {"body": body})
-        return Posted(found["id"])
+        return Posted(posted["id"])
     except (KeyError, TypeError, AttributeError):
         raise NoteError(_explain_failure(target, f"its answer is not {target.server.name}'s")) from None
 
@@ -140,8 +140,8 @@ def _ask(target: NoteTarget, verb: str, url: str, data: Mapping[str, str] | None
     except urllib.error.HTTPError as refusal:
         status, after = refusal.code, refusal.headers.get("Retry-After", "")
         try:
-            found = json.load(refusal)
-            words = found.get("message") or found.get("error")
+            answer = json.load(refusal)
+            words = answer.get("message") or answer.get("error")
         except (OSError, HTTPException, ValueError, AttributeError):
             words = None
         facts: dict[str, Fact] = {"status": status, "told": clean(words or refusal.reason)}

@@ -63,8 +63,8 @@ def collect_charts(run: Run, judgements: Judgements, raw: Iterable[LaunchRow]) -
             taken.setdefault((row.op, row.case, row.arm), []).append(100 * (us / base - 1))
 
     def make(op: str, case: PerformanceCase) -> CaseChart | None:
-        found = {arm: taken.get((op, case.case, arm)) for arm in style.COLOURS}
-        launches = {arm: np.concatenate(parts) for arm, parts in found.items() if parts}
+        of_arms = {arm: taken.get((op, case.case, arm)) for arm in style.COLOURS}
+        launches = {arm: np.concatenate(parts) for arm, parts in of_arms.items() if parts}
         return _make_chart(case, judged.get((op, case.case)), launches)
 
     return {op.op: [chart for case in op.performance if (chart := make(op.op, case))] for op in run.ops}
@@ -179,7 +179,7 @@ class Painter:
         """Draw the pictures of all ops, on all cores."""
         for old in [old for kind in KINDS if self.folder for old in self.folder.glob(f"{kind}*.png")]:
             old.unlink()
-        grave = [(op, chart) for op, found in self.charts.items() for chart in found if chart.gate is not Gate.OK]
+        grave = [(op, chart) for op, charts in self.charts.items() for chart in charts if chart.gate is not Gate.OK]
         grave = sorted(grave, key=lambda pair: rank_chart(pair[1]))[:CASES]
         alone = {(op, chart.case) for op, chart in grave}
         points = [*ceilings.find_points(self.run.ops, self.spreads, self.judgements.rows, self.run.limits)]
@@ -192,8 +192,8 @@ class Painter:
                 drawings[op.op, "overview"] = partial(self.draw_overviews, op, name)
             for place, extra in enumerate(self.extras):
                 drawings[op.op, f"extra {place}"] = partial(extra.draw, op, self, name)
-            own = [chart for chart in self.charts[op.op] if (op.op, chart.case) in alone]
-            for number, chart in enumerate(own, 1):
+            alone_here = [chart for chart in self.charts[op.op] if (op.op, chart.case) in alone]
+            for number, chart in enumerate(alone_here, 1):
                 drawings[op.op, f"case {number}"] = partial(self.draw_alone, op, chart, f"case-{name}-{number}")
         made = map_forked(lambda draw: tuple(draw()), [*drawings.values()])
         drawn = dict(zip(drawings, made, strict=True))

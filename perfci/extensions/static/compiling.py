@@ -76,13 +76,15 @@ def compile_ops(bench: Bench, request: Request, tree: BaseTree | None) -> tuple[
     same = {op for op in ours if op in theirs and ours[op].same_as(theirs[op]) and not python}
     broken, others = dict[str, Reason](), dict[str, Interpreter]()
     for op in chosen:
-        found = bench.find_interpreter(op.backend, "offline")
-        others |= {op.backend: found} if isinstance(found, Interpreter) else {}
-        broken |= {op.op: explain_interpreter(bench, op, found)} if isinstance(found, str) else {}
+        interpreter = bench.find_interpreter(op.backend, "offline")
+        others |= {op.backend: interpreter} if isinstance(interpreter, Interpreter) else {}
+        broken |= {op.op: explain_interpreter(bench, op, interpreter)} if isinstance(interpreter, str) else {}
     if any(target_named(target).backend == "npu" for target in targets):
-        found = bench.find_interpreter(NPU, "offline")
-        others |= {NPU: found} if isinstance(found, Interpreter) else {}
-        broken |= {op.op: explain_interpreter(bench, op, found) for op in head} if isinstance(found, str) else {}
+        interpreter = bench.find_interpreter(NPU, "offline")
+        others |= {NPU: interpreter} if isinstance(interpreter, Interpreter) else {}
+        broken |= (
+            {op.op: explain_interpreter(bench, op, interpreter) for op in head} if isinstance(interpreter, str) else {}
+        )
     head = tuple(op for op in head if op.op not in broken and (not request.changed or op.op not in same))
     tools = describe_toolchain(chosen, others=others)
     if request.changed and not python:
@@ -205,7 +207,10 @@ def describe_toolchain(
     from perfci.extensions.offline.backends import find_compiler
 
     compilers = {backend: find_compiler(backend) for backend in dict.fromkeys(op.backend for op in ops)}
-    names = (*environment.COMPILERS, *(name for found in compilers.values() if found for name in found.PACKAGES))
+    names = (
+        *environment.COMPILERS,
+        *(name for compiler in compilers.values() if compiler for name in compiler.PACKAGES),
+    )
     toolchain = environment.installed_versions(names)
     for backend, other in others.items():
         compiler = compilers.get(backend)

@@ -300,7 +300,7 @@ def figures(binaries: Sequence[KernelBinary]) -> str:
     >>> figures([KernelBinary("k", "", registers=32, spill_bytes=0, instructions=120)])
     'k: 32 registers, 0 B spilled, 120 instructions'
     """
-    found = []
+    lines = []
     for binary in binaries:
         parts = [
             (binary.registers, f"{binary.registers} registers"),
@@ -319,5 +319,5 @@ def figures(binaries: Sequence[KernelBinary]) -> str:
             ),
         ]
         known = ", ".join(text for value, text in parts if value is not None)
-        found.append(f"{binary.name}: {known}" if known else binary.name)
-    return "; ".join(found) or "no kernels"
+        lines.append(f"{binary.name}: {known}" if known else binary.name)
+    return "; ".join(lines) or "no kernels"
