@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from perfci.device.numpy_arrays import NumpyArrays
-from perfci.measure.inputs import fill_inputs
-from perfci.ops.spec import VALUES
+from perfci.measure.inputs import bound_inputs, fill_inputs
+from perfci.ops.spec import VALUES, Performance, grid
 
 arrays = NumpyArrays()
 FLOATS = ["float16", "float32", "float64"]
@@ -78,3 +78,15 @@ def test_a_sum_of_products_of_large_values_stays_finite(dtype, products):
     made = np.abs(fill("large", x, products=products).astype(np.longdouble))
 
     assert products * made.max() ** 2 <= np.finfo(dtype).max
+
+
+def test_a_case_that_does_not_name_a_new_axis_has_the_size_that_make_inputs_gives_it():
+    suite = Performance(
+        kernel=lambda x: x, reference=lambda x: x,
+        make_inputs=lambda rows, device, seed, heads=1: {"x": np.zeros((rows, heads))},
+        cases=(*grid(rows=[2]), *grid(rows=[2], heads=[3])),
+        bytes_moved=lambda rows, **_: 8 * rows,
+    )  # fmt: skip
+
+    assert [bound_inputs(suite, case, "cpu", 0)["x"].shape for case in suite.cases] == [(2, 1), (2, 3)]
+    assert [suite.bytes_moved(**case) for case in suite.cases] == [16, 16]

@@ -71,7 +71,8 @@ def make_suites(
     dot = "tl.dot(" in source
     sums = [_find_summed(form, output, dot=dot) for output in (done and done.reference) or ()]
     summed = list(dict.fromkeys(axis for axes in sums for axis in axes))
-    reduces = f"reduces=lambda {', '.join([*form.axes, *varying, 'dtype'])}: {' * '.join(summed)},"
+    # Of the axes those that it needs, so that a new one is no edit here.
+    reduces = f"reduces=lambda {', '.join(summed)}, **_: {' * '.join(summed)},"
     small_case = form.little or form.make_distinct()
     layouts, wrong = _write_layouts(op, form, small_case, wrapper)
     look += wrong
