@@ -20,7 +20,9 @@ from perfci.extensions.common.elf import IN_MEMORY, RELOCATIONS, SYMBOLS, TEXTS,
 
 ATTRIBUTE_BYTES = 72  # of a CUlaunchAttribute
 COOPERATIVE = 2
-_VALUE_BYTES = {COOPERATIVE: 4, 4: 12, 5: 4, 6: 4, 8: 4}  # the others: cluster, its policy, dependent launch, priority
+_VALUE_BYTES = {0: 0, COOPERATIVE: 4, 4: 12, 5: 4, 6: 4, 8: 4, 9: 2, 10: 4, 11: 12, 14: 4}
+"""The others: none, cluster, its policy, dependent launch, priority, domains of fences, preferred cluster, share of
+shared memory."""
 ATTRIBUTES = frozenset(_VALUE_BYTES)
 """CUlaunchAttributeID of attributes without addresses or handles, which another process can pass too."""
 CACHE = -1  # no attribute of a function: what cuFuncSetCacheConfig gets

@@ -283,7 +283,10 @@ def record(machine, function, **given) -> Recording | Reason:
     return decode(encode(recording), Recording) if isinstance(recording, Recording) else recording
 
 
-@pytest.mark.parametrize("how", [{}, {"packed": True}, {"extended": struct.pack("<iiQ56x", 6, 0, 1)}], ids=str)
+EXTENDED = [struct.pack("<iiQ56x", attribute, 0, 1) for attribute in (0, 6, 11, 14)]
+
+
+@pytest.mark.parametrize("how", [{}, {"packed": True}, *({"extended": content} for content in EXTENDED)], ids=str)
 @pytest.mark.parametrize("loading", ["cuModuleLoadData", "cuLibraryLoadData"])
 def test_a_launch_is_repeated_on_other_memory(machine, how, loading, tmp_path):
     cuda, _ = machine
