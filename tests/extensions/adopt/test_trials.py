@@ -53,6 +53,7 @@ def said() -> dict[str, Any]:
     for op, name in {"op_back": "Doubled", "no_gradient": "double_and_sizes"}.items():
         sides[op] = SketchFiles(str(SOURCE), name, None, "double_reference", str(SOURCE), backward=True)
     sides["op_weighted"] = SketchFiles(str(SOURCE), "Weighted", None, "weighted_reference", str(SOURCE), backward=True)
+    sides["repeat"] = SketchFiles(str(SOURCE), "repeat")
     sides["named"] = SketchFiles(str(SOURCE), "rms_norm")
     return rehearse({op: (op, files) for op, files in sides.items()})
 
@@ -137,6 +138,7 @@ def test_complex_numbers_are_compared_as_pairs(said):
 
 def test_a_function_that_launches_no_kernel_is_not_ready(said):
     assert [reason.kind for reason in said["copied"].look] == ["look_idle_kernel"]
+    assert said["repeat"].is_ready  # its first call launches none, and others do
 
 
 def test_a_function_that_is_not_called_as_torchs_operator_is_compared_with_the_function_of_its_name(said):

@@ -72,13 +72,13 @@ def write_real(side: SketchFunction, trial: Trial) -> SketchFunction:
     return replace(side, head=f"{side.head}torch.view_as_real(", tail=f"{side.tail})")
 
 
-def explain(trial: Trial, *, dry: bool, facts: Mapping[str, Any]) -> list[Reason]:
-    """Returns why an op is not ready. Empty if it is."""
+def explain(trial: Trial, *, dry: bool, idle: bool, facts: Mapping[str, Any]) -> list[Reason]:
+    """Returns why an op is not ready. Empty if it is. idle: no call launches a kernel."""
     if not dry:
         return [Reason("look_untried", {**facts})]
     if trial.problem:
         return [Reason("look_raised", {**facts, "error": trial.problem})]
-    if not trial.launches:
+    if idle:
         return [Reason("look_idle_kernel", {**facts})]
     if not trial.is_finite:
         return [Reason("look_unfinite", {**facts})]

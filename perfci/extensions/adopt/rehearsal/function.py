@@ -102,6 +102,7 @@ def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
             op, form, calls, launched, _read_wrapper(side.function), pointwise=bool(operator and operator.pointwise)
         )
         look += find_faults(form, op) if right else []
+        idle = right and not trial.launches and not any(map(form.count_programs, called.calls))
     ties = find_ties(form, trial) if right else None
     look += [Reason("look_ties", {"op": op})] if ties else []
     trial = ties or trial
@@ -116,7 +117,8 @@ def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
     arguments = tuple(called.found.texts)
     facts: dict[str, Any] = {"op": op, "inputs": guessed, "call": f"{path_of}({', '.join(arguments)})"}
     # What torch itself calls an operator with is right, even if little of it is read.
-    unsure = explain(replace(trial, unread=(), idle=()) if operator else trial, dry=right, facts=facts)
+    seen_trial = replace(trial, unread=(), idle=()) if operator else trial
+    unsure = explain(seen_trial, dry=right, idle=idle, facts=facts)
     if files.backward and not called.further:
         unsure = [Reason("look_no_gradient", {**facts, "function": files.function})]
     guess = [Reason("look_guessed", facts)] if not (unsure or operator or tests) else []
