@@ -104,6 +104,7 @@ class Look:
         task, suite, device = self._task, self._loaded.accuracy, self._device
         self._channel.send(Doing("structure", task.op))
         for check in list_candidates(suite, task.seed, task.pattern, duel=False):
+            self._channel.send(Doing("structure", task.op, f"{check.case}, {check.values}"))
             found = search(suite, device, check, self._describe, None)
             if found and found.failure:
                 yield found

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,6 +11,8 @@ pytestmark = pytest.mark.torch
 
 from perfci.device import open_device  # noqa: E402 - which imports torch
 from perfci.extensions.beyond.structure import FAR, OFFSETS, UnfitError, check_placed, list_placed, shift, spread  # noqa: E402
+from perfci.extensions.beyond.work import Look  # noqa: E402
+from perfci.measure.search import list_candidates  # noqa: E402
 from perfci.ops.spec import Accuracy, grid  # noqa: E402
 
 CASES = grid(rows=[5], cols=[9], dtype=[torch.float16])
@@ -127,3 +130,14 @@ def test_arrays_hold_the_same_values_at_the_place_asked_for():
     assert spread(1, x).stride() == (FAR, 1)
     with pytest.raises(UnfitError):
         shift(2, x)
+
+
+def test_each_size_and_place_is_named_before_it_is_tried_so_that_a_long_stage_is_not_taken_for_a_hang():
+    suite, sent, look = Accuracy(double, double, make_inputs, CASES), [], Look.__new__(Look)
+    look._task, look._channel = SimpleNamespace(op="op", seed=0, pattern=None), SimpleNamespace(send=sent.append)
+    look._device, look._loaded, look._describe = open_device("cpu", seed=0), SimpleNamespace(accuracy=suite), describe
+
+    assert list(look._check_structure()) == []
+    candidates = list_candidates(suite, 0, None, duel=False)
+    assert len(sent) == 1 + len(candidates) + len(list(list_placed(suite)))
+    assert {f"{check.case}, {check.values}" for check in candidates} <= {doing.case for doing in sent}
