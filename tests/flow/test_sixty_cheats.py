@@ -100,7 +100,8 @@ def find_family(op: str, trick: Trick) -> tuple[str, str]:
 @pytest.fixture(scope="module")
 def judged(request, tmp_path_factory) -> Judged:
     """Of the tricks that the tests which run here ask for: one of each family, or each night the others."""
-    calls = (item.callspec.params for item in request.session.items if hasattr(item, "callspec"))
+    here = (item for item in request.session.items if item.path == request.path and hasattr(item, "callspec"))
+    calls = (item.callspec.params for item in here)
     asked = {params["op"] for params in calls if "op" in params}
     tricks = {op: trick for op, trick in TRICKS.items() if op in asked}
     folder = tmp_path_factory.mktemp("cheats")
