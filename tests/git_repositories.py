@@ -28,6 +28,13 @@ def commit_all(folder: Path) -> str:
     return git(folder, "rev-parse", "HEAD")
 
 
+def begin_empty(folder: Path) -> Path:
+    """Make the folder, a repository with nothing in it."""
+    folder.mkdir()
+    git(folder, "init", "-q", "-b", "main")
+    return folder
+
+
 def begin_topic(folder: Path) -> None:
     """Commit a project on main, and go to a branch from there."""
     git(folder, "init", "-q", "-b", "main")

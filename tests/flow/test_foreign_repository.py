@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from perfci.cli.main import run
-from tests.git_repositories import commit_all, git
+from tests.git_repositories import begin_empty, commit_all, git
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "adopt.md").read_text(encoding="utf-8")
@@ -63,10 +63,7 @@ def test_an_index_takes_the_wheel_and_shows_its_readme(wheel, command):
 @pytest.fixture
 def repository(tmp_path) -> Path:
     """An empty git repository of somebody else's."""
-    folder = tmp_path / "theirs"
-    folder.mkdir()
-    git(folder, "init", "-q", "-b", "main")
-    return folder
+    return begin_empty(tmp_path / "theirs")
 
 
 class Shell:

@@ -23,7 +23,7 @@ from perfci.extensions.setup.texts import template
 from perfci.scaffold import edits
 from perfci.thresholds.limits import Thresholds
 from perfci.thresholds.read import load
-from tests.git_repositories import git
+from tests.git_repositories import begin_empty, git
 
 ROOT = Path(__file__).parents[3]
 SPEC = "git+https://example.org/perfci.git@v1"
@@ -45,10 +45,7 @@ MADE = {
 @pytest.fixture
 def repository(tmp_path) -> Path:
     """A git repository with nothing in it."""
-    folder = tmp_path / "repository"
-    folder.mkdir()
-    git(folder, "init", "-q", "-b", "main")
-    return folder
+    return begin_empty(tmp_path / "repository")
 
 
 def write(path: Path, text: str) -> Path:
