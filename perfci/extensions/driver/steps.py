@@ -129,10 +129,13 @@ class HeardWork:
         """What it is given, zero in place of addresses, so that two calls can be compared. None if that is unknown."""
         work = self._work
         if isinstance(work, DriverLaunch):
-            driver, how = self._driver, (work.block, work.shared, work.attributes.hex())
-            is_memory = lambda value: (value >= _SMALLEST_ADDRESS and driver.is_memory(value)) or None  # noqa: E731
-            return f"{how} {[find_addresses(value, is_memory)[0].hex() for value in work.parameters]}"
+            how = (work.block, work.shared, work.attributes.hex())
+            return f"{how} {[find_addresses(value, self._find_memory)[0].hex() for value in work.parameters]}"
         return f"{work.width} {work.value} {work.count}" if isinstance(work, DriverFill) else None
+
+    def _find_memory(self, address: int) -> int | None:
+        """The address. None if that is no memory of the device."""
+        return address if address >= _SMALLEST_ADDRESS and self._driver.is_memory(address) else None
 
     def _spell(self, value: bytes, tape: Tape) -> dict[str, Any]:
         """The bytes of a parameter, zero where it has an address, and the tensors that these lead to."""
@@ -141,7 +144,7 @@ class HeardWork:
             if self._driver.is_object(address):
                 raise UnreplayableError("a launch on a texture or surface")
             place = tape.locate(address) if address >= _SMALLEST_ADDRESS else None
-            if place is None and address >= _SMALLEST_ADDRESS and self._driver.is_memory(address):
+            if place is None and self._find_memory(address):
                 raise UnreplayableError("a launch on memory that is no tensor of the call")
             return place
 
