@@ -56,7 +56,7 @@ def load(run: str | os.PathLike[str], project: str | os.PathLike[str] | None = N
 
 
 def main(suite: object) -> None:
-    """Check the op whose suite file is run by its path, that suite only, or what else a file declares."""
+    """Check the op of a suite file that is run by its path, that suite only, or what else a file declares."""
     from perfci.cli import run_file
 
     run_file(suite)

@@ -102,10 +102,10 @@ def find_displaced(folder: Path | None) -> Reason | None:
         return None
     # Python takes the first that it can write a file into.
     name = next((name for name in ("TMPDIR", "TEMP", "TMP") if os.environ.get(name)), None)
-    wanted, found = os.environ[name] if name else "/tmp", tempfile.gettempdir()
-    if os.path.realpath(wanted) == os.path.realpath(found):
+    wanted, used = os.environ[name] if name else "/tmp", tempfile.gettempdir()
+    if os.path.realpath(wanted) == os.path.realpath(used):
         return None
-    return Reason("lock_displaced", {"wanted": f"{name}={wanted}" if name else wanted, "folder": found})
+    return Reason("lock_displaced", {"wanted": f"{name}={wanted}" if name else wanted, "folder": used})
 
 
 @contextmanager

@@ -17,8 +17,8 @@ def baseline_of(op: PlannedOp, baselines: Mapping[str, Baseline]) -> Baseline | 
     stored = baselines.get(op.op) or baselines.get(op.renamed_from or "")
     if stored is None or (stored.op == op.op and not op.renamed):
         return stored
-    now, known = {old: new for new, old in op.renamed.items()}, {case.case for case in stored.cases}
+    now, held = {old: new for new, old in op.renamed.items()}, {case.case for case in stored.cases}
     cases = tuple(
-        replace(case, case=now.get(case.case, case.case)) for case in stored.cases if now.get(case.case) not in known
+        replace(case, case=now.get(case.case, case.case)) for case in stored.cases if now.get(case.case) not in held
     )
     return replace(stored, op=op.op, cases=cases)

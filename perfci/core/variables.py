@@ -49,14 +49,14 @@ def worker_environment(
         for name, value in base.items()
         if name not in withheld and (name in allowed or name.startswith(PASSED)) and not holds_secret(name, value)
     }
-    own = {
+    added = {
         **{name: str(cache_folder / folder) for name, folder in OWN.items()},
         "TRITON_DISABLE_LINE_INFO": "1",  # a comment above a kernel must not change what it compiles to
         "TRITON_CACHE_AUTOTUNING": "1",  # all processes of an op, which share its caches, run what the first one chose
     }
     if interpret:  # torch then loads no accelerator's plugin, which would fail without its driver
-        own |= {"TRITON_INTERPRET": "1", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "OMP_NUM_THREADS": "1"}
-    return passed | own
+        added |= {"TRITON_INTERPRET": "1", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "OMP_NUM_THREADS": "1"}
+    return passed | added
 
 
 def is_secret(name: str) -> bool:

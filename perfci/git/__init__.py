@@ -51,12 +51,12 @@ def list_places(folder: Path) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
     Nothing without a repository.
     """
     try:
-        found = require(find_repository(folder))
-        listed = ask(found.top, "ls-files", "--others", "--directory", "-z")
+        repository = require(find_repository(folder))
+        listed = ask(repository.top, "ls-files", "--others", "--directory", "-z")
     except GitError:
         return (), ()
     others = (name for name in listed.split("\0") if name.endswith("/") and "__pycache__" not in name)
-    return (found.top, found.inner, found.common), tuple(found.top / name for name in others)
+    return (repository.top, repository.inner, repository.common), tuple(repository.top / name for name in others)
 
 
 def _is_dirty(module: Path) -> bool:

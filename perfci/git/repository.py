@@ -64,7 +64,7 @@ def find_repository(folder: Path) -> Repository | Reason:
     """Returns the repository around a folder, found like git does. Git asks the user to trust one of other users."""
     start = folder.resolve()
     listed = os.environ.get("GIT_CEILING_DIRECTORIES", "").split(os.pathsep)
-    ceilings = {Path(each).resolve() for each in listed if each}
+    ceilings = {Path(path).resolve() for path in listed if path}
     for top in (start, *start.parents):
         if top in ceilings and top != start:
             break
@@ -164,7 +164,7 @@ def _is_marked_safe(top: Path) -> bool:
     listed: list[str] = os.fsdecode(done.stdout).split("\0")[:-1]
     while "" in listed:  # which empties the list so far
         del listed[: listed.index("") + 1]
-    return any(each in {"*", str(top)} or (each.endswith("/*") and top.is_relative_to(each[:-2])) for each in listed)
+    return any(safe in {"*", str(top)} or (safe.endswith("/*") and top.is_relative_to(safe[:-2])) for safe in listed)
 
 
 def find_remote(repository: Repository) -> str | None:

@@ -141,8 +141,8 @@ class _OpJudge:
             return note
         if base is None or planned_base is None or not base.suites or self.plan.failure:
             return None
-        own = (note for note in (self.found.notes if self.found else ()) if note.kind == "judged_by_own")
-        return planned_base.failure or planned_base.unjudged or next(own, None)
+        notes = (note for note in (self.found.notes if self.found else ()) if note.kind == "judged_by_own")
+        return planned_base.failure or planned_base.unjudged or next(notes, None)
 
     def _unchanged_rows(self) -> Iterator[Row]:
         same = self._same_as_base()

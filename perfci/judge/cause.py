@@ -52,11 +52,11 @@ def add_causes(ops: Iterable[OpRun], rows: Sequence[Judgement]) -> list[Judgemen
     reasons: dict[tuple[str, str | None], tuple[Reason, ...]] = {}
     for op in ops:
         cases = {case.case: case for case in op.performance}
-        own = [row for row in rows if row.op == op.op and row.suite is Suite.PERFORMANCE and row.case in cases]
-        slow, fast, calm = ([cases[str(row.case)] for row in own if row.verdict in side]
+        op_rows = [row for row in rows if row.op == op.op and row.suite is Suite.PERFORMANCE and row.case in cases]
+        slow, fast, calm = ([cases[str(row.case)] for row in op_rows if row.verdict in side]
                             for side in (SLOWER, {Verdict.IMPROVED}, CALM))  # fmt: skip
         causes = {**find_causes(slow, fast + calm), **find_causes(fast, slow + calm)}
-        for case in (cases[str(row.case)] for row in own if row.verdict not in CALM):
+        for case in (cases[str(row.case)] for row in op_rows if row.verdict not in CALM):
             choice, cause = describe_choices(case), causes.get(case.case)
             causing = cause if choice is None or choice.kind != "choice_flipped" else None
             reasons[op.op, case.case] = tuple(reason for reason in (causing, choice) if reason)
@@ -103,8 +103,8 @@ def find_causes(concerned: Sequence[PerformanceCase], calm: Iterable[Performance
     quiet = [set(_list_all(case)) for case in calm if case.base and case.base.same is not None]
     causes: dict[str, Reason] = {}
     for key, names in groups.items():
-        own = {change: {change} for change in shared} if key is None else _join([changes_of[name] for name in names])
-        if reason := _name_cause(own, quiet):
+        joined = {change: {change} for change in shared} if key is None else _join([changes_of[name] for name in names])
+        if reason := _name_cause(joined, quiet):
             causes |= dict.fromkeys(names, reason)
     return causes
 
@@ -112,8 +112,8 @@ def find_causes(concerned: Sequence[PerformanceCase], calm: Iterable[Performance
 def _join(cases: Sequence[Iterable[KernelChange]]) -> dict[KernelChange, set[KernelChange]]:
     """Changes of what changed in all of these cases, with the values of all, and of which changes each is made."""
     kernel_changes: dict[str, list[KernelChange]] = {}
-    for each in chain.from_iterable(cases):
-        kernel_changes.setdefault(each.name, []).append(each)
+    for changed in chain.from_iterable(cases):
+        kernel_changes.setdefault(changed.name, []).append(changed)
     shared = set.intersection(*({change.name for change in changes} for changes in cases))
 
     def write(values: Iterable[str]) -> str:
@@ -121,8 +121,8 @@ def _join(cases: Sequence[Iterable[KernelChange]]) -> dict[KernelChange, set[Ker
         return " / ".join((first, *others[: NAMED - 1], *(["..."] if len(others) >= NAMED else [])))
 
     return {
-        KernelChange(name, write(each.was for each in own), write(change.now for change in own)): set(own)
-        for name, own in kernel_changes.items()
+        KernelChange(name, write(change.was for change in named), write(change.now for change in named)): set(named)
+        for name, named in kernel_changes.items()
         if name in shared
     }
 
@@ -191,7 +191,7 @@ def list_changes(cases: Iterable[PerformanceCase]) -> tuple[KernelChange, ...]:
         for kernel in dict.fromkeys(kernel_launch.name for kernel_launch in case.compiled):
             # A call may launch one kernel several times, with other constants.
             sides = (
-                [launch.parameters for launch in own if launch.name == kernel] for own in (base.compiled, case.compiled)
+                [launch.parameters for launch in ran if launch.name == kernel] for ran in (base.compiled, case.compiled)
             )
             for was, now in zip(*sides, strict=False):
                 changes += [

@@ -171,8 +171,8 @@ def errors_beyond(
     whose: str, errors: ErrorStats, op: str, case: str, limits: Thresholds, device: str, checks: int = 1
 ) -> Reason | None:
     """Why errors are beyond their limits, by the figure furthest beyond. checks: how many they are the worst of."""
-    own = limits.for_case(op, case)
-    pairs = {name: (getattr(errors, name), getattr(own, name)) for name in ERRORS}
+    for_case = limits.for_case(op, case)
+    pairs = {name: (getattr(errors, name), getattr(for_case, name)) for name in ERRORS}
     beyond = {
         name: value / limit if limit else math.inf
         for name, (value, limit) in pairs.items()

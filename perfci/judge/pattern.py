@@ -57,7 +57,7 @@ def find_pattern(op: str, checks: Sequence[AccuracyCase]) -> Reason | None:
     if broken >= cases.keys():
         return _describe_everywhere(op, cases)
     bad, good = ([params for case, params in cases.items() if (case in broken) is wrong] for wrong in (True, False))
-    dtypes, right = ({str(params.get("dtype")) for params in own} for own in (bad, good))
+    dtypes, right = ({str(params.get("dtype")) for params in group} for group in (bad, good))
     if dtypes.isdisjoint(right):
         return Reason("pattern_dtypes", {"op": op, "dtypes": ", ".join(sorted(dtypes))})
     return next(filter(None, (_find_sizes(op, name, bad, good) for name in bad[0])), None)
@@ -132,7 +132,7 @@ def _find_sizes(
     op: str, name: str, bad: Sequence[Mapping[str, Fact]], good: Sequence[Mapping[str, Fact]]
 ) -> Reason | None:
     """Whether one parameter separates the cases that are wrong from those that are right."""
-    wrong, right = ({size for params in own if isinstance(size := params.get(name), int)} for own in (bad, good))
+    wrong, right = ({size for params in group if isinstance(size := params.get(name), int)} for group in (bad, good))
     if not wrong or not right:
         return None
     facts: dict[str, Fact] = {"op": op, "name": name, "least": min(wrong), "most": max(wrong)}

@@ -120,8 +120,8 @@ def _find(every: Collection[OpFolder], given: str) -> list[OpFolder]:
 
 def _refuse_backend(chosen: Iterable[OpFolder], given: str, backend: str) -> UsageError:
     name = given.partition(MARK)[0]
-    known = sorted({op.backend for op in chosen if fnmatch.fnmatch(op.name, name)}, key=list(BACKENDS).index)
-    return UsageError("backend_unknown", name=name, backend=backend, known=", ".join(known))
+    backends = sorted({op.backend for op in chosen if fnmatch.fnmatch(op.name, name)}, key=list(BACKENDS).index)
+    return UsageError("backend_unknown", name=name, backend=backend, known=", ".join(backends))
 
 
 def pick(ops_known: Collection[str], names: Iterable[str], unknown: str) -> list[str]:

@@ -32,7 +32,7 @@ HINT = 0.25  # p up to which a fresh process is worth its time: two blocks at le
 DOUBT = 0.005  # the same of the first two tests when all blocks are spent
 CLEAR = 0.75  # a mean that costs up to so many tau is no hint after the first process
 PART = 0.5  # least part of tau by which a tail goes beyond the duel's slow-down
-HALF = 0.5  # share of blocks whose launches fall into levels from which on no median shows what a kernel costs
+HALF = 0.5  # share of blocks with launches in levels, from which on no median shows what a kernel costs
 
 KERNEL, BASE = "kernel", "base"
 DUEL = f"{KERNEL}/{BASE}"

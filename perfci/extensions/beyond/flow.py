@@ -81,7 +81,7 @@ def _compare_formulas(experiment: Experiment, run: Run, op: OpRun, files: OpFile
 
 
 def _trace(experiment: Experiment, run: Run, task: LookBeyond) -> list[Trace]:
-    """What calls give whose kernels have fpsan compiled in. Nothing if the worker fails."""
+    """What calls give if their kernels have fpsan compiled in. Nothing if the worker fails."""
     notes: tuple[Reason, ...] = ()
 
     def hear(message: Message) -> None:

@@ -28,7 +28,7 @@ LAYOUTS = ("contiguous", f"strided {GIVEN}0", f"expanded {GIVEN}0")
 """How gradients of outputs lie in memory: that of a sum is expanded"""
 
 SMALL, MOST_ELEMENTS = (3, 8, 16), 256
-"""Largest size of a case whose gradients are compared with differences: the first that the op takes. Of all inputs"""
+"""Largest size of a case to compare gradients with differences: the first that the op takes. Of all inputs"""
 
 STEPS, RTOL, ATOL = (1e-2, 4e-3), 2e-2, 2e-3
 """Steps of float32 by which inputs are moved, each of which has to show a fault, and what its rounding may do"""

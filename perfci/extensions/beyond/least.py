@@ -62,13 +62,13 @@ class Shrinker:
         if check is None:
             return None
         # Of memory that is not filled a fault may show in the second call alone, and a race in one of many.
-        found = next(filter(None, (self._try(check) for _ in range(AGAIN))), None)
-        if found is None:
+        least = next(filter(None, (self._try(check) for _ in range(AGAIN))), None)
+        if least is None:
             return None
-        found = self._descend(found)
-        for name in self._list_floats(found.check):
-            found = self._fill(found, name)
-        return dataclasses.replace(found, tries=self.tries)
+        least = self._descend(least)
+        for name in self._list_floats(least.check):
+            least = self._fill(least, name)
+        return dataclasses.replace(least, tries=self.tries)
 
     def _descend(self, least: Least) -> Least:
         """Take the first step that stays wrong, again and again."""
@@ -105,7 +105,7 @@ class Shrinker:
 
     def _isolate(self, least: Least, name: str) -> Least | None:
         """Halve the places that keep their values, zeros elsewhere, until they are few. None if they stay many."""
-        arrays, found = self._device.arrays, None
+        arrays, isolated = self._device.arrays, None
         values = arrays.host(draw(self._suite, self._device, least.check)[name])
         if values.size > MOST_FILLED:
             return None
@@ -120,8 +120,8 @@ class Shrinker:
             smaller = next(filter(None, tried), None)
             if smaller is None:
                 break
-            found, kept = smaller, list(smaller.fillings[name].others)
-        return found if found and len(kept) <= FEW else None
+            isolated, kept = smaller, list(smaller.fillings[name].others)
+        return isolated if isolated and len(kept) <= FEW else None
 
 
 def find_check(suite: Accuracy, wrong: AccuracyCase) -> Check | None:

@@ -68,7 +68,7 @@ def compiles_in(mode: str) -> bool:
 
 
 def surround(around: WorkerEnvironment, tool: str) -> WorkerEnvironment:
-    """Returns the environment of a worker whose kernels a sanitizer watches."""
+    """Returns the environment of a worker under a sanitizer."""
     if tool not in TOOLS:
         return dataclasses.replace(around, environment={**around.environment, VARIABLE: tool})
     folder = around.writable[0]

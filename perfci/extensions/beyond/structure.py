@@ -132,14 +132,14 @@ def stretch(axis: int, fixed: int, value: torch.Tensor) -> torch.Tensor:
 
 
 def turn(value: torch.Tensor) -> torch.Tensor:
-    """Returns an array whose last axis is not the dense one. Raises UnfitError with a single axis."""
+    """Returns an array with another dense axis than the last. Raises UnfitError with a single axis."""
     if value.dim() < 2:
         raise UnfitError
     return value.transpose(-1, -2).contiguous().transpose(-1, -2)
 
 
 def spread(fixed: int, value: torch.Tensor) -> torch.Tensor:
-    """Returns an array whose first axis has steps of 2^30 elements. Raises UnfitError if that is too much memory.
+    """Returns an array with steps of 2^30 elements along its first axis. Raises UnfitError if that is too much memory.
 
     fixed: so many of the last axes stay as they are.
     """

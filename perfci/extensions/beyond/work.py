@@ -64,8 +64,8 @@ class Look:
         suite, device, task = self._loaded.accuracy, self._device, self._task
         self._channel.send(Doing("formula", task.op))
         probes = list_probes(suite, task.pattern)
-        found = list_configurations(suite, device, task.op, task.folder, task.shared_folder, probes, task.chosen)
-        self.notes += [trace.spell() for trace in trace_calls(suite, device, probes, found)]
+        configs = list_configurations(suite, device, task.op, task.folder, task.shared_folder, probes, task.chosen)
+        self.notes += [trace.spell() for trace in trace_calls(suite, device, probes, configs)]
         yield from ()
 
     def shrink(self, wrong: AccuracyCase) -> Iterator[AccuracyCase]:
@@ -105,9 +105,9 @@ class Look:
         self._channel.send(Doing("structure", task.op))
         for check in list_candidates(suite, task.seed, task.pattern, duel=False):
             self._channel.send(Doing("structure", task.op, f"{check.case}, {check.values}"))
-            found = search(suite, device, check, self._describe, None)
-            if found and found.failure:
-                yield found
+            answer = search(suite, device, check, self._describe, None)
+            if answer and answer.failure:
+                yield answer
         for params in list_probes(suite, task.pattern) if not suite.mutates else ():
             for placed in list_placed(suite):
                 self._channel.send(Doing("structure", task.op, f"{case_id(params)}, {placed.name}"))
@@ -119,9 +119,9 @@ class Look:
         task, suite, device, looked = self._task, self._loaded.accuracy, self._device, Looked()
         self._channel.send(Doing("configurations", task.op))
         probes = list_probes(suite, task.pattern)
-        found = list_configurations(suite, device, task.op, task.folder, task.shared_folder, probes, task.chosen)
-        yield from check_configurations(suite, device, probes, found, self._describe, self._until_s, looked)
-        if found:
+        configs = list_configurations(suite, device, task.op, task.folder, task.shared_folder, probes, task.chosen)
+        yield from check_configurations(suite, device, probes, configs, self._describe, self._until_s, looked)
+        if configs:
             facts: dict[str, Fact] = {
                 "op": task.op,
                 "checked": looked.checked,

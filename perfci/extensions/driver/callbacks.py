@@ -44,11 +44,11 @@ _MEMORY_TYPE = 2  # CU_POINTER_ATTRIBUTE_MEMORY_TYPE
 _LOADS = ("cuModuleLoad", "cuModuleLoadData", "cuModuleLoadDataEx", "cuModuleLoadFatBinary", "cuLibraryLoadData",
           "cuLibraryLoadFromFile")  # fmt: skip
 _GLOBALS = ("cuModuleGetGlobal", "cuLibraryGetGlobal", "cuLibraryGetManaged")
-_OBJECTS = ("cuTexObjectCreate", "cuSurfObjectCreate")  # whose handles another process does not have
+_OBJECTS = ("cuTexObjectCreate", "cuSurfObjectCreate")  # their handles mean nothing in another process
 _CACHES = ("cuFuncSetCacheConfig", "cuKernelSetCacheConfig", "cuCtxSetCacheConfig")
 _LAUNCHES = ("cuLaunchKernel", "cuLaunchKernelEx", "cuLaunchCooperativeKernel")
 FILLS = {"cuMemsetD8": c_ubyte, "cuMemsetD16": c_ushort, "cuMemsetD32": c_uint}
-_OF_CONTEXT = ("cuLaunch", "cuMemset")  # beginnings of functions whose work is repeated in the present context
+_OF_CONTEXT = ("cuLaunch", "cuMemset")  # beginnings of functions that are repeated in the present context
 _UNSEEN = ("cuGraphLaunch", "cuLaunchHostFunc", "cuMemAlloc", "cuMemFree", "cuMemcpy", "cuMemset", "cuMemCreate",
            "cuLaunch", "cuStreamSynchronize", "cuStreamWait", "cuStreamWrite", "cuStreamBatch", "cuCtxSynchronize",
            "cuEventRecord", "cuEventSynchronize", "cuStreamAddCallback", "cuStreamSetAttribute", "cuMemPrefetch",
@@ -158,7 +158,7 @@ class Driver:
         self._cuda, self._cupti = cuda, cupti
         self._images: dict[int, bytes] = {}  # of a CUmodule or CUlibrary
         self._loaded: list[bytes] = []  # every image that a module was made of, the last one last
-        self._written: set[int] = set()  # modules and libraries whose variables the host has asked for
+        self._written: set[int] = set()  # modules and libraries with variables that the host has asked for
         self._objects: set[int] = set()  # handles of textures and surfaces
         self._caches: dict[int, int] = {}  # function -> how the host divides its cache. 0: every function
         self._since = 0  # images that had been loaded when the load under way began
@@ -342,7 +342,7 @@ class Driver:
         plain = symbol.decode(errors="replace")
         for owner in (module.value, library.value):
             if owner in self._written:
-                return f"a launch of {plain}, whose variables the host writes"
+                return f"a launch of {plain}, as the host writes variables of its module"
         image = next((self._images[owner] for owner in (module.value, library.value) if owner in self._images), None)
         if image is None:  # of a file of many images, which the driver chose from
             fitting = {image for image in self._loaded if b"\x00.text." + symbol + b"\x00" in image}

@@ -164,11 +164,11 @@ class HeardVariables:
     def take(self, _tape: Tape) -> tuple[RecordedStep, RecordedBinary]:
         """The step, which is done once, and the binary. Raises UnreplayableError."""
         if (size := sum(map(len, self._variables.values()))) > _MOST_BYTES:
-            raise UnreplayableError(f"a launch of {self._kernel.name}, whose variables keep {size} bytes")
+            raise UnreplayableError(f"a launch of {self._kernel.name}, as variables of its module keep {size} bytes")
         for content in self._variables.values():
             places = struct.unpack_from(f"<{len(content) // 8}Q", content)
             if any(place >= _SMALLEST_ADDRESS and self._driver.is_memory(place) for place in places):
-                raise UnreplayableError(f"a launch of {self._kernel.name}, whose variables keep addresses")
+                raise UnreplayableError(f"a launch of {self._kernel.name}, as variables of its module keep addresses")
         given = tuple([name, content.hex()] for name, content in self._variables.items())
         return RecordedStep(VARIABLES, given=given), _describe_binary(self._kernel)
 

@@ -114,7 +114,7 @@ def tf32(values: Array) -> Array:
 
 
 def exp(values: Array) -> Array:
-    """In float32 ex2.approx of x times log2(e), whose rounding makes results of large x less precise."""
+    """In float32 ex2.approx of x times log2(e), rounded: results of large x are less precise."""
     if values.dtype != np.float32:
         return np.asarray(np.exp(values))
     with np.errstate(over="ignore", under="ignore"):

@@ -29,7 +29,7 @@ class Format:
     integer: bool = False
 
     def half_step(self, size: float, scale: float) -> float:
-        """Returns the greatest rounding error of a stored number whose product with the scale has this size.
+        """Returns the greatest rounding error of a stored number that gives this size by the scale.
 
         >>> FORMATS["float8_e4m3fn"].half_step(1.0, 1 / 448), FORMATS["float8_e5m2"].half_step(1.0, 1 / 57344)
         (0.03571428571428571, 0.07142857142857142)

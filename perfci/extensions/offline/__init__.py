@@ -2,7 +2,7 @@
 
 pretender    torch and Triton of a board that is not there
 dlpack       tensors without memory, handed on to other packages
-library      a shared library whose functions are Python's
+library      a shared library with functions in Python
 libcuda      the library of NVIDIA's driver, before torch opens it
 driver       NVIDIA's driver of that board, which is what other compilers than Triton ask
 runtime      the CUDA runtime of that board, by its driver

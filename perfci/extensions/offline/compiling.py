@@ -269,7 +269,7 @@ def _with_lines() -> Iterator[None]:
 
 
 def _find_cause(error: BaseException) -> str:
-    """The first line with the reason: of the cause, of ptxas' own complaint, or of the exception."""
+    """The first line with the reason: of the cause, of ptxas' complaint, or of the exception."""
     while isinstance(error.__cause__, Exception):
         error = error.__cause__
     text = getattr(error, "error_message", None) or str(error)

@@ -105,7 +105,7 @@ def _answering(function: Callable[..., int], *types: Any) -> Any:
             ctypes.pythonapi.PyErr_SetString(ctypes.py_object(BufferError), str(error).encode())
             return -1
 
-    # Python's lock is held: these functions are called as Python's own are.
+    # Python's lock is held: these functions are called like those of Python.
     return ctypes.PYFUNCTYPE(c_int, *types)(answer)
 
 

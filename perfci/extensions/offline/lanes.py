@@ -30,7 +30,7 @@ from perfci.worker.warm import PROGRAM, list_imports, list_nodes
 PARTS = 2  # of an op's cases: a process each
 
 
-@dataclass(frozen=True, eq=False)  # keys of a table, each its own
+@dataclass(frozen=True, eq=False)  # keys of a table, each another one
 class _Part:
     """What one worker compiles."""
 

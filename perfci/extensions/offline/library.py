@@ -1,4 +1,4 @@
-"""A shared library whose functions are Python's, for compiled code that looks a driver's functions up by name.
+"""A shared library with functions in Python, for compiled code that looks a driver's functions up by name.
 
 It is written as an ELF file without any compiler: a symbol for each function, which jumps to an address in a table.
 What asks the system for a library of that name later gets this one, as it is loaded.
@@ -42,7 +42,7 @@ class Library:
     """A loaded library. It stays for as long as the process lives, and does nothing after Python's end."""
 
     def __init__(self, name: str, functions: Iterable[str], spare: int = 0, folder: Path | None = None) -> None:
-        """Load a library of that name, whose functions answer NO_DEVICE. spare: how many more may be added.
+        """Load a library of that name. Its functions answer NO_DEVICE. spare: how many more may be added.
 
         folder: where its file stays, for those that open it by its path. Else it is gone once it is loaded.
         """

@@ -64,7 +64,7 @@ def pretend(target: Target) -> None:
 
 
 class _Inside:
-    depth = 0  # above 0 if torch itself is at work, whose Python parts have to see the meta device
+    depth = 0  # above 0 if torch itself is at work: its Python parts have to see the meta device
 
 
 def _describe(tensor: torch.Tensor) -> dlpack.Facts:

@@ -209,9 +209,9 @@ def refuse_unequal(answers: Sequence[tuple[str, Mapping[str, Any]]], sent: float
         if not sent - deadline.SKEW_S <= versions["time"] <= received + deadline.SKEW_S:
             raise UsageError("node_clock", node=node, seconds=round(versions["time"] - received))
         for package in on_node.PACKAGES:
-            had, wanted, own = versions[package], answers[0][1][package], here.get(package)
-            if own and (had or "").partition("+")[0] != own.partition("+")[0]:
-                wanted = own
+            had, wanted, installed = versions[package], answers[0][1][package], here.get(package)
+            if installed and (had or "").partition("+")[0] != installed.partition("+")[0]:
+                wanted = installed
             if had != wanted:
                 had, wanted = (side or as_fact("none") for side in (had, wanted))
                 raise UsageError("node_differs", node=node, package=package, found=had, wanted=wanted)

@@ -53,7 +53,7 @@ def run_command(
             archive.extractall(folder, filter="tar")
         for name, content in given.items():
             put(Path(folder, name), content)
-        around = {name: each for name, each in os.environ.items() if name != "OMP_NUM_THREADS"} | {**variables}
+        around = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"} | {**variables}
         command, place = [sys.executable, "-P", "-c", PROGRAM, *words], Path(folder, root)
         done = subprocess.run(command, env=around, cwd=place, stdin=subprocess.DEVNULL, capture_output=True)  # noqa: PLW1510
         last = done.stderr.decode(errors="replace").strip().rpartition("\n")[2].removeprefix("perfci: ")

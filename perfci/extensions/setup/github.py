@@ -22,7 +22,7 @@ class Workflow:
     """The workflow of a project that is to be checked."""
 
     top: Path  # of the repository
-    folder: str  # of the project, from there. Empty for the repository's own
+    folder: str  # of the project, from there. Empty for the repository's
     reports: str  # from the top
     branch: str  # the default one
     install: str | None  # what pip installs perfci from, if known

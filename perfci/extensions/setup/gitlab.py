@@ -1,4 +1,4 @@
-"""The CI jobs, those of templates/check.yml: in a .gitlab-ci.yml of their own, or a file that the user's includes."""
+"""The CI jobs, those of templates/check.yml: in a new .gitlab-ci.yml, or a file that the user's includes."""
 
 import json
 import re
@@ -46,7 +46,7 @@ class Pipeline:
     """The pipeline of a project that is to be checked."""
 
     top: Path  # of the repository
-    folder: str  # of the project, from there. Empty for the repository's own
+    folder: str  # of the project, from there. Empty for the repository's
     reports: str  # from the top
     install: str | None  # what pip installs perfci from, if known
 

@@ -45,7 +45,7 @@ FORMAT = 2  # Of cached files. They are made anew if it differs.
 MOST_WORKERS = 4
 
 
-@dataclass(frozen=True, eq=False)  # keys of a table, each its own
+@dataclass(frozen=True, eq=False)  # keys of a table, each another one
 class _Wanted:
     """One op of one revision for one target."""
 

@@ -145,11 +145,11 @@ def _judge_op(
         unknown = op.failure.kind == "triton_unknown"
         yield _row(op, None, Verdict.INCONCLUSIVE if unknown else Verdict.ERROR, (op.failure,))
         return
-    known = {case.case: case for case in base.cases} if base else {}
+    base_cases = {case.case: case for case in base.cases} if base else {}
     fine: list[tuple[Verdict, StaticCase]] = []
     for case in op.cases:
         limits = thresholds.for_case(op.op, case.case)
-        verdict, reasons = _judge_case(case, known.get(case.case), same, limits, stricter)
+        verdict, reasons = _judge_case(case, base_cases.get(case.case), same, limits, stricter)
         if verdict in {Verdict.PASS, Verdict.UNCHANGED} and not reasons:
             fine.append((verdict, case))
         else:
@@ -282,7 +282,7 @@ def _pair(now: Sequence[KernelBinary], before: Sequence[KernelBinary]) -> Iterat
 def _describe_changes(case: StaticCase, base: StaticCase) -> Iterator[Reason]:
     """How the figures of kernels with other code changed, or if they did not, their instructions by class."""
     same = {one.artefact for one in case.binaries} & {one.artefact for one in base.binaries}
-    before, after = (tuple(b for b in each.binaries if b.artefact not in same) for each in (base, case))
+    before, after = (tuple(b for b in side.binaries if b.artefact not in same) for side in (base, case))
     if figures(before) != figures(after):
         yield Reason("compiled_changed", {"before": figures(before), "after": figures(after)})
         return
@@ -318,6 +318,6 @@ def figures(binaries: Sequence[KernelBinary]) -> str:
                 )
             ),
         ]
-        known = ", ".join(text for value, text in parts if value is not None)
-        lines.append(f"{binary.name}: {known}" if known else binary.name)
+        shown = ", ".join(text for value, text in parts if value is not None)
+        lines.append(f"{binary.name}: {shown}" if shown else binary.name)
     return "; ".join(lines) or "no kernels"

@@ -70,9 +70,9 @@ def choose(calls: Sequence[Call], most: int = MOST) -> list[Call]:
     by_case, weighed = {call.case: call for call in calls}, Counter[str | None]()
     for call in calls:
         weighed[call.case] += call.count if call.us is None else call.us  # type: ignore[assignment]
-    each, weights = list(by_case.values()), np.array([weighed[case] for case in by_case])
-    groups, points = list(range(len(each))), place([read_params(call.params) for call in each])
-    if len(each) > most:
+    distinct, weights = list(by_case.values()), np.array([weighed[case] for case in by_case])
+    groups, points = list(range(len(distinct))), place([read_params(call.params) for call in distinct])
+    if len(distinct) > most:
         from scipy.cluster.hierarchy import fcluster, linkage
 
         groups = list(fcluster(linkage(points, "average"), most, "maxclust"))
@@ -80,7 +80,7 @@ def choose(calls: Sequence[Call], most: int = MOST) -> list[Call]:
     for group in dict.fromkeys(groups):
         members = [at for at, of in enumerate(groups) if of == group]
         apart = np.linalg.norm(points[members][:, None] - points[members][None], axis=-1)
-        medoids.append((weights[members].sum(), each[members[int(np.argmin(apart @ weights[members]))]]))
+        medoids.append((weights[members].sum(), distinct[members[int(np.argmin(apart @ weights[members]))]]))
     return [call for _, call in sorted(medoids, key=lambda pair: -pair[0])]
 
 

@@ -75,12 +75,12 @@ def predict(workload: Workload, changes: Mapping[Key, Changed], only: Key | None
 def _cost_call(workload: Workload, call: Call, changed: Changed, *, exact: bool) -> Interval:
     """By how many microseconds all these calls get longer. exact: this very case was measured."""
     us, ways = call.us or 0.0, list[tuple[Interval, float]]()  # a change, and of how much: the last one counts
-    known = exact and workload.device and workload.device.key == changed.device
+    is_measured = exact and workload.device and workload.device.key == changed.device
     if not (changed.sustained and workload.held):
-        alone = call.count * (changed.us or 0.0) if known else 0.0
+        alone = call.count * (changed.us or 0.0) if is_measured else 0.0
         ways += [(changed.change, us), (changed.change, max(us, alone))]
     if changed.sustained and workload.held is not False:
-        alone = call.count * (changed.sustained_us or 0.0) if known else 0.0
+        alone = call.count * (changed.sustained_us or 0.0) if is_measured else 0.0
         ways += [(changed.sustained, us), (changed.sustained, alone or us)]
     ends = [end * of for change, of in ways for end in (change.low, change.high)]
     gaps = sorted((0.0, call.count * changed.launches * workload.gap_us))

@@ -30,10 +30,10 @@ def read_folder(folder: Path, name: str, settings: Settings) -> Workload:
     A case has the definition's axes and dtype for its parameters. Raises StoredFileError for a file that is none, and
     UsageError if there are no workloads.
     """
-    known = {op.op.rpartition("/")[2].replace("_", ""): op.op for op in ops(settings)}
+    op_names = {op.op.rpartition("/")[2].replace("_", ""): op.op for op in ops(settings)}
     definitions = {text["name"]: text for path in sorted(folder.rglob("definitions/**/*.json")) for text in _read(path)}
     paths = sorted(folder.rglob("workloads/**/*.jsonl"))
-    calls = merge_calls(_read_call(path, line, definitions, known) for path in paths for line in _read(path))
+    calls = merge_calls(_read_call(path, line, definitions, op_names) for path in paths for line in _read(path))
     if not calls:
         raise UsageError("trace_lacks_workloads", path=str(folder))
     return Workload(name, source="flashinfer-trace", calls=calls)
@@ -48,7 +48,7 @@ def _read(path: Path) -> Iterator[Json]:
         raise StoredFileError("file_unreadable", path=str(path), why=str(error)) from error
 
 
-def _read_call(path: Path, line: Json, definitions: Mapping[str, Json], known: Mapping[str, str]) -> Call:
+def _read_call(path: Path, line: Json, definitions: Mapping[str, Json], op_names: Mapping[str, str]) -> Call:
     try:
         definition, workload = definitions[line["definition"]], line["workload"]
         axes = {name: workload["axes"].get(name, axis.get("value")) for name, axis in definition["axes"].items()}
@@ -61,7 +61,7 @@ def _read_call(path: Path, line: Json, definitions: Mapping[str, Json], known: M
     stem = _CONSTANTS.sub("", definition["name"])
     dtype = next((value.dtype for value in arguments.values() if isinstance(value, Tensor)), "float32")
     params = ", ".join((write_params(axes), f"dtype=torch.{dtype}"))
-    return Call(known.get(stem.replace("_", ""), stem), arguments,
+    return Call(op_names.get(stem.replace("_", ""), stem), arguments,
                 tuple(output for output in outputs if isinstance(output, Tensor)), params=params)  # fmt: skip
 
 

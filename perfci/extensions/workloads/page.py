@@ -63,10 +63,10 @@ def place_all(workload: Workload, picture: str | None = None) -> ModelBrief:
     for call in workload.calls:
         groups.setdefault((call.op, call.case), []).append(call)
     cases = [place_calls(workload, op, case, calls) for (op, case), calls in groups.items() if case]
-    known = sorted((place for place in cases if place.intensity is not None), key=lambda place: place.intensity or 0.0)
+    placed = sorted((place for place in cases if place.intensity is not None), key=lambda place: place.intensity or 0.0)
     return ModelBrief(
         workload, tuple(place_calls(workload, op, None, calls) for op, calls in workload.by_op().items()),
-        tuple(known[: -FIVE - 1 : -1]), tuple(known[:FIVE]),
+        tuple(placed[: -FIVE - 1 : -1]), tuple(placed[:FIVE]),
         tuple(sorted(workload.others, key=lambda other: -other.us)), picture,
     )  # fmt: skip
 

@@ -32,16 +32,16 @@ Event = Mapping[str, Any]
 def read_trace(path: Path, name: str, settings: Settings) -> Workload:
     """Returns what a trace has of the project's ops. Raises StoredFileError for another file, UsageError for none."""
     events = [event for event in _read(path) if event.get("ph") == "X" and "ts" in event]
-    known = {op.op.rpartition("/")[2]: op.op for op in ops(settings)}
+    op_names = {op.op.rpartition("/")[2]: op.op for op in ops(settings)}
     forms, heard = dict[str, tuple[int, str, Event]](), list[Heard]()
-    for op, event in _find_calls(events, known):
+    for op, event in _find_calls(events, op_names):
         form = json.dumps(
             [op, *(event.get("args", {}).get(key) for key in ("Input Dims", "Input type", "Input Strides"))]
         )
         key, *_ = forms.setdefault(form, (len(forms), op, event))
         heard.append(Heard(key, 1e3 * event["ts"], 1e3 * _find_end(event)))
     if not heard:
-        raise UsageError("trace_lacks_ops", path=str(path), ops=", ".join(known))
+        raise UsageError("trace_lacks_ops", path=str(path), ops=", ".join(op_names))
     activities = list(_read_activities(events))
     on_device = any(activity.kind != "launch" for activity in activities)
     if not on_device:
@@ -75,14 +75,14 @@ def _read(path: Path) -> list[Event]:
         raise StoredFileError("file_unreadable", path=str(path), why=f"{type(error).__name__}: {error}") from error
 
 
-def _find_calls(events: list[Event], known: Mapping[str, str]) -> Iterator[tuple[str, Event]]:
+def _find_calls(events: list[Event], op_names: Mapping[str, str]) -> Iterator[tuple[str, Event]]:
     """Yields calls of ops that no other call contains, thread by thread."""
     ends = dict[Any, float]()
     for event in sorted(events, key=lambda event: (event["ts"], -event.get("dur", 0))):
         if event.get("cat") not in {"cpu_op", "python_function", "user_annotation"}:
             continue
         text = str(event["name"])
-        op = known.get(text.rpartition("::")[2] if event["cat"] != "python_function" else text.rpartition(": ")[2])
+        op = op_names.get(text.rpartition("::")[2] if event["cat"] != "python_function" else text.rpartition(": ")[2])
         if op and event["ts"] >= ends.get(event.get("tid"), 0.0):
             ends[event.get("tid")] = _find_end(event)
             yield op, event

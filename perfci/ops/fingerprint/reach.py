@@ -71,16 +71,16 @@ def _list_imports(file: Path, node: ast.AST, used: set[str] | None, find: _Findi
     taken = [
         one for one in aliases if used is None or one.name == "*" or (one.asname or one.name).partition(".")[0] in used
     ]
-    found = list[tuple[frozenset[str] | None, Path | None]]()
+    modules = list[tuple[frozenset[str] | None, Path | None]]()
     if isinstance(node, ast.Import):
-        found = [(None, find(file, one.name, 0)) for one in taken]
+        modules = [(None, find(file, one.name, 0)) for one in taken]
     elif isinstance(node, ast.ImportFrom):
         # A name may be a module of the package, or what its __init__ has by this name.
         within = f"{node.module}." if node.module else ""
-        found = [(None, find(file, f"{within}{one.name}", node.level)) for one in taken]
+        modules = [(None, find(file, f"{within}{one.name}", node.level)) for one in taken]
         plain = frozenset(one.name for one in taken)
-        found += [(None if "*" in plain else plain, find(file, node.module or "", node.level))] if taken else []
-    yield from ((path, wanted) for wanted, path in found if path and path != file)
+        modules += [(None if "*" in plain else plain, find(file, node.module or "", node.level))] if taken else []
+    yield from ((path, wanted) for wanted, path in modules if path and path != file)
 
 
 def _find_module(file: Path, name: str, level: int) -> Path | None:

@@ -119,12 +119,12 @@ def list_includes(content: bytes) -> tuple[tuple[str, int], ...]:
     """Returns the headers that C++ in a file includes, each with its line. Empty is one that a macro names."""
     # Also without comments and lines that go on, but a text in quotes may look like the beginning of a comment.
     plain = _SPACE.sub(lambda gap: b"\n" * gap[0].count(b"\n") if gap[0].startswith(b"/*") else b"", content)
-    found = {
+    includes = {
         ((match[1] or match[2] or b"").decode(errors="replace"), text.count(b"\n", 0, match.start()) + 1)
         for text in (content, plain)
         for match in _INCLUDE.finditer(text)
     }
-    return tuple(sorted(found, key=lambda include: include[1]))
+    return tuple(sorted(includes, key=lambda include: include[1]))
 
 
 def _walk(tree: ast.AST) -> Iterator[tuple[ast.AST, bool]]:
@@ -193,8 +193,8 @@ def _list_paths(nodes: Iterable[ast.AST]) -> Iterator[str]:
         left = node
         while isinstance(left, ast.BinOp) and isinstance(left.op, ast.Div):
             parts, left = [left.right, *parts], left.left
-        for known, texts in itertools.groupby(map(_read_text, parts), lambda text: text is not None):
-            text = "/".join(map(str, texts)) if known else ""
+        for are_texts, texts in itertools.groupby(map(_read_text, parts), lambda text: text is not None):
+            text = "/".join(map(str, texts)) if are_texts else ""
             if _FILE_NAME.fullmatch(text):
                 yield text
 

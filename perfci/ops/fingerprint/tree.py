@@ -67,8 +67,8 @@ class Tree:
         paths, code = self._find_needed(op, folder)
         files = {self._name(path): self._content(path) for path in paths}
         late, kernels = _list_late(code), {path for path in code if is_kernel(posixpath.basename(path), op)}
-        own = (f"{folder}/{name_of(op)}_{suite}.py" for suite in ("accuracy", "performance"))
-        suites = self._closure(folder, paths.intersection(own), kernels)
+        suite_files = (f"{folder}/{name_of(op)}_{suite}.py" for suite in ("accuracy", "performance"))
+        suites = self._closure(folder, paths.intersection(suite_files), kernels)
         needed = {*suites, *(path for needs in suites.values() for path in needs.data)}
         whole = not any(needs.opaque for needs in suites.values())
         of_kernel = {path for path in code.keys() - needed if whole and not path.startswith(f"{self._kernels}/")}
@@ -87,10 +87,10 @@ class Tree:
         # A page about the op, the logbook of its rounds, other backends: they count only if its code names them.
         name, kernel = name_of(op), str(find_kernel(op, Path(folder)))
         others = {f"{folder}/{name}_{backend}.py" for backend in BACKENDS} - {kernel}
-        own = {*self._finder.below(folder, hidden=True)} - others
-        own -= {f"{folder}/{name}.md", f"{folder}/optimization.jsonl"}
-        code = self._closure(folder, own)
-        paths = own | code.keys() | {path for needs in code.values() for path in needs.data} | {*self._shared}
+        op_files = {*self._finder.below(folder, hidden=True)} - others
+        op_files -= {f"{folder}/{name}.md", f"{folder}/optimization.jsonl"}
+        code = self._closure(folder, op_files)
+        paths = op_files | code.keys() | {path for needs in code.values() for path in needs.data} | {*self._shared}
         paths |= self._find_headers(paths, code)
         for path in filter(self._finder.leads_out, paths):
             code[path] = _Needs(opaque=Reason("folder_elsewhere", {"file": self._name(path)}))

@@ -383,11 +383,11 @@ def _name_axes(sides: Sequence[Place], calls: Sequence[Call]) -> list[str]:
     """Names of the axes that begin with these sides: the test's name if it has exactly one, else a usual one."""
     chosen = [call for call in calls if call.part == "accuracy"] or calls
     shared = set.intersection(*({*call.names} for call in chosen)) - TAKEN
-    own = {name: [call.names[name] for call in chosen] for name in sorted(shared)}
+    values_of = {name: [call.names[name] for call in chosen] for name in sorted(shared)}
     sizes = [[call.size(side) for call in chosen] for side in sides]
     axes = list[str]()
     for (tensor, axis), size in zip(sides, sizes, strict=True):
-        fitting = [name for name, values in own.items() if values == size]
+        fitting = [name for name, values in values_of.items() if values == size]
         rank = len(calls[0].tensors[tensor].shape)
         usual = USUAL.get(rank, tuple(f"d{number}" for number in range(rank)))[axis or 0]
         usual = usual if tensor == sides[0][0] else f"{tensor}_{usual}".lower()

@@ -35,9 +35,9 @@ def turn_back(forward: search.Found) -> Backward | None:
     inputs = form.make_inputs(params, "float32")
     sides = zip((form.kernel, form.reference), places, form.devices, strict=True)
     asked = [_ask_either(form, function, place, device, inputs) for function, place, device in sides]
-    known, devices = [names for names, _, _ in asked], tuple(device for _, _, device in asked)
+    differentiable, devices = [names for names, _, _ in asked], tuple(device for _, _, device in asked)
     shape = asked[0][1]
-    of = tuple(name for name in form.inputs if all(name in names for names in known))
+    of = tuple(name for name in form.inputs if all(name in names for names in differentiable))
     axes = {size: axis for axis, size in params.items()}
     text = write_tuple([str(axes.get(size, size)) for size in shape])
     if not of or form.is_ragged:
@@ -50,13 +50,13 @@ def turn_back(forward: search.Found) -> Backward | None:
     takes = {**form.inputs, GRADIENT: made}
     back = replace(form, kernel=pair[0], reference=pair[1], inputs=takes, shapes={**form.shapes, GRADIENT: text})
     back = replace(back, little={}, devices=(devices[0], devices[1]))
-    found = search.judge(back, [*forward.texts, f"of={write_tuple(of)}", f"{GRADIENT}={GRADIENT}"], (), dry=True)
-    copies |= bool(found.trial.written)  # as where the gradient of an input takes the place of the output's
+    attempt = search.judge(back, [*forward.texts, f"of={write_tuple(of)}", f"{GRADIENT}={GRADIENT}"], (), dry=True)
+    copies |= bool(attempt.trial.written)  # as where the gradient of an input takes the place of the output's
     texts = tuple(
         (f", {place}" if place else "") + (", copies=True" if copies and not number else "")
         for number, place in enumerate(places)
     )
-    return Backward(replace(found, dry=back.agrees() or found.trial.is_good), of, (texts[0], texts[1]))
+    return Backward(replace(attempt, dry=back.agrees() or attempt.trial.is_good), of, (texts[0], texts[1]))
 
 
 def _ask_either(

@@ -210,9 +210,9 @@ def _find_operator(candidates: Sequence[Operator], tests: Sequence[Call], side: 
         start, shown, handed, given = fitted
         start = replace(start, devices=(side.written.device, None))
         for form, calls, right in (find_form(start, given), (*list_form(start, given), True)):
-            found = search.judge(form, handed, calls if tests else (), dry=right and form.agrees())
-            called = _Called(found, calls, shown, handed, operator)
-            best = called if best is None or found.rank < best.found.rank else best
+            attempt = search.judge(form, handed, calls if tests else (), dry=right and form.agrees())
+            called = _Called(attempt, calls, shown, handed, operator)
+            best = called if best is None or attempt.rank < best.found.rank else best
             if best.found.trial.agrees:
                 return best
     return best
@@ -243,9 +243,9 @@ def _find_call(
     kernel = make_call(side.function, handed, {}) if hidden else side.function
     start = Form(kernel, other.function, going, devices=devices)
     going.until = time.process_time() + 2 * _SECONDS
-    found = search.search(takes, read_uses(side.function, takes), handed, calls, start, _SECONDS)
+    attempt = search.search(takes, read_uses(side.function, takes), handed, calls, start, _SECONDS)
     going.until = math.inf
-    return _Called(found, found.calls, shown, handed)
+    return _Called(attempt, attempt.calls, shown, handed)
 
 
 def _read_wrapper(function: Any) -> str:
@@ -274,7 +274,7 @@ def _narrow(called: _Called) -> _Called:
 
 def _complete_calls(called: _Called, launched: str, are_tests: bool) -> list[Call]:
     """The calls, in all dtypes that both take if no test chose them, and with those of the performance suite."""
-    found, form, calls = called.found, called.found.form, list(called.calls)
+    attempt, form, calls = called.found, called.found.form, list(called.calls)
     small, dry = form.little or form.make_distinct(), form.agrees()
 
     def is_taken(dtype: str) -> bool:
@@ -283,7 +283,7 @@ def _complete_calls(called: _Called, launched: str, are_tests: bool) -> list[Cal
         trial = form.run(small, dtype) if dtype != form.dtype else None
         return trial is None or (not trial.problem and trial.is_alike)
 
-    usual = [dtype for dtype in _choose_dtypes(launched) if not found.dry or is_taken(dtype)]
+    usual = [dtype for dtype in _choose_dtypes(launched) if not attempt.dry or is_taken(dtype)]
     dtypes = usual or [call.dtype for call in calls[:1]]
     if not are_tests:
         firsts = [_retype(call, dtype) for call in calls[:1] for dtype in dtypes]
@@ -294,7 +294,7 @@ def _complete_calls(called: _Called, launched: str, are_tests: bool) -> list[Cal
     calls = calls or [_call(form, "accuracy", small_sizes, dtype) for dtype in dtypes]
     for wanted in [] if any(call.part == "performance" for call in calls) else _list_sizes(form, launched):
         sizes = _turn(form, wanted)
-        if not found.dry or form.try_case(dict(zip(form.axes, sizes, strict=True))):
+        if not attempt.dry or form.try_case(dict(zip(form.axes, sizes, strict=True))):
             calls += [_call(form, "performance", sizes, dtype) for dtype in dtypes[-2:]]
     return calls
 
@@ -341,8 +341,8 @@ def _import_side(name: str, path: Path, module: str | None, going: DryTorch) -> 
     source, hidden, pretends = _import_either(module, path, going.device)
     function = getattr(source, name, None)
     if not callable(function) or hasattr(function, "__getitem__"):
-        known = ", ".join(key for key, value in vars(source).items() if isinstance(value, types.FunctionType))
-        raise UsageError("from_unknown", file=path.name, function=name, known=known or "-")
+        functions = ", ".join(key for key, value in vars(source).items() if isinstance(value, types.FunctionType))
+        raise UsageError("from_unknown", file=path.name, function=name, known=functions or "-")
     text, call = path.read_text(encoding="utf-8", errors="replace"), f"source.{name}"
     hides = _launches_hidden(function, hidden)
     if hides and module:
@@ -572,9 +572,9 @@ def _import(name: str, path: Path) -> types.ModuleType:
     except (Exception, SystemExit) as error:
         facts = {**describe_exception(error, path.parent), "module": name, "source": path.name}
         raise UsageError("import_raised", **facts) from error
-    found = getattr(module, "__file__", None) or name
-    if not path.samefile(found):
-        raise UsageError("import_other", file=path.name, module=name, found=found)
+    origin = getattr(module, "__file__", None) or name
+    if not path.samefile(origin):
+        raise UsageError("import_other", file=path.name, module=name, found=origin)
     return module
 
 
@@ -610,12 +610,12 @@ def _write_parameters(
         if not (needed or plain or dtype or parameter.name in given):
             continue
         kind = getattr(parameter.annotation, "__name__", str(parameter.annotation))
-        known = kind if kind in {"int", "float", "bool", "str"} else None
-        known = "torch.Tensor" if needed and "Tensor" in kind else known
-        text = f"{parameter.name}: {known}" if known else parameter.name
+        shown_type = kind if kind in {"int", "float", "bool", "str"} else None
+        shown_type = "torch.Tensor" if needed and "Tensor" in kind else shown_type
+        text = f"{parameter.name}: {shown_type}" if shown_type else parameter.name
         if not needed:
             default = str(parameter.default) if dtype else repr(parameter.default) if plain else "None"
-            text += f" = {default}" if known else f"={default}"
+            text += f" = {default}" if shown_type else f"={default}"
         shown += ["*"] if alone and "*" not in shown else []
         shown.append(text)
         handed.append(f"{parameter.name}={parameter.name}" if alone else parameter.name)

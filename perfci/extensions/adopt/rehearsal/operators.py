@@ -106,15 +106,15 @@ class Operator:
         shapes = (5, 5), (2, 5, 5), (2, 3, 5, 5), (2, 2, 3, 5, 5), (5,)
         for parameters, shape in itertools.product((needed, takes), shapes):
             # A list of as many numbers as its type says, such as a padding, or else a shape. Bounds that rise.
-            known = {"Tensor": torch.zeros(shape, device="meta"), "List[int]": [*shape], **_GENERIC}
+            by_type = {"Tensor": torch.zeros(shape, device="meta"), "List[int]": [*shape], **_GENERIC}
             places = torch.arange(shape[0])
-            known |= {"List[Optional[Tensor]]": [places], "target": places}
+            by_type |= {"List[Optional[Tensor]]": [places], "target": places}
             values: list[Any] = [
                 [1] * one.N
                 if one.N
                 else 0.25 * number
                 if "number" in str(one.type)
-                else known.get(one.name, known.get(str(one.type)))
+                else by_type.get(one.name, by_type.get(str(one.type)))
                 for number, one in enumerate(parameters, start=1)
             ]
             # Without memory, in which some operators end the process. Not all can do that.
@@ -164,17 +164,17 @@ def _list_overloads(name: str) -> list[Operator]:
     ):
         plain, overload = match[1], match[2]
     packet = getattr(torch.ops.aten, plain, None)
-    known = packet.overloads() if packet is not None and hasattr(packet, "overloads") else []
-    overload = next((one for one in known if one.lower() == overload.lower()), overload)
+    overloads = packet.overloads() if packet is not None and hasattr(packet, "overloads") else []
+    overload = next((one for one in overloads if one.lower() == overload.lower()), overload)
     takes = dict[str, list[Any]]()
-    for one in (overload, "default", "Tensor", "self", "dim", *known):
-        arguments = getattr(packet, one)._schema.arguments if one in known else []
+    for one in (overload, "default", "Tensor", "self", "dim", *overloads):
+        arguments = getattr(packet, one)._schema.arguments if one in overloads else []
         arguments = [*itertools.takewhile(_is_named, (take for take in arguments if take.name not in LEFT_OUT))]
         if any("Tensor" in str(take.type) for take in arguments):  # some, such as add, have a default for numbers alone
             takes.setdefault(one, arguments)
     info = _find_info(plain) if takes else None
     # One that takes a number in the place of a tensor is another overload: torch chooses by what it is given.
-    several = not overload and "default" not in list(takes)[:1] and len(known) > 1
+    several = not overload and "default" not in list(takes)[:1] and len(overloads) > 1
     paths = [f"torch.ops.aten.{plain}" + f".{one}" * bool(number or not several) for number, one in enumerate(takes)]
     return [Operator(path, one, info) for path, one in zip(paths, takes.values(), strict=True)]
 

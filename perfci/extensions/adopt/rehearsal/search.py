@@ -74,8 +74,8 @@ def search(
                 continue
             if not right and not calls:
                 form, fitting = _guess(one, given), []
-            found = judge(form, texts, fitting if calls else [], dry=right)
-            best = found if best is None or found.rank < best.rank else best
+            attempt = judge(form, texts, fitting if calls else [], dry=right)
+            best = attempt if best is None or attempt.rank < best.rank else best
             needless = [name for name in best.trial.ignored if uses.get(name, Use()).is_tensor is None]
             if (best.trial.is_good and not needless) or time.process_time() > until:
                 return best
@@ -99,20 +99,20 @@ def judge(form: Form, texts: Sequence[str], calls: Sequence[Call], *, dry: bool)
         return Found(form, texts, Trial("no shapes were found that both take"), dry, calls)
     best: Found | None = None
     for one in _list_bounds(form):
-        found = _try_places(one, texts, calls)
-        best = found if best is None or found.rank < best.rank else best
+        attempt = _try_places(one, texts, calls)
+        best = attempt if best is None or attempt.rank < best.rank else best
         if best.trial.is_good or form.rehearsal.is_late:
             break
     assert best is not None
     if not best.trial.is_good and not calls and not form.is_ragged:
         for one in _list_merged(best.form):
-            found = _try_places(one, texts, calls)
-            if found.trial.is_good:
-                return found
+            attempt = _try_places(one, texts, calls)
+            if attempt.trial.is_good:
+                return attempt
     if best.trial.problem is None and not best.trial.is_finite and not calls:  # such as logarithms of negative numbers
         for one in _list_positive(best.form):
-            found = _try_sizes(one, texts, calls)
-            best = found if found.rank < best.rank else best
+            attempt = _try_sizes(one, texts, calls)
+            best = attempt if attempt.rank < best.rank else best
             if best.trial.is_good:
                 break
     return best
@@ -120,16 +120,16 @@ def judge(form: Form, texts: Sequence[str], calls: Sequence[Call], *, dry: bool)
 
 def _try_places(form: Form, texts: Sequence[str], calls: Sequence[Call]) -> Found:
     """The form as a trial takes it. Places that are stored to are there once each, or programs would race."""
-    found = _try_sizes(form, texts, calls)
-    inputs = found.form.inputs
+    attempt = _try_sizes(form, texts, calls)
+    inputs = attempt.form.inputs
     alike = {name: _PLACES.sub("torch.randint(0, 1, ", text) for name, text in inputs.items()}
-    params = dict(found.form.little) or found.form.make_distinct()
-    is_good = replace(found.trial, races=False).is_good
-    if not is_good or alike == inputs or not replace(found.form, inputs=alike).run(params).races:
-        return found
+    params = dict(attempt.form.little) or attempt.form.make_distinct()
+    is_good = replace(attempt.trial, races=False).is_good
+    if not is_good or alike == inputs or not replace(attempt.form, inputs=alike).run(params).races:
+        return attempt
     once = {name: _ROW_OF_PLACES.sub(r"torch.randperm(\1, ", text) for name, text in inputs.items()}
     other = _try_sizes(replace(form, inputs=once), texts, calls)
-    return other if other.trial.is_good else replace(found, trial=replace(found.trial, races=True))
+    return other if other.trial.is_good else replace(attempt, trial=replace(attempt.trial, races=True))
 
 
 def _list_merged(form: Form) -> Iterator[Form]:
@@ -171,10 +171,10 @@ def _try_sizes(form: Form, texts: Sequence[str], calls: Sequence[Call]) -> Found
             passing = replace(form, devices=(device, device if asking else form.devices[1]))
             other = passing.run(params) if passing.devices != form.devices and trial.problem else trial
             form, trial = (passing, other) if other.problem is None else (form, trial)
-        found = Found(replace(form, little=params if number > 1 else {}), texts, trial, dry=True, calls=calls)
+        attempt = Found(replace(form, little=params if number > 1 else {}), texts, trial, dry=True, calls=calls)
         if number == 1 and best and best.trial.problem is None and best.trial.rank < trial.rank:
             best = None  # what holds by chance, as where the first axis is the shorter one
-        best = found if best is None or found.trial.rank < best.trial.rank else best
+        best = attempt if best is None or attempt.trial.rank < best.trial.rank else best
         if (number and best.trial.is_good) or form.rehearsal.is_late:
             break
     assert best is not None

@@ -148,11 +148,11 @@ def wrap(function: Any, device: str, hidden: dict[str, Any] | None = None) -> Ca
 
     def call(*args: Any, **kwargs: Any) -> Any:
         lists = (arg if isinstance(arg, list | tuple) else [arg] for arg in (*args, *kwargs.values()))
-        found = next((one.device for arg in lists for one in arg if isinstance(one, torch.Tensor)), None)
-        if found is None or found.type == device:
+        arrived = next((one.device for arg in lists for one in arg if isinstance(one, torch.Tensor)), None)
+        if arrived is None or arrived.type == device:
             return function(*args, **kwargs)
-        driver = drive(device) if found.type == "cpu" else contextlib.nullcontext()
-        with answer_for(device), driver, PassingFor(device, found):
+        driver = drive(device) if arrived.type == "cpu" else contextlib.nullcontext()
+        with answer_for(device), driver, PassingFor(device, arrived):
             return function(*args, **kwargs)
 
     return call

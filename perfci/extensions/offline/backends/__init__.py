@@ -1,4 +1,4 @@
-"""Backends whose kernels compile without a device: a module each, with the backend's name. Triton needs none.
+"""Backends that compile kernels without a device: a module each, with the backend's name. Triton needs none.
 
 The compiler is asked by the op itself, and what it makes is seen where it asks the driver to load and to launch it. A
 module has what a compiler needs besides, so that it works on a machine without a device:

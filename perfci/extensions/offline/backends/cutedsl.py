@@ -1,4 +1,4 @@
-"""CuTe DSL: its host code asks a library of its own, which asks the CUDA runtime. That library is replaced."""
+"""CuTe DSL: its host code asks a library, which asks the CUDA runtime. That library is replaced."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def _replace(path: Path, driver: VirtualDriver) -> str:
 
 
 def _answer_for_runtime() -> None:
-    """The CUDA runtime of Python, which has a driver of its own kind: what the compiler's Python asks of it."""
+    """The CUDA runtime of Python, which has another driver: what the compiler's Python asks of it."""
     from cuda.bindings import runtime
 
     done = runtime.cudaError_t.cudaSuccess

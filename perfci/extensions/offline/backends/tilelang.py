@@ -1,4 +1,4 @@
-"""TileLang: its compiler asks for the device. Its launch asks a library of its own for the CUDA runtime: replaced."""
+"""TileLang: its compiler asks for the device. Its launch asks another library for the CUDA runtime: replaced."""
 
 from __future__ import annotations
 
