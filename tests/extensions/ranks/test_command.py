@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -145,6 +147,10 @@ def test_a_check_gates_groups_where_the_boards_are_enough(tmp_path):
     assert "On 2 ranks: talk sends 20.0 MB a launch" in report
     assert "checks groups" not in said
     assert "ranks=2" in again.stdout  # which judges the stored run
+
+    (command,) = {*re.findall(r"^perfci (ranks .*)$", report, re.MULTILINE)}  # what to type next
+    alone = subprocess.run([sys.executable, "-m", "perfci", *shlex.split(command)], capture_output=True, check=False)
+    assert (alone.returncode, b"REGRESSED" in alone.stdout) == (2, True), command + alone.stderr.decode()
 
 
 def test_a_check_names_groups_that_pass(tmp_path):
