@@ -94,9 +94,9 @@ def watch_races() -> Iterator[list[Race]]:
             log.program += 1
             place(*index)
 
-        def read(*asked: Any) -> Any:
-            log.readable &= not asked[-1]  # a volatile load waits for other programs
-            return load(*asked)
+        def read(*asked: Any, **named: Any) -> Any:
+            log.readable &= not named.get("is_volatile", asked[-1])  # a volatile load waits for other programs
+            return load(*asked, **named)
 
         try:
             with (

@@ -70,6 +70,22 @@ def test_a_launch_whose_programs_wait_for_each_other_by_volatile_loads_is_left_a
     assert len(races) == (not is_volatile)
 
 
+@triton.jit
+def copy_box(x_ptr, out_ptr, rows, cols, block: tl.constexpr):
+    box = tl.make_tensor_descriptor(x_ptr, [rows, cols], [cols, 1], [block, block])
+    at = tl.arange(0, block)
+    tl.store(out_ptr + at[:, None] * block + at[None, :], box.load([0, 0]))
+
+
+def test_a_load_by_a_descriptor_is_watched_as_others_are():
+    x, out = torch.arange(12.0).reshape(3, 4), torch.empty(4, 4)
+    with open_device("cpu", seed=1).watch_races() as races:
+        copy_box[(1,)](x, out, 3, 4, 4)
+
+    assert out[:3].equal(x)
+    assert list(races) == []
+
+
 def test_a_view_may_read_what_lies_beside_it_in_its_own_tensor():
     cpu = open_device("cpu", seed=1)
     given = cpu.arrays.place({"x": torch.arange(12.0)}, "contiguous")["x"]
