@@ -3,7 +3,8 @@
 Triton's fpsan compiles float operations into a ring of integers, in which sums and products of any order are exact. So
 a tuning keeps every bit of the answer, which is no number any more, and a fault changes it however small it is. exp,
 sin and cos keep their laws there. log, sqrt, rsqrt, erf and floor are functions without laws: a kernel that has
-rsqrt(x) in the place of 1 / sqrt(x) counts as another formula.
+rsqrt(x) in the place of 1 / sqrt(x) counts as another formula. exp(-inf) is not 0 there, atomics add floats, and
+torch's operations are not compiled: so equal bits are evidence, and other bits are a note, never a verdict.
 """
 
 from __future__ import annotations

@@ -26,6 +26,9 @@ MODES = ("consan", "iisan", "gsan")
 """Of TRITON_INSTRUMENTATION_MODE: races of shared memory, of indices, of global memory"""
 
 VARIABLE = "TRITON_INSTRUMENTATION_MODE"
+LAWFUL = {"TRITON_FPSAN_HOMOMORPHIC_CASTS": "1"}
+"""Of fpsan: the cast of a sum is the sum of the casts. Without it, other tiles with casts are other formulas"""
+
 WATCHED = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1", "TRITON_DISABLE_LINE_INFO": "0"}
 """Under compute-sanitizer: no array shares memory, so that places past its end are seen, and kernels have lines"""
 
@@ -70,7 +73,7 @@ def compiles_in(mode: str) -> bool:
 def surround(around: WorkerEnvironment, tool: str) -> WorkerEnvironment:
     """Returns the environment of a worker under a sanitizer."""
     if tool not in TOOLS:
-        return dataclasses.replace(around, environment={**around.environment, VARIABLE: tool})
+        return dataclasses.replace(around, environment={**around.environment, VARIABLE: tool, **LAWFUL})
     folder = around.writable[0]
     script, log, environment = folder / SCRIPT, folder / LOG, {**around.environment, **WATCHED}
     log.unlink(missing_ok=True)

@@ -97,7 +97,10 @@ def test_traces_come_through_a_workers_notes():
 def test_a_worker_whose_kernels_are_traced_has_fpsan_compiled_in(tmp_path):
     around = WorkerEnvironment({}, tmp_path, tmp_path / "log", 1.0)
 
-    assert surround(around, "fpsan").environment == {"TRITON_INSTRUMENTATION_MODE": "fpsan"}
+    assert surround(around, "fpsan").environment == {
+        "TRITON_INSTRUMENTATION_MODE": "fpsan",
+        "TRITON_FPSAN_HOMOMORPHIC_CASTS": "1",
+    }
 
 
 def test_a_triton_without_fpsan_is_not_asked(monkeypatch):
