@@ -63,8 +63,8 @@ def _sanitize(experiment: Experiment, run: Run, op: OpRun, files: OpFiles) -> Op
     task = dataclasses.replace(_plan(experiment, run, files), watched=True)
     for tool in tools:
         around = surround(_surround(experiment, run, task), tool)
-        failure = run_worker(task, around, experiment.bench.listener)
-        checks += tell(tool, read_log(around, tool), failure)
+        heard = _perform(experiment, task, around)
+        checks += tell(tool, read_log(around, tool), heard.failure)
     note = Reason("sanitized", {"op": op.op, "tools": ", ".join(tools)}) if tools else Reason("sanitizers_missing")
     return dataclasses.replace(op, accuracy=(*op.accuracy, *checks), notes=(*op.notes, note))
 
@@ -82,15 +82,8 @@ def _compare_formulas(experiment: Experiment, run: Run, op: OpRun, files: OpFile
 
 def _trace(experiment: Experiment, run: Run, task: LookBeyond) -> list[Trace]:
     """What calls give if their kernels have fpsan compiled in. Nothing if the worker fails."""
-    notes: tuple[Reason, ...] = ()
-
-    def hear(message: Message) -> None:
-        nonlocal notes
-        notes = message.notes if isinstance(message, OpDone) else notes
-        experiment.bench.listener(message)
-
-    run_worker(dataclasses.replace(task, traced=True), surround(_surround(experiment, run, task), MODE), hear)
-    return read_traces(notes)
+    around = surround(_surround(experiment, run, task), MODE)
+    return read_traces(_perform(experiment, dataclasses.replace(task, traced=True), around).notes)
 
 
 def _plan(experiment: Experiment, run: Run, files: OpFiles, settings: Settings | None = None) -> LookBeyond:
@@ -132,24 +125,39 @@ def list_chosen(op: OpRun) -> tuple[str, ...]:
 
 def _run(experiment: Experiment, run: Run, op: OpRun, files: OpFiles, wrong: AccuracyCase | None) -> OpRun:
     """Have a worker look at an op. If it fails, what it was doing is one more check that failed."""
-    checks, at = list[AccuracyCase](), Doing("start", files.op)
-    notes: tuple[Reason, ...] = ()
-
-    def hear(message: Message) -> None:
-        nonlocal at, notes
-        match message:
-            case AccuracyCase():
-                checks.append(message)
-            case Doing():
-                at = message
-            case OpDone():
-                notes = message.notes
-        experiment.bench.listener(message)
-
     budget_s = None if experiment.request.thorough else max(LEAST_S, SHARE * (op.verify_s or 0.0))
     budget_s = SHRINK_S if wrong else budget_s
     task = dataclasses.replace(_plan(experiment, run, files), wrong=wrong, budget_s=budget_s, chosen=list_chosen(op))
-    failure = run_worker(task, _surround(experiment, run, task), hear)
-    if failure and wrong is None:
-        checks.append(AccuracyCase(at.case or "-", "normal", "contiguous", 0, failure=failure, raised=True))
-    return dataclasses.replace(op, accuracy=(*op.accuracy, *checks), notes=(*op.notes, *notes))
+    heard = _perform(experiment, task, _surround(experiment, run, task))
+    if heard.failure and wrong is None:
+        ended = AccuracyCase(heard.case, "normal", "contiguous", 0, failure=heard.failure, raised=True)
+        heard.checks.append(ended)
+    return dataclasses.replace(op, accuracy=(*op.accuracy, *heard.checks), notes=(*op.notes, *heard.notes))
+
+
+@dataclasses.dataclass
+class Heard:
+    """What a worker sent before it ended."""
+
+    checks: list[AccuracyCase] = dataclasses.field(default_factory=list)
+    notes: tuple[Reason, ...] = ()
+    case: str = "-"  # the last one that it was busy with
+    failure: Reason | None = None  # its own end, if that was none it should have
+
+
+def _perform(experiment: Experiment, task: LookBeyond, around: WorkerEnvironment) -> Heard:
+    """Have a worker do a task."""
+    heard = Heard()
+
+    def hear(message: Message) -> None:
+        match message:
+            case AccuracyCase():
+                heard.checks.append(message)
+            case Doing():
+                heard.case = message.case or "-"
+            case OpDone():
+                heard.notes = message.notes
+        experiment.bench.listener(message)
+
+    heard.failure = run_worker(task, around, hear)
+    return heard

@@ -183,15 +183,9 @@ def _call(function: Callable[..., Any], of: Sequence[str], *, again: bool, **inp
     given = [inputs.pop(name) for name in sorted(name for name in inputs if name.startswith(GIVEN))]
     gradients = derive(function, inputs, of, given, again=again)
     memory = {value.untyped_storage().data_ptr() for value in given}
+    made = [torch.zeros_like(inputs[name]) if one is None else one for name, one in zip(of, gradients, strict=True)]
     # The gradient of a sum is the given one itself.
-    return [
-        torch.zeros_like(inputs[name])
-        if gradient is None
-        else gradient.clone()
-        if gradient.untyped_storage().data_ptr() in memory
-        else gradient
-        for name, gradient in zip(of, gradients, strict=True)
-    ]
+    return [one.clone() if one.untyped_storage().data_ptr() in memory else one for one in made]
 
 
 def derive(
@@ -217,9 +211,7 @@ def derive(
 
 
 def _ask(pairs: Sequence[tuple[Any, Any]], leaves: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
-    outputs, given = zip(*pairs, strict=True)
-    casted = [gradient.to(output.dtype) for output, gradient in pairs]
-    del given
+    outputs, casted = zip(*((output, given.to(output.dtype)) for output, given in pairs), strict=True)
     return [*torch.autograd.grad(outputs, leaves, casted, retain_graph=True, allow_unused=True)]
 
 
