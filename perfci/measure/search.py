@@ -5,6 +5,7 @@ import inspect
 import math
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,17 @@ from typing import Any
 from perfci.core.model import AccuracyCase
 from perfci.device.seam import Accelerator
 from perfci.measure.bench import Describe
+from perfci.measure.inputs import bound_inputs
 from perfci.measure.verify import Check, checks, list_probes, verify
 from perfci.ops.fingerprint.reach import list_reached
 from perfci.ops.spec import SEARCHED, Accuracy, Params, case_id
 
 SHARE = 8  # one more check for so many of the suite's own
 MOST_ELEMENTS = 1 << 17  # of a size that is tried: Triton's interpreter is slow
+MOST_OF_INPUTS, SMALL = (
+    1 << 22,
+    64,
+)  # elements that inputs have at half a size that is tried, and a size that any op may have
 BLOCKS = (8, 4096)  # least and most that a literal can mean for a block
 _LARGEST = 1e4  # literals beyond are limits of dtypes
 
@@ -90,7 +96,9 @@ def list_candidates(suite: Accuracy, seed: int, pattern: str | None, *, duel: bo
 def search(
     suite: Accuracy, device: Accelerator, check: Check, describe: Describe, base: Callable[..., Any] | None
 ) -> AccuracyCase | None:
-    """Make one check of a search. None if it shows no fault, or one that the base has too."""
+    """Make one check of a search. None if it shows no fault, one that the base has too, or if it needs much memory."""
+    if check.values == "edges" and is_too_large(suite, device, check.params):
+        return None
     result = verify(suite, device, check, describe, base)
     if result.failure is None:
         return result if result.unchecked and result.unchecked.kind == "less_exact" else None
@@ -103,6 +111,19 @@ def search(
     if kind == "less_exact":
         return result
     return None if verify(replace(suite, kernel=base), device, check, describe, base).failure else result
+
+
+def is_too_large(suite: Accuracy, device: Accelerator, params: Params) -> bool:
+    """Whether a case's inputs have too many elements, by making them of ever larger sizes: a matrix may square one."""
+    arrays, most = device.arrays, SMALL
+    while any(type(value) is int and value > most for value in params.values()):
+        smaller = {name: min(value, most) if type(value) is int else value for name, value in params.items()}
+        with suppress(Exception):  # of sizes that do not go together
+            inputs = bound_inputs(suite, smaller, arrays.device, 0).values()
+            if sum(math.prod(arrays.facts(value).shape) for value in inputs if arrays.is_array(value)) > MOST_OF_INPUTS:
+                return True
+        most *= 2
+    return False
 
 
 def _count_elements(params: Params) -> int:
