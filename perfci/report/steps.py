@@ -23,6 +23,7 @@ _BASE = "--against --duel --base-python"
 _AGAIN = f"check OP --case {_BASE}"
 _SAME = "check OP --case --seed"
 _ACCEPT = "accept --op"
+_RANKS = "ranks OP --size --case --seed --against --duel"
 _COMPILE = f"static OP --case --target {_BASE}"
 
 PLACES = 6  # most folders and files that a command names
@@ -50,6 +51,8 @@ def make_steps(run: Run, judgements: Judgements) -> tuple[NextStep, ...]:
     for row in sorted(judgements.rows, key=lambda row: row.case is None):
         compiled = row.suite is Suite.COMPILED
         advice = _advise_compiled(row.verdict) if compiled else _advise(row, run)
+        if _find_ranks(row):
+            advice = say("repeat it with all of its ranks."), _RANKS
         title = say("{verdict}, compiled", verdict=row.verdict) if compiled else str(row.verdict)
         if advice:
             first.setdefault((title, advice), row)
@@ -94,6 +97,12 @@ def _advise(row: Judgement, run: Run) -> _Advice | None:
     return _advise_by_verdict().get(row.verdict)
 
 
+def _find_ranks(row: Judgement) -> str | None:
+    """How many ranks a row is about, if it is about a group: its case then begins with them."""
+    ranks = str(row.reasons[0].facts.get("ranks")) if row.reasons else None
+    return ranks if (row.case or "").partition(",")[0] == f"ranks={ranks}" else None
+
+
 def _advise_by_verdict() -> dict[Verdict, _Advice]:
     """The gravest first."""
     quieter = f"doctor\n{_AGAIN} --budget"
@@ -129,10 +138,12 @@ def _advise_compiled(verdict: Verdict) -> _Advice | None:
 
 def _fill(advised: str, row: Judgement, run: Run) -> str:
     """The commands for this row. A row about a whole op has no case to name."""
+    ranks = _find_ranks(row)
     options: dict[str, str | None] = {
+        "--size": ranks,
         "OP": row.op,
         "--op": row.op,
-        "--case": row.case,
+        "--case": row.case if ranks is None else (row.case or "").partition(",")[2] or None,
         "--seed": str(next((op.seed for op in run.ops if op.op == row.op and op.seed is not None), run.plan.seed)),
         "--budget": units.significant(4 * run.plan.budget_s),
         "--target": row.target,

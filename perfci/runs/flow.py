@@ -18,9 +18,8 @@ def check(settings: Settings, request: Request, command: str, listener: Listener
         warm_up(bench, request.device)  # it imports while git is asked
         experiment = Experiment.find(bench, request, command)
         run, judgements = experiment.check()
-        for duel in extensions.provided("end_to_end"):
-            run, judgements = duel(experiment, run, judgements)
-        for look_on in extensions.provided("beyond"):
+        groups = [groups.look_on for groups in extensions.provided("groups")]
+        for look_on in (*extensions.provided("end_to_end"), *groups, *extensions.provided("beyond")):
             run, judgements = look_on(experiment, run, judgements)
         if run.plan.device == "cpu" and Suite.PERFORMANCE in request.suites:
             for add_compiled in extensions.provided("compile"):

@@ -27,7 +27,7 @@ EXTENSION = Extension(
     },
     provides={
         "suite": (f"{HERE}.spec:Traffic",),
-        "end_to_end": (f"{HERE}.gate:look_on",),
+        "groups": (f"{HERE}.gate:Groups",),
         "weigh": (f"{HERE}.gate:add_rows",),
         "stages": (f"{HERE}.stages:describe_stages",),
         "task": (f"{HERE}.task:LeadRanks",),

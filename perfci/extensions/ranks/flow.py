@@ -1,11 +1,15 @@
 """`perfci ranks`: a group for each op and size, further groups while the judge lacks evidence, and the verdicts."""
 
 import dataclasses
+import math
 import os
+import shutil
+import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from perfci.core.errors import UsageError
+from perfci.core import deadline
+from perfci.core.errors import DeviceError, UsageError
 from perfci.core.model import Device, DuelWhat, PlannedOp, Reason, Verdict
 from perfci.core.settings import ALL, ONE, Settings
 from perfci.extensions.ranks import baselines
@@ -28,6 +32,7 @@ from perfci.ops.discover import OpFolder, select
 from perfci.runs import base as bases
 from perfci.runs.base import BaseTree, FoundBase
 from perfci.runs.bench import (
+    LOGS,
     VISIBLE,
     Bench,
     Listener,
@@ -44,6 +49,7 @@ from perfci.runs.effective_thresholds import alpha_of
 from perfci.runs.plan import Request, draw_seed
 from perfci.thresholds import read as thresholds
 from perfci.thresholds.case import CaseThresholds
+from perfci.worker.answers import LATE
 from perfci.worker.process import Running, Working, side_by_side, working
 from perfci.worker.protocol import Doing, Message, Noted, Waiting
 from perfci.worker.tasks import OpFiles
@@ -71,6 +77,7 @@ class OpRanks:
     boards: tuple[tuple[str, ...], ...] = ()  # of each process, by rank
     failure: Reason | None = None  # why nothing, or not all, could be checked
     skipped: Reason | None = None  # why this size was not tried here
+    undone: Reason | None = None  # why it came to no end: the time was up, or others held its boards
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
@@ -131,6 +138,7 @@ def check_ranks(
     Raises UsageError if no op says so, PerfciError if the device does not open.
     """
     kept = dataclasses.replace(settings, reports=settings.reports / FOLDER)
+    shutil.rmtree(kept.reports / LOGS, ignore_errors=True)
     request = dataclasses.replace(request, seed=draw_seed() if request.seed is None else request.seed)
     folders = [op for op in select(settings, request.ops) if find_sizes(op) or request.ops]
     if not folders or not any(map(find_sizes, folders)):
@@ -173,6 +181,7 @@ class _Run:
         self._limits = thresholds.load(rules.thresholds, None, rules.root)
         self._alpha = alpha_of(rules, request.thresholds)
         self._kind = described.device.kind
+        self._until_s = deadline.ends(request.deadline) if request.deadline else None
 
     def check_all(self, jobs: Sequence[Job]) -> tuple[OpRanks, ...]:
         """Do all jobs, side by side as far as boards were asked for, each group with boards of its own."""
@@ -202,9 +211,12 @@ class _Run:
         def wait(holder: str) -> None:
             self._bench.listener(Waiting(holder))
 
-        settings = self._bench.settings
-        with hold_boards(locked, settings.lock_folder, wait, settings.lock_wait_s):
-            return (yield from self._measure(folder, planned, size, boards))
+        settings, left_s = self._bench.settings, math.inf if self._until_s is None else self._until_s - time.time()
+        try:
+            with hold_boards(locked, settings.lock_folder, wait, min(settings.lock_wait_s, max(left_s, 0.0))):
+                return (yield from self._measure(folder, planned, size, boards))
+        except DeviceError as error:
+            return OpRanks(folder.op, size, undone=error.reason)
 
     def _list_boards(self) -> list[int]:
         """Places of the host's boards that may be in groups, as they were asked for, without those put aside."""
@@ -234,9 +246,11 @@ class _Run:
             open_cases = tuple(case.case for case in timed if case.processes)
             wanted = process + max((case.processes for case in timed), default=0) if process >= wanted else wanted
         checked = tuple(judge_check(folder.op, one) for one in heard.checked)
+        failure, undone = (None, failure) if failure and failure.kind == LATE else (failure, None)
         return OpRanks(
             folder.op, size, checked, tuple(timed), heard.ready, heard.clocks, heard.links,
             {case: prepared.compiled for case, prepared in heard.prepared.items()}, tuple(heard.boards), failure,
+            undone=undone,
         )  # fmt: skip
 
     def _judge(
@@ -268,9 +282,10 @@ class _Run:
 
         base = self._find_base(folder)
         beside = base.root if base else None
-        place = WorkerPlace(f"{folder.op}-x{size}", self._kind, process=process, beside=beside)
+        place = WorkerPlace(f"{folder.op}-x{size}", self._kind, process=process, beside=beside, until_s=self._until_s)
         around = make_environment(bench, place)
-        variables = {**around.environment, **NO_MULTICAST}
+        # With the variables of other workers, as on a CPU, it is forked from the process that has imported torch.
+        variables = {**around.environment, **(NO_MULTICAST if self._kind == "cuda" else {})}
         if name := VISIBLE.get(self._kind):
             names = name_devices(os.environ, self._kind, self._described.visible)
             given = ",".join(names[at] if at < len(names) else str(at) for at in boards)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from perfci import store
-from perfci.core import deadline
+from perfci.core import deadline, extensions
 from perfci.core.environment import in_ci
 from perfci.core.errors import UsageError, require
 from perfci.core.files import read_regular
@@ -62,12 +62,13 @@ def measure_shards(
     # A node knows nothing of the pipeline around this process, and may be in another one.
     granting, here = find_granting(settings), {"CI": "true" if in_ci(os.environ) else "", "GITLAB_CI": ""}
     variables = {deadline.TIMEOUT: "", deadline.STARTED: "", **here, GRANTING: granting, **variables}
+    boards = list_boards(settings, sharded, max((node.boards for node in cluster.nodes.values()), default=1))
     done, folder = dict[int, Run](), settings.reports / require("shards", "shards", "--on").folder
 
     def plan(shard: int) -> NodeCommand:
         place = os.path.relpath(given, settings.root)
         words = ["check", "--plan", place, "--shard", f"{shard}/{sharded.shards}", *options]
-        return NodeCommand(words, {given: read_regular(path)}, folder / str(shard), variables)
+        return NodeCommand(words, {given: read_regular(path)}, folder / str(shard), variables, boards.get(shard, 1))
 
     def show(begun: int) -> None:
         behind = sum(count for shard, count in cases.items() if shard in done)
@@ -93,6 +94,16 @@ def measure_shards(
     except (Stopped, UsageError) as error:
         return error
     return None
+
+
+def list_boards(settings: Settings, sharded: Any, most: int) -> dict[int, int]:
+    """How many boards each shard takes, of so many at most: as many as the largest group of its ops has ranks."""
+    boards = dict[int, int]()
+    for groups in extensions.provided("groups"):
+        for shard, folder in ((op.shard, select(settings, [op.op])[0]) for op in sharded.ops if op.shard):
+            sizes = (size for size in groups.find_sizes(folder) if size <= most)
+            boards[shard] = max(boards.get(shard, 1), *sizes, 1)
+    return boards
 
 
 def unpack(packed: bytes, place: Path) -> None:

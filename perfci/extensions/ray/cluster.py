@@ -1,4 +1,4 @@
-"""Boards of a Ray cluster measure shards, one at a time each.
+"""Boards of a Ray cluster measure shards, one at a time each. A shard of a group takes boards of one node, or waits.
 
 perfci places the shards itself, since Ray takes no list of nodes to avoid: if a node dies or fails, what it had
 begun begins again on another one, and it gets nothing more. It packs the work tree itself, as git on a node has to find
@@ -54,12 +54,13 @@ class Node:
 
 @dataclass(frozen=True)
 class NodeCommand:
-    """A command of perfci for one board of a cluster."""
+    """A command of perfci for boards of a cluster."""
 
     words: Sequence[str]
     given: Mapping[Path, bytes]  # files that it finds beside those of the work tree
     kept: Path  # folder that comes back
     variables: Mapping[str, str]  # of its environment
+    boards: int = 1  # of one node
 
 
 @dataclass(frozen=True)
@@ -83,9 +84,11 @@ class Cluster:
         """
         ray, top = self.ray, require(find_repository(settings.root)).top
         packed = ray.put(pack(settings, top, *revisions))
+        boards = {number: command.boards for number, command in sorted(commands.items())}
 
         def begin(node: str, number: int) -> Any:
-            return self._pin(on_node.run_command, node, 1).remote(*plan_call(settings, top, commands[number], packed))
+            call = plan_call(settings, top, commands[number], packed)
+            return self._pin(on_node.run_command, node, boards[number]).remote(*call)
 
         def wait(begun: list[Any]) -> list[Any]:
             show(len(begun))
@@ -101,7 +104,7 @@ class Cluster:
             return keep(number, self.nodes[node], kept)
 
         try:
-            return share_out(self.nodes, sorted(commands), begin, wait, take, until)
+            return share_out(self.nodes, boards, begin, wait, take, until)
         except KeyboardInterrupt as stop:  # Ray may make it of a signal
             raise Stopped(signal.SIGINT.name) from stop
         except (ConnectionError, ray.exceptions.RayError) as error:
@@ -218,24 +221,28 @@ def refuse_unequal(answers: Sequence[tuple[str, Mapping[str, Any]]], sent: float
 
 
 def share_out(
-    nodes: Mapping[str, Node], shards: Iterable[int], begin: Callable[[str, int], Any],
+    nodes: Mapping[str, Node], shards: Mapping[int, int], begin: Callable[[str, int], Any],
     wait: Callable[[list[Any]], Iterable[Any]], keep: Callable[[Any, str, int], Reason | None], until: float = inf,
 ) -> list[Reason]:  # fmt: skip
     """Have the boards of nodes measure shards, the first ones first. Returns why nodes, or shards, got no more.
+
+    shards: how many boards of one node each takes, all of them at once. Those that take most come first.
 
     `begin` starts a shard on a node, `wait` returns what ended of all that was begun, and `keep` stores a result, or
     returns what is wrong with it. Then the shard begins again on another node, on three at most, and the node gets no
     more. until: epoch seconds.
     """
-    todo, begun, tried = deque(shards), dict[Any, tuple[str, int]](), defaultdict[int, set[str]](set)
-    faults = dict[str, Reason]()
+    todo, begun = deque(sorted(shards, key=lambda shard: -shards[shard])), dict[Any, tuple[str, int]]()
+    tried, faults = defaultdict[int, set[str]](set), dict[str, Reason]()
 
     def find_place() -> tuple[str, int] | None:
-        busy = Counter(node for node, _ in begun.values())
-        free = [node for node in nodes if node not in faults and busy[node] < nodes[node].boards]
-        for shard in todo if free else ():
-            if share := [other for other in free if other not in tried[shard]]:
-                return min(share, key=lambda other: busy[other] / nodes[other].boards), shard
+        busy = Counter[str]()
+        for node, shard in begun.values():
+            busy[node] += shards[shard]
+        free = {node: nodes[node].boards - busy[node] for node in nodes if node not in faults}
+        for shard in todo if any(free.values()) else ():
+            if share := [node for node in free if free[node] >= shards[shard] and node not in tried[shard]]:
+                return min(share, key=lambda node: busy[node] / nodes[node].boards), shard
         return None
 
     while todo or begun:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from perfci import store
-from perfci.core import deadline
+from perfci.core import deadline, extensions
 from perfci.core.errors import PerfciError
 from perfci.core.model import (
     Judgements,
@@ -25,9 +25,9 @@ from perfci.extensions.shards.merge import DIGITS, merge
 from perfci.extensions.shards.part import FOLDER, RULES
 from perfci.extensions.shards.plans import UNKNOWN, plan_shards, refuse_difference
 from perfci.runs import flow
-from perfci.runs.bench import BOARD, Listener
+from perfci.runs.bench import BOARD, Listener, claim_bench
 from perfci.runs.decide import decide, open_rules
-from perfci.runs.experiment import begin_run
+from perfci.runs.experiment import Experiment, begin_run
 from perfci.runs.plan import Request
 from perfci.runs.rules import hash_rules
 from perfci.store.files import uncollected
@@ -87,7 +87,14 @@ def check_on_devices(settings: Settings, request: Request, command: str, listene
                 raise PerfciError("device_failed", device=board.visible, status=code)
         return stopped
 
-    return run_shards(settings, sharded, request.deadline, command, measure)
+    run, judgements = run_shards(settings, sharded, request.deadline, command, measure)
+    for groups in extensions.provided("groups"):
+        if groups.concern(settings, request, run):
+            with claim_bench(settings, listener) as bench:
+                bench.spent_s.update(run.spent_s)
+                experiment = Experiment.find(bench, request, command)
+                run, judgements = groups.look_on(experiment, run, judgements)
+    return run, judgements
 
 
 def run_shards(

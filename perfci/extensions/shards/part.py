@@ -4,13 +4,14 @@ A shard takes other shards' p values for 1, so whatever it finds slower the whol
 """
 
 import dataclasses
+import os
 import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from perfci import store
-from perfci.core import VERSION, deadline
+from perfci.core import VERSION, deadline, extensions
 from perfci.core.errors import UsageError
 from perfci.core.model import (
     Fact,
@@ -34,7 +35,7 @@ from perfci.extensions.shards.plans import AUTO, CPU, FAKE, UNKNOWN, fingerprint
 from perfci.git.command import parse_commit
 from perfci.judge.quarantine import TIMED, boards_of
 from perfci.runs import base as base_stage
-from perfci.runs.bench import Bench, Listener, claim_bench, open_bench
+from perfci.runs.bench import BOARD, Bench, Listener, claim_bench, open_bench
 from perfci.runs.boards import avoid_boards
 from perfci.runs.decide import decide
 from perfci.runs.experiment import Experiment, begin_run
@@ -77,6 +78,9 @@ def check_shard(settings: Settings, part: ShardPart, command: str, listener: Lis
             experiment = _open_shard(bench, part, plan, command)
             experiment.clear()
             run, judgements = _measure_shard(experiment, part, plan, shard)
+            # One of several on this host has one board alone.
+            for groups in extensions.provided("groups") if not os.environ.get(BOARD) else ():
+                run, judgements = groups.look_on(experiment, run, judgements)
         else:
             nowhere = dataclasses.replace(UNKNOWN, kind=plan.device)
             run, judgements = begin_run(settings, plan, nowhere, command), Judgements(())

@@ -12,12 +12,15 @@ from pathlib import Path
 
 import pytest
 
+from perfci.cli.exits import Exit
+from perfci.core.locks import device_lock
 from perfci.core.model import Device, PlannedOp
 from perfci.core.settings import load
 from perfci.extensions.ranks import flow
+from perfci.extensions.ranks.commands.ranks import get_exit_code
 from perfci.runs.describe import Described
 from perfci.runs.plan import Request
-from tests.extensions.ranks.talking import make_project, plant
+from tests.extensions.ranks.talking import commit, git, make_project, plant
 
 ROOT = Path(__file__).parents[3]
 
@@ -27,10 +30,10 @@ def perfci(*arguments, where):
     return subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "COLUMNS": "160"})
 
 
-def make_copy(folder, op):
-    """A project with one op of this repository."""
+def make_copy(folder, *ops):
+    """A project with ops of this repository."""
     (folder / "kernels").mkdir()
-    for path in (*ROOT.glob("kernels/_*"), ROOT / "kernels" / op):
+    for path in (*ROOT.glob("kernels/_*"), *(ROOT / "kernels" / op for op in ops)):
         copy = shutil.copytree if path.is_dir() else shutil.copy
         copy(path, folder / "kernels" / path.name)
     (folder / "pyproject.toml").write_text("[tool.perfci]\n")
@@ -38,17 +41,41 @@ def make_copy(folder, op):
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize("op", ["allgather_matmul", "matmul_reducescatter"])
-def test_both_ops_are_right_on_four_ranks_by_gloo_and_the_interpreter(op, tmp_path):
+def test_both_ops_are_right_on_four_ranks_by_gloo_and_the_interpreter(tmp_path):
     pytest.importorskip("triton")
     chosen = ["--size", "4", "--device", "cpu", "--case", "m=148,dtype=float16", "--format", "json"]
-    done = perfci(op, *chosen, where=make_copy(tmp_path, op))
+    done = perfci(*chosen, where=make_copy(tmp_path, "allgather_matmul", "matmul_reducescatter"))
 
     assert done.returncode == 0, done.stdout + done.stderr
-    (said,) = json.loads(done.stdout)["ops"]
-    (case,) = said["checked"]
-    assert (said["ready"]["backend"], case["verdict"], len(case["l2"])) == ("gloo", "PASS", 4)
-    assert 0 < case["whole"] < 1e-3
+    for said in json.loads(done.stdout)["ops"]:
+        (case,) = said["checked"]
+        assert (said["ready"]["backend"], case["verdict"], len(case["l2"])) == ("gloo", "PASS", 4)
+        assert 0 < case["whole"] < 1e-3
+
+
+@pytest.mark.torch
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("fault", "verdict", "sentence"),
+    [
+        ("a = a + rank", "WRONG", "is wrong on rank"),
+        ("import os; os.kill(os.getpid(), 9 * rank)", "ERROR", "Rank 1 of 2 died (SIGKILL)"),
+    ],
+)
+def test_a_check_without_a_gpu_gates_what_is_wrong_on_some_rank_alone(fault, verdict, sentence, tmp_path):
+    pytest.importorskip("triton")
+    project = make_copy(tmp_path, "allgather_matmul")
+    git(project, "init", "-q", "-b", "main")
+    commit(project)
+    path = project / "kernels/allgather_matmul/allgather_matmul_triton.py"
+    line = "    rank, ranks = _symmetric.find_group()\n"
+    path.write_text(path.read_text().replace(line, f"{line}    {fault}\n"))
+    code, said, _ = check(project, "--case", "m=64,dtype=float32", "--against", "HEAD", device="cpu")
+
+    assert code == 2
+    assert f"{verdict} allgather_matmul accuracy" in said
+    assert sentence in said
+    assert "Next: perfci ranks allgather_matmul --size 2 --case" in said
 
 
 def test_what_is_slower_fails_with_the_ranks_and_the_figures_in_the_answer(tmp_path):
@@ -74,7 +101,7 @@ def test_a_project_without_such_ops_is_told_how_an_op_says_so(tmp_path):
     assert "give its accuracy suite ranks=2" in done.stderr
 
 
-def run_on_boards(tmp_path, monkeypatch, sizes, devices=None):
+def run_on_boards(tmp_path, monkeypatch, sizes, devices=None, wait_s=60.0):
     """Runs groups on a machine with five boards, one of them sick. Returns what each was given, and the result."""
     uuids = ("a", "b", "c", "d", "e")
     described = Described(Device("cuda", "NVIDIA H200", "nvidia-h200"), (PlannedOp("talk"),), 5, 5, uuids)
@@ -92,7 +119,7 @@ def run_on_boards(tmp_path, monkeypatch, sizes, devices=None):
     monkeypatch.setattr(flow, "working", working)
     monkeypatch.setattr(flow, "describe_sources", lambda *_: [described])
     monkeypatch.setattr(flow, "find_sick", lambda _: ("GPU-b",))
-    settings = replace(load(make_project(tmp_path)), lock_folder=tmp_path)
+    settings = replace(load(make_project(tmp_path)), lock_folder=tmp_path, lock_wait_s=wait_s)
     request = Request(("talk",), device="cuda", devices=devices)
     return given, flow.check_ranks(settings, request, lambda _: None, sizes), at_once
 
@@ -117,15 +144,22 @@ def test_groups_keep_to_the_boards_that_are_named(tmp_path, monkeypatch):
     assert (given, result.ops[0].skipped) == (["3,4"], None)
 
 
-def check(project, *arguments):
+def test_a_group_of_which_another_run_keeps_a_board_stays_undone_and_is_no_fault_of_the_kernel(tmp_path, monkeypatch):
+    with device_lock("GPU-c", tmp_path, lambda _: None):
+        given, result, _ = run_on_boards(tmp_path, monkeypatch, (2,), wait_s=0.0)
+
+    assert (given, result.ops[0].undone.kind, get_exit_code(result)) == ([], "device_taken", Exit.WARNINGS)
+
+
+def check(project, *arguments, device="fake"):
     """What `perfci check` says, without line breaks."""
-    command = [sys.executable, "-m", "perfci", "check", "--device", "fake", "--project", str(project), *arguments]
+    command = [sys.executable, "-m", "perfci", "check", "--device", device, "--project", str(project), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "COLUMNS": "160"})
     return done.returncode, " ".join(done.stdout.split()), (project / "reports" / "report.md").read_text()
 
 
 def test_a_check_without_boards_for_groups_says_which_command_checks_them(tmp_path):
-    sentence = "talk is for groups of 2, 4 ranks, and all of this is of one rank: `perfci ranks talk"
+    sentence = "talk is for groups of 2, 4 ranks, and none was checked here: `perfci ranks talk"
     _, said, report = check(make_project(tmp_path))
 
     assert sentence in said
@@ -133,9 +167,10 @@ def test_a_check_without_boards_for_groups_says_which_command_checks_them(tmp_pa
     assert sentence not in check(tmp_path, "--against", "HEAD")[1]  # which did not change
 
 
-def test_a_check_gates_groups_where_the_boards_are_enough(tmp_path):
+@pytest.mark.parametrize("arguments", [["--deadline", "3000"], ["--devices", "all"]], ids=" ".join)
+def test_a_check_gates_groups_where_the_boards_are_enough(arguments, tmp_path):
     plant(make_project(tmp_path, devices=2), "a hidden message")  # of which one rank shows nothing
-    code, said, report = check(tmp_path, "--case", "m=64*")
+    code, said, report = check(tmp_path, "--case", "m=64*", *arguments)
     again = subprocess.run(
         [sys.executable, "-m", "perfci", "compare", "--project", str(tmp_path)],
         capture_output=True, text=True, check=False,
@@ -143,9 +178,12 @@ def test_a_check_gates_groups_where_the_boards_are_enough(tmp_path):
 
     assert code == 2
     assert "REGRESSED talk ranks=2,m=64,dtype=float32" in said
+    assert "Next: perfci ranks talk --size 2 --case m=64,dtype=float32 --seed" in said
     assert "talk sends 20.0 MB a launch from rank 0 at m=64,dtype=float32, where the base sends 16.0 MB" in said
     assert "On 2 ranks: talk sends 20.0 MB a launch" in report
-    assert "checks groups" not in said
+    assert "talk is for groups of 4 ranks, and none was checked here" in said
+    assert "Times of groups are what each rank's process reports" in said
+    assert "Times of groups are what each rank's process reports" in report
     assert "ranks=2" in again.stdout  # which judges the stored run
 
     (command,) = {*re.findall(r"^perfci (ranks .*)$", report, re.MULTILINE)}  # what to type next

@@ -1,4 +1,6 @@
-"""A Ray cluster in a separate process: a head and a node with one board each. A line on its input kills the node.
+"""A Ray cluster in a separate process: a head with one board and a node with one, or as many as it is called with.
+
+A line on its input kills the node.
 
 It prints the address for drivers and the port for clients as one line of JSON. All of it goes when its input ends, so
 that nothing of Ray's is left in the process of the tests.
@@ -34,19 +36,22 @@ LIMITS = {
 
 
 class StandIn:
-    """What perfci uses of the module ray: nodes with a board each, with tasks that are done when they are waited for.
+    """What perfci uses of the module ray: nodes with boards, with tasks that are done when they are waited for.
 
-    around: context in which a node, by its name, does a task.
+    around: context in which a node, by its name, does a task. takes: what tasks with boards asked for.
     """
 
-    def __init__(self, nodes="a", around=lambda node: contextlib.nullcontext()):
-        self._nodes, self._around = nodes, around
+    def __init__(self, nodes="a", around=lambda node: contextlib.nullcontext(), boards=1):
+        self._nodes, self._around, self._boards, self.takes = nodes, around, boards, []
         pins = SimpleNamespace(NodeAffinitySchedulingStrategy=lambda node, soft: node)
         self.util, self.exceptions = SimpleNamespace(scheduling_strategies=pins), SimpleNamespace(RayError=LostError)
 
     def nodes(self):
         places = ("NodeID", "NodeManagerHostname", "NodeManagerAddress")
-        return [{**dict.fromkeys(places, node), "Alive": True, "Resources": {"CPU": 1.0}} for node in self._nodes]
+        return [
+            {**dict.fromkeys(places, node), "Alive": True, "Resources": {"CPU": float(self._boards)}}
+            for node in self._nodes
+        ]
 
     def cluster_resources(self):
         return {}
@@ -54,7 +59,9 @@ class StandIn:
     def put(self, files):
         return files
 
-    def remote(self, **_):
+    def remote(self, max_retries, **takes):
+        self.takes += [takes] * any(takes.values())
+
         def make(function):
             def options(scheduling_strategy):
                 def begin(*arguments):
@@ -103,7 +110,8 @@ def serve() -> None:
         head = {**board, "ray_client_server_port": port, "temp_dir": home, "env_vars": {"WHICH": "head"}}
         cluster = Cluster(initialize_head=True, head_node_args=head, shutdown_at_exit=False)
         try:
-            node = cluster.add_node(wait=False, **board, env_vars={"WHICH": "node"})
+            more = {**board, "num_cpus": int([*sys.argv, "1"][1])}
+            node = cluster.add_node(wait=False, **more, env_vars={"WHICH": "node"})
             cluster.wait_for_nodes(WAIT_S)
             print(json.dumps([cluster.address, port]), flush=True)
             for _ in sys.stdin:

@@ -15,6 +15,7 @@ import pytest
 
 from perfci.cli.main import run
 from perfci.core.locks import device_lock
+from tests.extensions.ranks.talking import make_project, plant
 from tests.extensions.ray.ray_cluster import LIMITS, WAIT_S, StandIn
 from tests.flow.conftest import Answer, Project, find_boards
 from tests.git_repositories import begin_topic
@@ -133,6 +134,22 @@ def test_what_finds_a_board_taken_or_sick_begins_again_elsewhere(project, monkey
     assert (find_boards(run), run.ops[0].failure) == ({"FAKE-1"}, None)
     assert run.plan.put_aside == ("FAKE-1",)
     assert run.missing == ()
+
+
+@pytest.mark.slow
+def test_a_shard_with_a_group_takes_its_boards_as_one_task_and_the_verdicts_are_those_of_the_check(
+    tmp_path, connect, capsys
+):
+    project = make_project(tmp_path, devices=2)
+    plant(project, "a hidden message")
+    ray = StandIn(boards=3)
+    connect(ray)
+    code = run(["check", "--on", "ray", "--device", "fake", "--case", "m=64*", "--project", str(project)])
+
+    assert (code, ray.takes) == (2, [{"num_cpus": 2}])
+    said = " ".join(capsys.readouterr().out.split())
+    assert "REGRESSED talk ranks=2,m=64,dtype=float32" in said
+    assert "talk is for groups of 4 ranks, and none was checked here" in said
 
 
 def test_a_cluster_that_is_not_there_or_is_none_is_named(topic: Project, monkeypatch):

@@ -43,7 +43,7 @@ class Boards:
 
     def begin(self, node, shard):
         self.begun.append((node, shard))
-        self.under_way[node] += 1
+        self.under_way[node] += self.takes[shard]
         self.most[node] = max(self.most[node], self.under_way[node])
         return len(self.begun) - 1
 
@@ -52,14 +52,16 @@ class Boards:
 
     def keep(self, handle, node, shard):
         assert self.begun[handle] == (node, shard)
-        self.under_way[node] -= 1
+        self.under_way[node] -= self.takes[shard]
         if node in self.bad or shard in self.deadly:
             return Reason("node_failed", {"node": node, "why": "it was lost"})
         self.kept.append(shard)
         return None
 
-    def share(self, count, **more):
-        return share_out(self.nodes, range(1, count + 1), self.begin, self.wait, self.keep, **more)
+    def share(self, count, largest=1, **more):
+        """Shards take from one board to as many as the largest, by turns."""
+        self.takes = {shard: 1 + shard % largest for shard in range(1, count + 1)}
+        return share_out(self.nodes, self.takes, self.begin, self.wait, self.keep, **more)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -70,6 +72,16 @@ def test_every_shard_is_measured_once_by_a_board_of_its_own_whatever_ends_first(
     assert sorted(boards.kept) == [*range(1, 13)] and len(boards.begun) == 12
     assert all(boards.most[name] <= node.boards for name, node in NODES.items())
     assert [shard for _, shard in boards.begun] == sorted(shard for _, shard in boards.begun)  # the longest first
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_shard_with_groups_takes_all_of_its_boards_at_once_and_before_those_of_single_boards(seed):
+    boards = Boards(seed=seed)
+
+    assert boards.share(8, largest=2) == []
+    assert sorted(boards.kept) == [*range(1, 9)]
+    assert {node for node, shard in boards.begun if boards.takes[shard] == 2} == {"a"}  # which alone has two
+    assert boards.begun[0] == ("a", 1) and boards.most["a"] == A.boards
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -1,6 +1,8 @@
 """The output of `perfci ranks`: what is right on which rank, what is slower where, and what crosses the links."""
 
+import os
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
@@ -11,6 +13,7 @@ from perfci.cli.exits import Exit
 from perfci.cli.output import Grid, Paragraph, print_found
 from perfci.cli.parsing import CHOSEN, MEASURED, flag, option
 from perfci.cli.progress import Progress
+from perfci.core import deadline
 from perfci.core.errors import UsageError
 from perfci.core.model import DuelWhat, Gate, Reason
 from perfci.core.settings import are_devices
@@ -47,7 +50,8 @@ def ranks(
     if devices is not None and not are_devices(devices):
         raise UsageError("devices_malformed", devices=devices)
     where = language.load(project)
-    request = Request(tuple(ops), case, device, seed=seed, against=against, duel=DuelWhat(duel), devices=devices)
+    request = Request(tuple(ops), case, device, seed=seed, against=against, duel=DuelWhat(duel), devices=devices,
+                      deadline=deadline.find(None, os.environ, time.time()).deadline)  # fmt: skip
     with Progress() as progress:
         result = check_ranks(where, request, progress, size, times=not accuracy)
     code = get_exit_code(result)
@@ -75,7 +79,7 @@ def list_reasons(op: OpRanks) -> list[Reason]:
         *((case.verdict, case.reasons) for case in op.timed),
     ]
     bad = (reason for verdict, reasons in judged if verdict.gate is not Gate.OK for reason in reasons)
-    return [*([op.failure] if op.failure else []), *bad]
+    return [*filter(None, (op.failure, op.undone)), *bad]
 
 
 def get_exit_code(result: RanksResult) -> Exit:
@@ -83,7 +87,8 @@ def get_exit_code(result: RanksResult) -> Exit:
     gates = [verdict.gate for op in result.ops for verdict in op.verdicts]
     if Gate.FAILS in gates or any(op.failure for op in result.ops):
         return Exit.GATE_FAILED
-    return Exit.WARNINGS if Gate.WARNS in gates or not gates else Exit.OK
+    undone = not gates or any(op.undone for op in result.ops)
+    return Exit.WARNINGS if undone or Gate.WARNS in gates else Exit.OK
 
 
 def show(result: RanksResult) -> Iterator[RenderableType]:
@@ -101,8 +106,9 @@ def _show_op(op: OpRanks) -> Iterator[RenderableType]:
     if op.skipped:
         yield Paragraph(op.skipped, 2, "dim")
         return
-    if op.failure:
-        yield Paragraph(op.failure, 2, "bold red")
+    for reason, colour in ((op.failure, "bold red"), (op.undone, "yellow")):
+        if reason:
+            yield Paragraph(reason, 2, colour)
     if op.checked:
         headings = "case | verdict | l2 of all: | reference: | by rank:"
         yield Grid(make_table(headings, (_list_errors(case) for case in op.checked)), indent=2)
@@ -179,7 +185,7 @@ def to_json(result: RanksResult) -> Mapping[str, Any]:
                                                                  for one in case.series])
             for case in op.timed
         ]  # fmt: skip
-        more = "op ranks ready clocks links compiled boards failure skipped"
+        more = "op ranks ready clocks links compiled boards failure skipped undone"
         return pick(op, more, checked=checked, timed=timed)
 
     return pick(result, "device seed base note", ops=[write_op(op) for op in result.ops])
