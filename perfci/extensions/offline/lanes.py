@@ -63,7 +63,9 @@ class Lanes(Precompiler):
             # The first one is waited for: nothing is timed before it is compiled. Compilers beside Triton take longer.
             behind = task is not tasks[0]
             is_fast = behind and all(BACKENDS[_find_backend(place)].uses_triton for place, _ in places)
-            count = PARTS if is_fast else max(lanes // max(len(places), 1), PARTS)
+            # The base's are compiled already, unless the branch has moved: then every core is free for head's.
+            sharing = 1 if task.op in at_once else max(len(places), 1)
+            count = PARTS if is_fast else max(lanes // sharing, PARTS)
             for index, (place, around) in itertools.product(range(count), places):
                 ahead = Precompile(
                     place=place, board=self._board, target=target, part=(index, count),

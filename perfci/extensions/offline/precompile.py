@@ -1,6 +1,7 @@
 """Compiles what an op's cases launch for the device at hand, without it. Its workers share the cache."""
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -62,8 +63,7 @@ def run(task: Precompile, channel: MessageChannel) -> None:
             compiling.build_launchers([launched.kernel for launched in flushed.capture.launched])
         arrays = TorchArrays(compiling.DEVICE)
         timed, checked = _list_timed(task, op), _list_checked(task, op)
-        wanted = [*timed[task.part[0] :: task.part[1]], *checked[task.part[0] :: task.part[1]]]
-        for suite, params, layout in wanted:
+        for suite, params, layout in [*timed[task.part[0] :: task.part[1]], *order_calls(checked, task)]:
             case = case_id(params)
             send(Doing("static", task.op, case))
             if suite is op.accuracy:
@@ -81,6 +81,15 @@ def run(task: Precompile, channel: MessageChannel) -> None:
             if suite is op.performance and called.value is not None:
                 send(Prepared(PerformanceCase(case, compile_s=_count_cpu_s() - began_s)))
     send(OpDone())
+
+
+def order_calls(checked: Sequence[Call], task: Precompile) -> list[Call]:
+    """Returns a worker's share of the checked calls and then the others', unless other work of the machine goes first.
+
+    What another has claimed is not compiled again. Shares of as many calls may have few kernels, or most of them.
+    """
+    index, count = task.part
+    return [call for ahead in range(1 if task.behind else count) for call in checked[(index + ahead) % count :: count]]
 
 
 def _count_cpu_s() -> float:

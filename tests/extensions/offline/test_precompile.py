@@ -12,7 +12,9 @@ import yaml
 from perfci.core.model import Device
 from perfci.device.source import digest
 from perfci.extensions.offline import claims
+from perfci.extensions.offline.precompile import order_calls
 from perfci.extensions.offline.task import Precompile
+from perfci.worker.tasks import OpFiles, Place
 
 TEXTS = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))
 
@@ -40,6 +42,15 @@ def test_every_layout_of_every_case_is_compiled(tmp_path: Path) -> None:
     pytest.importorskip("triton")
     assert precompile(tmp_path)
     assert binaries(tmp_path)
+
+
+@pytest.mark.parametrize(("behind", "order"), [(False, "becfad"), (True, "be")])
+def test_a_worker_helps_with_the_shares_of_the_others_unless_the_machine_has_other_work(behind, order) -> None:
+    board = Device("cuda", "NVIDIA H200", "nvidia-h200")
+    place = Place((OpFiles("relu", ROOT),), ROOT)
+    task = Precompile(place=place, board=board, target="sm_90", part=(1, 3), behind=behind)
+
+    assert "".join(order_calls("abcdef", task)) == order
 
 
 @pytest.mark.nightly
