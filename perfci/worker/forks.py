@@ -11,6 +11,7 @@ import gc
 import importlib
 import json
 import os
+import select
 import signal
 import site
 import socket
@@ -114,6 +115,10 @@ class ForkServer:
             os.close(stdout)
         return Forked(pid, writing, reading)
 
+    def is_ready(self) -> bool:
+        """Whether it answers at once: it has imported what its workers need, or has ended."""
+        return self._ready or bool(select.select([self._socket], [], [], 0)[0])
+
     def close(self) -> None:
         """End it. Its workers go on."""
         self._socket.close()
@@ -191,6 +196,12 @@ def start(environment: Mapping[str, str], folder: Path, places: Places | None, p
         if isinstance(error, OSError):
             return None
         raise
+
+
+def is_ready(environment: Mapping[str, str]) -> bool:
+    """Whether a worker with such variables starts at once, forked or not."""
+    server = _servers.get(_find_key(environment))
+    return server is None or server.is_ready()
 
 
 def end(key: str | None = None) -> None:

@@ -43,6 +43,17 @@ def test_a_worker_has_its_own_variables_folder_and_session(variables, tmp_path):
     assert run(given, text, tmp_path, [tmp_path]) == (f"{tmp_path} {tmp_path} True\n", 0)
 
 
+def test_a_process_is_ready_once_it_has_imported_and_not_before(tmp_path):
+    other = begin(tmp_path / "package", EARLY="1")
+    try:
+        assert not forks.is_ready(other)
+        run(other, "pass", tmp_path)
+        assert forks.is_ready(other)
+    finally:
+        end(other)
+    assert forks.is_ready(other)  # as no process is waited for
+
+
 def test_nothing_of_one_worker_is_seen_by_the_next(variables, tmp_path):
     text = "import os, sys; print(hasattr(sys, 'left'), os.environ.get('LEFT')); sys.left = os.environ['LEFT'] = 'x'"
 

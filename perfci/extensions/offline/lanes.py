@@ -105,13 +105,15 @@ class Lanes(Precompiler):
                 yield ()
             elif ends is not None and time.time() >= ends:
                 self._waiting = []
-            else:
-                part = self._waiting.pop(0)
+            elif part := next((part for part in self._waiting if forks.is_ready(part.around.environment)), None):
+                self._waiting.remove(part)
                 self._under_way[part] = ()
                 try:
                     yield from self._compile_part(part, ends)
                 finally:
                     self._under_way.pop(part, None)
+            else:  # looks do not wait for a process that is still importing
+                yield ()
 
     def _compile_part(self, part: _Part, ends: float | None) -> Iterator[Sequence[Running]]:
         def hear(message: Message) -> None:

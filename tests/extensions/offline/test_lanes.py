@@ -152,6 +152,19 @@ def test_an_op_that_is_compiled_is_measured_before_one_that_is_not_but_none_befo
     assert lanes.looks == ["relu", "wave", "scale"]
 
 
+def test_looks_do_not_wait_for_a_process_that_is_still_importing(measure, lanes, monkeypatch):
+    monkeypatch.setattr(offline.forks, "is_ready", lambda _: len(lanes.tasks) < 2 or bool(lanes.looks))
+    lanes.let_end("relu")
+    lanes.let_end("scale")
+    begun = []
+    lanes.preparing["relu"] = lambda: begun.extend(task.op for task in lanes.tasks) or ()
+
+    measure()
+
+    assert begun == ["relu", "relu"]
+    assert lanes.looks == ["relu", "scale"]
+
+
 def test_nothing_is_compiled_while_anything_is_timed(measure, lanes, settings):
     write_ops(settings.root, ["wave"])
     lanes.let_end("relu")
