@@ -123,11 +123,11 @@ def main() -> None:
             {
                 "op": op,
                 "start": at,
-                "policy": each.policy,
-                "factor": each.factor,
-                "rounds": [*map(describe, each.rounds)],
+                "policy": story.policy,
+                "factor": story.factor,
+                "rounds": [*map(describe, story.rounds)],
             }
-            for op, at, each in stories
+            for op, at, story in stories
         ]
         asked.out.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
 
@@ -192,9 +192,9 @@ class Bench:
             tried.add(key(config))
             self._write(config)
             why = f"{advice or 'at random'}: {describe_config(config)}"
-            found = try_round(self._settings, self._request, why, ignore, advice=advice)
-            story.rounds.append(found)
-            if found.verdict is RoundVerdict.KEPT:
+            outcome = try_round(self._settings, self._request, why, ignore, advice=advice)
+            story.rounds.append(outcome)
+            if outcome.verdict is RoundVerdict.KEPT:
                 best = config
                 if policy == "advised" and len(story.rounds) < self._rounds:
                     profile = self.profile(best)
@@ -204,26 +204,26 @@ class Bench:
     def _follow(self, profile: Profile, best: Config, tried: set[str]) -> tuple[str | None, Config | None]:
         """The first advice that some edit follows, that of the case which takes longest first, and the edited entry."""
         cases = sorted(profile.cases, key=lambda case: -(case.us or 0.0))
-        for each in (advice for case in cases for advice in case.advice):
-            for name, step in EDITS.get(each.id, ()):
+        for proposal in (advice for case in cases for advice in case.advice):
+            for name, step in EDITS.get(proposal.id, ()):
                 for config in self._move(best, name, step):
                     if key(config) not in tried:
-                        return each.id, config
+                        return proposal.id, config
         return None, None
 
     def _move(self, config: Config, name: str, step: int) -> Iterator[Config]:
         """The entry with one such value a step further, if that is allowed."""
-        for each, values in self._lists.items():
-            own = each.rpartition(".")[2]
-            if own.startswith(TILES) if name == "TILES" else own.startswith(name):
-                place = values.index(config[each]) + step
-                changed = {**config, each: values[place]} if 0 <= place < len(values) else config
+        for parameter, values in self._lists.items():
+            plain = parameter.rpartition(".")[2]
+            if plain.startswith(TILES) if name == "TILES" else plain.startswith(name):
+                place = values.index(config[parameter]) + step
+                changed = {**config, parameter: values[place]} if 0 <= place < len(values) else config
                 if changed in self.points and changed != config:
                     yield changed
 
     def _guess(self, best: Config, tried: set[str], drawn: random.Random) -> Config | None:
         near = [point for point in self.points if sum(point[name] != best[name] for name in best) == 1]
-        left = [each for each in near if key(each) not in tried]
+        left = [config for config in near if key(config) not in tried]
         return drawn.choice(left) if left else None
 
     def _write(self, config: Config) -> None:
@@ -248,7 +248,7 @@ def read_names(root: Path, device: str) -> dict[str, Any]:
     """What rules may name of the device."""
     path = root / "kernels" / "_devices" / f"{device}.json"
     names = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    return {name: each["value"] for name, each in names.items()}
+    return {name: value["value"] for name, value in names.items()}
 
 
 def write_project(root: Path, op: str, *, fake: bool) -> None:
@@ -269,15 +269,15 @@ def write_project(root: Path, op: str, *, fake: bool) -> None:
 # --- the answer -------------------------------------------------------------------------------------------------------
 
 
-def describe(found: Round) -> dict[str, Any]:
+def describe(round_: Round) -> dict[str, Any]:
     """A round for the file."""
-    gain = None if found.gain is None else found.gain.value
-    total = None if found.total is None else found.total.value
+    gain = None if round_.gain is None else round_.gain.value
+    total = None if round_.total is None else round_.total.value
     return {
-        **{name: getattr(found, name) for name in ("number", "why", "advice", "seconds")},
-        "verdict": str(found.verdict), "gain": gain, "total": total,
-        "changed": [dataclasses.asdict(each) for each in found.changed],
-        "reasons": [sentence(reason) for reason in found.reasons],
+        **{name: getattr(round_, name) for name in ("number", "why", "advice", "seconds")},
+        "verdict": str(round_.verdict), "gain": gain, "total": total,
+        "changed": [dataclasses.asdict(change) for change in round_.changed],
+        "reasons": [sentence(reason) for reason in round_.reasons],
     }  # fmt: skip
 
 
@@ -294,16 +294,16 @@ def summarise(stories: Sequence[Story]) -> Iterator[str]:
     for policy in POLICIES:
         mine = [story for story in stories if story.policy == policy]
         rounds = [round_ for story in mine for round_ in story.rounds]
-        mean = math.exp(sum(math.log(each.factor) for each in mine) / max(len(mine), 1))
+        mean = math.exp(sum(math.log(story.factor) for story in mine) / max(len(mine), 1))
         kept = sum(round_.verdict is RoundVerdict.KEPT for round_ in rounds)
-        guessed = sum(each.guessed for each in mine)
+        guessed = sum(story.guessed for story in mine)
         more = f", {guessed} of them without advice" if guessed else ""
         yield f"{policy}: {mean:.3f} times as fast as {len(mine)} starts, {kept} of {len(rounds)} rounds kept{more}"
     pairs = list(
         zip(*([story.factor for story in stories if story.policy == policy] for policy in POLICIES), strict=True)
     )
     better, worse = (
-        sum(first > 1.01 * second for first, second in each) for each in (pairs, [pair[::-1] for pair in pairs])
+        sum(first > 1.01 * second for first, second in ordered) for ordered in (pairs, [pair[::-1] for pair in pairs])
     )
     yield f"advised is over 1 % better from {better} starts, worse from {worse}, of {len(pairs)}"
     tried = Counter(round_.advice for story in stories for round_ in story.rounds if round_.advice)

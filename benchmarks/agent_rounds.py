@@ -33,12 +33,12 @@ def measure(root: Path, op: str, device: str, rounds: int) -> list[tuple[str, st
     """What was asked, what was answered, and seconds."""
     [kernel] = (root / "kernels").glob(f"**/{op}_triton.py")
     pattern, text = EDITS.get(device, KERNEL)
-    tools, found = Tools(load(root), device, 3600.0, lambda _: None), []
+    tools, answers = Tools(load(root), device, 3600.0, lambda _: None), []
 
     def ask(name: str, shown: str, **arguments: str) -> None:
         began = time.monotonic()
         answer = tools.call(name, {"op": op, **arguments})
-        found.append((shown, answer.get("verdict", ""), time.monotonic() - began))
+        answers.append((shown, answer.get("verdict", ""), time.monotonic() - began))
 
     ask("brief", "brief, the first request")
     ask("brief", "brief, again")
@@ -47,7 +47,7 @@ def measure(root: Path, op: str, device: str, rounds: int) -> list[tuple[str, st
         kernel.write_text(re.sub(pattern, text.format(warps), kernel.read_text(encoding="utf-8")), encoding="utf-8")
         ask("try", f"try, {warps} warps", why=f"{warps} warps")
     ask("profile", "profile")
-    return found
+    return answers
 
 
 def main(arguments: list[str] | None = None) -> str:
@@ -70,9 +70,9 @@ def main(arguments: list[str] | None = None) -> str:
         git(root, "add", "--all")
         git(root, "commit", "-q", "-m", "start")
         op = asked.op or ("scale" if asked.device == "fake" else "vector_add")
-        found = measure(root, op, asked.device, asked.rounds)
+        answers = measure(root, op, asked.device, asked.rounds)
     lines = [f"{op} on {machine()}", "", "| asked | answer | seconds |", "| --- | --- | ---: |"]
-    lines += [f"| {shown} | {said} | {seconds:.2f} |" for shown, said, seconds in found]
+    lines += [f"| {shown} | {said} | {seconds:.2f} |" for shown, said, seconds in answers]
     text = "\n".join(lines)
     print(text)
     if asked.out:

@@ -60,7 +60,7 @@ def main() -> None:
             "changed": ["--against", "main"],
             "accuracy": ["--suite", "accuracy", "--device", "cpu"],
         }
-        for step in [each for each in STEPS if each in asked.only]:
+        for step in [step for step in STEPS if step in asked.only]:
             if step == "changed":
                 change(project, asked.op)
             times = 1 if step == "cold" else asked.repeats
@@ -75,8 +75,8 @@ def main() -> None:
 
 def write_project(folder: Path) -> Path:
     """All ops, thresholds and settings at the one commit of the branch main."""
-    for each in ("kernels", "thresholds"):
-        shutil.copytree(ROOT / each, folder / each, ignore=shutil.ignore_patterns("__pycache__"))
+    for place in ("kernels", "thresholds"):
+        shutil.copytree(ROOT / place, folder / place, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", folder)
     (folder / ".gitignore").write_text("reports/\n__pycache__/\n", encoding="utf-8")
     git(folder, "init", "-q", "-b", "main")

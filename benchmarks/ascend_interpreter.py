@@ -39,14 +39,14 @@ def main() -> int:
     parser.add_argument("--op", action="append", help="only this op (may be repeated)")
     parser.add_argument("--venv", type=Path, help="folder of the environment; without it a temporary one")
     options = parser.parse_args()
-    known = sorted(path.parent.name for path in (ROOT / "kernels").glob("*/*_accuracy.py"))
-    if unknown := set(options.op or ()) - set(known):
-        parser.error(f"no such op: {', '.join(sorted(unknown))}; there are {', '.join(known)}")
+    ops = sorted(path.parent.name for path in (ROOT / "kernels").glob("*/*_accuracy.py"))
+    if unknown := set(options.op or ()) - set(ops):
+        parser.error(f"no such op: {', '.join(sorted(unknown))}; there are {', '.join(ops)}")
     with tempfile.TemporaryDirectory(prefix="ascend-interpreter-") as scratch:
         python = environment(options.venv or Path(scratch) / "venv")
         print(f"In triton-ascend's interpreter, {versions(python)}:\n")
         print("| op | suite | outcome | HIVM |\n| --- | --- | --- | --- |", flush=True)
-        rows = [row(python, Path(scratch), op) for op in options.op or known]
+        rows = [row(python, Path(scratch), op) for op in options.op or ops]
     return 0 if all(rows) else 2
 
 
@@ -99,7 +99,7 @@ def made(done: subprocess.CompletedProcess[str]) -> str:
     passed = [row["reason"]["facts"] for row in rows if row["verdict"] == "PASS" and row["case"] is None]
     if passed:
         return "{cases} cases, {kernels} kernels".format_map(passed[0])
-    return next((each["sentence"] for row in rows for each in [*row["also"], row["reason"]] if each), "-")
+    return next((reason["sentence"] for row in rows for reason in [*row["also"], row["reason"]] if reason), "-")
 
 
 def outcomes(done: subprocess.CompletedProcess[str]) -> Iterator[str]:
@@ -110,17 +110,17 @@ def outcomes(done: subprocess.CompletedProcess[str]) -> Iterator[str]:
         yield "-"
         yield (done.stderr.strip().splitlines() or ["no answer"])[-1]
         return
-    whole = next(each for each in answer["verdicts"] if each["suite"] == "accuracy" and each["case"] is None)
+    whole = next(row for row in answer["verdicts"] if row["suite"] == "accuracy" and row["case"] is None)
     reason = whole["reason"] or {}
     yield checked(reason.get("facts", {}))
     if whole["verdict"] != "PASS":
         yield f"{whole['verdict']}: {reason.get('sentence', '')}"
-    for each in whole["also"]:
-        if each["kind"] == "accuracy_unchecked":
-            left = "{checks} checks of {cases} cases not made".format_map(each["facts"])
+    for note in whole["also"]:
+        if note["kind"] == "accuracy_unchecked":
+            left = "{checks} checks of {cases} cases not made".format_map(note["facts"])
             yield f"{left}: an interpreter multiplies bfloat16 and float8 wrongly"
-        elif whole["verdict"] != "PASS" and each["kind"] != "stored_within":
-            yield each["sentence"]
+        elif whole["verdict"] != "PASS" and note["kind"] != "stored_within":
+            yield note["sentence"]
 
 
 def checked(facts: Mapping[str, Any]) -> str:

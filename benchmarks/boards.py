@@ -29,8 +29,8 @@ def simulate(between: float, slower: float, rng: np.random.Generator) -> tuple[B
             shift = usual[board] + slower * (board == 0 and night >= NIGHTS - 3) + rng.normal(0, NIGHT)
             us = 50 * np.exp(shift + rng.normal(0, CASE, CASES))
             cases = (
-                HistoryCase(f"n={at}", 12, Spread(each, each, each), Spread(each, each, each))
-                for at, each in enumerate(us)
+                HistoryCase(f"n={at}", 12, Spread(time_us, time_us, time_us), Spread(time_us, time_us, time_us))
+                for at, time_us in enumerate(us)
             )
             place = Environment(Device("cuda", "H", "h", f"GPU-{board}"), "activity", "3.11", {}, "host", "Linux")
             counts = BoardCounts(f"GPU-{board}", CASES)

@@ -86,11 +86,11 @@ def recordings() -> tuple[Recording, ...]:
     for row in recorded.rows("h200-blocks.jsonl.gz"):
         medians = [float(np.median(row["ev"][arm])) for arm in ("a1", "a2")]
         by_case.setdefault(row["case"], {}).setdefault(row["proc"], []).extend(map(math.log, medians))
-    found = [
-        Recording(case, 1e3 * math.exp(np.median(np.concatenate([*known.values()]))), [*map(np.array, known.values())])
-        for case, known in by_case.items()
+    made = [
+        Recording(case, 1e3 * math.exp(np.median(np.concatenate([*these.values()]))), [*map(np.array, these.values())])
+        for case, these in by_case.items()
     ]
-    return tuple(sorted(found, key=lambda each: each.kernel_us))
+    return tuple(sorted(made, key=lambda recording: recording.kernel_us))
 
 
 # --- ways -------------------------------------------------------------------------------------------------------------
@@ -98,14 +98,14 @@ def recordings() -> tuple[Recording, ...]:
 
 def ways() -> tuple[dict[str, Way], list[str]]:
     """Returns every installed way by its name, and the missing ones."""
-    found: dict[str, Way] = {"**perfci**: windows of normal scores": changepoints.find_cuts}
+    installed: dict[str, Way] = {"**perfci**: windows of normal scores": changepoints.find_cuts}
     missing = []
     for name, make in (("ruptures", _ruptures), ("asv", _asv), ("otava", _otava)):
         try:
-            found |= make()
+            installed |= make()
         except ImportError:
             missing.append(name)
-    return found, missing
+    return installed, missing
 
 
 def _ruptures() -> dict[str, Way]:
@@ -140,8 +140,8 @@ def _otava() -> dict[str, Way]:
     from otava.analysis import compute_change_points
 
     def detect(series: Floats) -> Sequence[int]:
-        found, _ = compute_change_points([*np.exp(series)], window_len=50, max_pvalue=0.001, min_magnitude=0.0)
-        return [int(point.index) for point in found]
+        points, _ = compute_change_points([*np.exp(series)], window_len=50, max_pvalue=0.001, min_magnitude=0.0)
+        return [int(point.index) for point in points]
 
     return {"Otava 0.8.0, p 0.001": detect}
 
@@ -190,14 +190,14 @@ def without_a_step(way: Way, recording: Recording, count: int) -> Tally:
 def with_a_step(way: Way, recording: Recording, effect: float, count: int) -> Tally:
     """Steps found within a run."""
     rng = np.random.default_rng((2, *recording.case.encode()))
-    found = alarmed = 0
+    seen = alarmed = 0
     for _ in range(count):
         series, at = recording.series(rng), int(rng.integers(EDGE, RUNS - EDGE))
         series[at:] += math.log1p(effect)
         near = [abs(cut - at) <= 1 for cut in way(series)]
-        found += any(near)
+        seen += any(near)
         alarmed += len(near) > any(near)
-    return Tally(count, alarmed, found)
+    return Tally(count, alarmed, seen)
 
 
 def needed(recording: Recording, effect: float, count: int, before: int = 60) -> list[float]:
@@ -217,19 +217,19 @@ def needed(recording: Recording, effect: float, count: int, before: int = 60) ->
 
 def compared(size: Size) -> str:
     """Compares all ways, and shows perfci's on each kernel."""
-    found, missing = ways()
+    installed, missing = ways()
     rows, alone = [], []
-    for name, way in found.items():
-        own = way is changepoints.find_cuts
-        nulls = [without_a_step(way, recording, size.own if own else size.others) for recording in recordings()]
+    for name, way in installed.items():
+        is_perfci = way is changepoints.find_cuts
+        nulls = [without_a_step(way, recording, size.own if is_perfci else size.others) for recording in recordings()]
         steps = {
             effect: [with_a_step(way, recording, effect, size.steps) for recording in recordings()]
             for effect in EFFECTS
         }
         rows.append(_row(name, nulls, steps))
-        if own:
+        if is_perfci:
             alone = [
-                _case(each, nulls[at], [steps[e][at] for e in EFFECTS], size) for at, each in enumerate(recordings())
+                _case(one, nulls[at], [steps[e][at] for e in EFFECTS], size) for at, one in enumerate(recordings())
             ]
         print(rows[-1], file=sys.stderr, flush=True)
     heads = (
@@ -254,12 +254,12 @@ def compared(size: Size) -> str:
 
 def _row(name: str, nulls: Sequence[Tally], steps: dict[float, Sequence[Tally]]) -> list[str]:
     series, alarmed = sum(null.series for null in nulls), sum(null.alarmed for null in nulls)
-    every = [tally for found in steps.values() for tally in found]
+    every = [tally for tallies in steps.values() for tally in tallies]
     return [
         name,
         str(series),
         f"{percent(alarmed / series)} (at most {percent(upper_bound(alarmed, series))})",
-        *(percent(sum(t.found for t in found) / sum(t.series for t in found)) for found in steps.values()),
+        *(percent(sum(t.found for t in tallies) / sum(t.series for t in tallies)) for tallies in steps.values()),
         percent(sum(t.alarmed for t in every) / sum(t.series for t in every)),
     ]
 
@@ -278,7 +278,7 @@ def _case(recording: Recording, null: Tally, steps: Sequence[Tally], size: Size)
 
 def _waits(waits: Sequence[float]) -> str:
     median, late = np.quantile(waits, (0.5, 0.95), method="higher")
-    return ", 95 %: ".join("more than 40" if math.isinf(each) else f"{each:.0f}" for each in (median, late))
+    return ", 95 %: ".join("more than 40" if math.isinf(runs) else f"{runs:.0f}" for runs in (median, late))
 
 
 def outside(looks: int) -> str:
@@ -322,10 +322,10 @@ def _named(rng: np.random.Generator, count: int, runs: int, times: float) -> boo
         for board in range(count)
     }
     named = boards.compare_spreads(spreads)
-    adjusted = exact.holm([each.p if each else 1.0 for each in named.values()], 3 * count)
+    adjusted = exact.holm([test.p if test else 1.0 for test in named.values()], 3 * count)
     return any(
-        each is not None and p <= boards.ALPHA and each.ratio.value >= boards.LEAST_RATIO
-        for each, p in zip(named.values(), adjusted, strict=True)
+        test is not None and p <= boards.ALPHA and test.ratio.value >= boards.LEAST_RATIO
+        for test, p in zip(named.values(), adjusted, strict=True)
     )
 
 
@@ -388,7 +388,7 @@ def count_lives(count: int) -> str:
                 recording = duelled()[number % len(duelled())]
                 (ended,) = play([resampling.draw(recording, rng)], family=FAMILY)
                 confirmed += ended.answer is Ruling.SLOWER
-        cells = [f"{each} (at most {percent(upper_bound(each, count))})" for each in (proposed, confirmed)]
+        cells = [f"{count_of} (at most {percent(upper_bound(count_of, count))})" for count_of in (proposed, confirmed)]
         rows.append([name, str(count), *cells])
     heads = ("100 nights of an unchanged kernel", "lives", "with a step that is proposed", "that a duel confirms")
     return table(heads, rows)

@@ -102,13 +102,13 @@ def setting(device: str, backend: str, *, unrecorded: bool) -> Setting:
 
 def choose(device: str, backend: str, only: Sequence[str]) -> dict[str, Trick | on_cuda.CudaTrick]:
     """The tricks of a device by name."""
-    own: dict[str, Trick | on_cuda.CudaTrick] = TRICKS if device == "fake" else TRICKS | ON_TORCH
+    tricks: dict[str, Trick | on_cuda.CudaTrick] = TRICKS if device == "fake" else TRICKS | ON_TORCH
     if backend == "cuda":
-        own = on_cuda.FAIR | on_cuda.TRICKS
-    unknown = [name for name in only if name not in own]
+        tricks = on_cuda.FAIR | on_cuda.TRICKS
+    unknown = [name for name in only if name not in tricks]
     if unknown:
-        sys.exit(f"there is no trick called {unknown[0]}; there are {', '.join(own)}")
-    return {name: own[name] for name in only or (own if backend == "cuda" else TRICKS)}
+        sys.exit(f"there is no trick called {unknown[0]}; there are {', '.join(tricks)}")
+    return {name: tricks[name] for name in only or (tricks if backend == "cuda" else TRICKS)}
 
 
 class Play:
@@ -134,7 +134,7 @@ class Play:
         for start in range(0, len(ops), TOGETHER):
             batches.put(ops[start : start + TOGETHER])
         lanes = [threading.Thread(target=self._judge, args=(batches, job), daemon=True) for job in range(jobs)]
-        if not any(found.expected for found in self.found.values()):
+        if not any(entry.expected for entry in self.found.values()):
             lanes.append(threading.Thread(target=self._harness, args=(ops,), daemon=True))
         for lane in lanes:
             lane.start()
@@ -198,14 +198,14 @@ class Play:
             answer = {"verdicts": [], "notes": []}
             print(f"perfci check {' '.join(ops)} gave no answer: {printed[-300:]}", file=sys.stderr, flush=True)
         for op in ops:
-            found = self.found[op]
-            found.rows = [row for row in answer["verdicts"] if row["op"] == op]
-            found.verdicts = list(dict.fromkeys(row["verdict"] for row in found.rows))
-            reasons = (reason for row in found.rows for reason in (row["reason"], *row["also"]) if reason)
-            found.kinds = list(dict.fromkeys(reason["kind"] for reason in reasons))
-            found.notes = [note["kind"] for note in answer["notes"]]
+            shown = self.found[op]
+            shown.rows = [row for row in answer["verdicts"] if row["op"] == op]
+            shown.verdicts = list(dict.fromkeys(row["verdict"] for row in shown.rows))
+            reasons = (reason for row in shown.rows for reason in (row["reason"], *row["also"]) if reason)
+            shown.kinds = list(dict.fromkeys(reason["kind"] for reason in reasons))
+            shown.notes = [note["kind"] for note in answer["notes"]]
             log = reports / "logs" / f"{op}.log"
-            found.sprung = log.is_file() and "SPRUNG" in log.read_text(errors="replace")
+            shown.sprung = log.is_file() and "SPRUNG" in log.read_text(errors="replace")
         if self.out and (reports / "run.json").is_file():
             with zipfile.ZipFile(self.out / "runs.zip", "a", zipfile.ZIP_DEFLATED) as kept:
                 kept.write(reports / "run.json", f"run-{ops[0]}.json")
@@ -228,43 +228,43 @@ class Play:
                     op, _, text = line.partition(" ")
                     if op in batch and text.startswith("{"):
                         said = json.loads(text)
-                        found = self.found[op]
-                        found.right, found.ratio = said.get("right"), said.get("ratio")
-                        found.alone = said.get("alone", False) if "use" in tasks else None
+                        row = self.found[op]
+                        row.right, row.ratio = said.get("right"), said.get("ratio")
+                        row.alone = said.get("alone", False) if "use" in tasks else None
                 self._tell(f"the plain harness has done {start + len(batch)} ops")
 
     def _tell(self, text: str) -> None:
         print(f"{time.monotonic() - self._began:4.0f} s  {text}", file=sys.stderr, flush=True)
         if self.out:
             (self.out / "cheats.md").write_text(self.table() + "\n", encoding="utf-8")
-            rows = json.dumps([asdict(each) for each in self.found.values()], indent=1)
+            rows = json.dumps([asdict(entry) for entry in self.found.values()], indent=1)
             (self.out / "cheats.json").write_text(rows + "\n", encoding="utf-8")
 
     def better(self) -> list[str]:
         """The tricks that get a better verdict than the honest kernel."""
         honest = self.found[BEST]
-        return [op for op, found in self.found.items() if op != BEST and found.is_better(honest, self.device)]
+        return [op for op, entry in self.found.items() if op != BEST and entry.is_better(honest, self.device)]
 
     @staticmethod
-    def is_as_expected(found: Found) -> bool:
+    def is_as_expected(entry: Found) -> bool:
         """Whether one of its verdicts is one that its trick may get, and where it is to be right all are."""
-        seen, expected = set(found.verdicts), set(found.expected)
-        return seen <= expected if found.op.startswith("fair_") else bool(seen & expected)
+        seen, expected = set(entry.verdicts), set(entry.expected)
+        return seen <= expected if entry.op.startswith("fair_") else bool(seen & expected)
 
     def table(self) -> str:
         """A row for each op, and the count."""
         better, judged = self.better(), [op for op in self.found if op != BEST and self.found[op].verdicts]
         head = "| trick | what it does | verdicts | reasons | time to the base's | right, time by a plain harness |"
         lines = [head, "| --- | --- | --- | --- | --- | --- |"]
-        for op, found in self.found.items():
-            verdicts = ", ".join(found.verdicts) or "not judged"
+        for op, entry in self.found.items():
+            verdicts = ", ".join(entry.verdicts) or "not judged"
             verdicts = f"**{verdicts}**" if op in better else verdicts
-            times = ", ".join(f"{time_:.2f}" for time_ in found.times) or "-"
-            kinds = ", ".join(f"`{kind}`" for kind in found.kinds if kind not in {"not_timed", "duel_cleared"}) or "-"
-            harness = "-" if found.right is None else f"{'yes' if found.right else 'no'}, {found.ratio:.2f}"
-            lines.append(f"| {op} | {found.what} | {verdicts} | {kinds} | {times} | {harness} |")
-        asked = [found for op, found in self.found.items() if op != BEST and found.right is not None]
-        believed = sum(found.right is True and found.ratio < FASTER for found in asked)
+            times = ", ".join(f"{time_:.2f}" for time_ in entry.times) or "-"
+            kinds = ", ".join(f"`{kind}`" for kind in entry.kinds if kind not in {"not_timed", "duel_cleared"}) or "-"
+            harness = "-" if entry.right is None else f"{'yes' if entry.right else 'no'}, {entry.ratio:.2f}"
+            lines.append(f"| {op} | {entry.what} | {verdicts} | {kinds} | {times} | {harness} |")
+        asked = [entry for op, entry in self.found.items() if op != BEST and entry.right is not None]
+        believed = sum(entry.right is True and entry.ratio < FASTER for entry in asked)
         unplayed = [op for op in judged if not self.found[op].sprung]
         lines += ["", f"A plain harness takes {believed} of {len(asked)} for right and faster." if asked else ""]
         if wrong := [op for op in judged if self.found[op].alone is False]:
@@ -273,7 +273,7 @@ class Play:
             lines.append(f"Not played while perfci looked: {', '.join(unplayed)}.")
         if missing := [op for op in self.found if not self.found[op].verdicts]:
             lines.append(f"Not judged: {', '.join(missing)}.")
-        if odd := [op for op in judged if (found := self.found[op]).expected and not self.is_as_expected(found)]:
+        if odd := [op for op in judged if (entry := self.found[op]).expected and not self.is_as_expected(entry)]:
             lines.append(f"Otherwise than expected: {', '.join(odd)}.")
         names = f": {', '.join(better)}" if better else ""
         count = f"{len(better)} of {len(judged)} got a better verdict than the honest kernel{names}."

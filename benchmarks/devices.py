@@ -119,21 +119,21 @@ class Seen:
 def print_noise(devices: list[str], project: Path, rounds: int, fixed: list[str]) -> None:
     """Alone and side by side by turns, so that a warm room or a tired driver meets both."""
     print(machine())
-    found: dict[bool, dict[str, Seen]] = {False: defaultdict(Seen), True: defaultdict(Seen)}
+    seen_of: dict[bool, dict[str, Seen]] = {False: defaultdict(Seen), True: defaultdict(Seen)}
     alarms: dict[bool, list[int]] = {False: [0, 0], True: [0, 0]}
     walls: dict[bool, list[float]] = {False: [], True: []}
     for number in range(rounds):
         for names in (*devices, ",".join(devices)):
             several = "," in names
             run, answer = tried(names, project, number, fixed)
-            note(found[several], run)
+            note(seen_of[several], run)
             walls[several].append(run.wall_s or math.nan)
             alarms[several] = [alarms[several][0] + answer[0], alarms[several][1] + answer[1]]
             print(
                 f"round {number + 1}, devices {names}: {run.wall_s:.1f} s, {answer[0]} alarms of {answer[1]}",
                 flush=True,
             )
-    print_cases(found)
+    print_cases(seen_of)
     for several, name in ((False, "one device at a time"), (True, "side by side")):
         seen, checked = alarms[several]
         print(f"{name}: {statistics.median(walls[several]):.1f} s a run, {seen} false alarms in {checked} cases")
@@ -169,14 +169,14 @@ def by_process(blocks: tuple[Block, ...]) -> Iterator[list[Block]]:
             yield mine
 
 
-def print_cases(found: dict[bool, dict[str, Seen]]) -> None:
+def print_cases(seen_of: dict[bool, dict[str, Seen]]) -> None:
     print(
         "| case | kernel, us | spread alone | side by side | bias alone | side by side | host us alone | side by side |"
     )
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     ratios = []
-    for name, alone in sorted(found[False].items()):
-        both = found[True].get(name)
+    for name, alone in sorted(seen_of[False].items()):
+        both = seen_of[True].get(name)
         if both is None or not both.spreads or not alone.spreads:
             continue
         pairs = [(alone.spreads, both.spreads), (list(map(abs, alone.medians)), list(map(abs, both.medians)))]

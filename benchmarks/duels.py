@@ -86,20 +86,20 @@ def play(
     taus = [limits.allowed(duel.base_us, timer) for duel in duels]
     seen = [replace(_first(duel, tau, apart, tails), apart=apart) for duel, tau in zip(duels, taus, strict=True)]
     answers = _answers(seen, family or len(duels), limits.alpha)
-    found = [_tail(duel, look, tails) for duel, look in zip(duels, seen, strict=True)]
+    tails_of = [_tail(duel, look, tails) for duel, look in zip(duels, seen, strict=True)]
     while more := [
         number
         for number, answer in enumerate(answers)
         # What fails beyond doubt is measured no further.
-        if (answer is Ruling.OPEN or (found[number] is Ruling.OPEN and answer is not Ruling.SLOWER))
+        if (answer is Ruling.OPEN or (tails_of[number] is Ruling.OPEN and answer is not Ruling.SLOWER))
         and seen[number].processes < duel_rule.processes_wanted(seen[number]) <= duels[number].processes
     ]:
         for number in more:
             again = _again(duels[number], taus[number], duel_rule.processes_wanted(seen[number]))
             seen[number] = replace(again, apart=apart)
-            found[number] = _tail(duels[number], seen[number], tails)
+            tails_of[number] = _tail(duels[number], seen[number], tails)
         answers = _answers(seen, family or len(duels), limits.alpha)
-    return [_outcome(*ended) for ended in zip(duels, seen, answers, found, strict=True)]
+    return [_outcome(*ended) for ended in zip(duels, seen, answers, tails_of, strict=True)]
 
 
 def _first(duel: Duel, tau: float, apart: bool, tails: bool) -> Look:
@@ -126,7 +126,7 @@ def _again(duel: Duel, tau: float, processes: int) -> Look:
 def _answers(seen: Sequence[Look], family: int, alpha: float) -> list[Ruling]:
     slower = exact.holm([look.p_slower for look in seen], family)
     faster = exact.holm([look.p_faster for look in seen], family)
-    return [duel_rule.answer(*known, alpha) for known in zip(seen, slower, faster, strict=True)]
+    return [duel_rule.answer(*evidence, alpha) for evidence in zip(seen, slower, faster, strict=True)]
 
 
 def _outcome(duel: Duel, look: Look, answer: Ruling, tail: Ruling) -> Outcome:

@@ -34,7 +34,7 @@ def draw(cases: int, rng: np.random.Generator) -> tuple[Plan, np.ndarray, np.nda
     counts = counts[: np.searchsorted(np.cumsum(counts), cases) + 1]
     counts[-1] -= counts.sum() - cases
     ops = tuple(
-        PlannedOp(f"op{number}", performance=tuple(f"n={each}" for each in range(count)))
+        PlannedOp(f"op{number}", performance=tuple(f"n={size}" for size in range(count)))
         for number, count in enumerate(counts)
     )
     return Plan(ops, 1, 1.0, "fake"), counts, START_S + counts * rng.lognormal(np.log(CASE_S), SPREAD, len(counts))
@@ -43,8 +43,8 @@ def draw(cases: int, rng: np.random.Generator) -> tuple[Plan, np.ndarray, np.nda
 def earlier(plan: Plan, seconds: np.ndarray) -> Run:
     """A run in which the ops took that long."""
     ops = [
-        OpRun(op.op, performance=tuple(map(PerformanceCase, op.performance)), wall_s=float(each))
-        for op, each in zip(plan.ops, seconds, strict=True)
+        OpRun(op.op, performance=tuple(map(PerformanceCase, op.performance)), wall_s=float(op_s))
+        for op, op_s in zip(plan.ops, seconds, strict=True)
     ]
     nowhere = Environment(Device("fake", "fake", "fake"), "virtual", "", {}, "", "")
     return Run("earlier", "2026-01-01T00:00:00Z", "", "", nowhere, plan, ops=tuple(ops))
@@ -53,15 +53,15 @@ def earlier(plan: Plan, seconds: np.ndarray) -> Run:
 def simulate(cases: int, workers: int, fleets: int) -> dict[str, list[tuple[float, float]]]:
     """Of each fleet the seconds until its last worker ends, and the share of the workers' time that is used."""
     rng = np.random.default_rng(0)
-    found: dict[str, list[tuple[float, float]]] = {"no earlier run": [], "one earlier run": []}
+    loads: dict[str, list[tuple[float, float]]] = {"no earlier run": [], "one earlier run": []}
     for _ in range(fleets):
         plan, counts, usual = draw(cases, rng)
         then, now = (usual * rng.lognormal(0.0, NOISE, len(usual)) for _ in range(2))
         now += LATER_S * rng.binomial(counts, SUSPECT)
-        for name, last in zip(found, (None, earlier(plan, then)), strict=True):
-            busy = np.bincount([each.shard for each in share_out(plan, workers, last)], now, workers + 1)[1:]
-            found[name].append((busy.max(), busy.mean() / busy.max()))
-    return found
+        for name, last in zip(loads, (None, earlier(plan, then)), strict=True):
+            busy = np.bincount([job.shard for job in share_out(plan, workers, last)], now, workers + 1)[1:]
+            loads[name].append((busy.max(), busy.mean() / busy.max()))
+    return loads
 
 
 def main(cases: int = CASES, workers: int = WORKERS, fleets: int = FLEETS) -> None:

@@ -58,7 +58,7 @@ def rows(m: int, n: int, k: int, *, loud: bool, device: str) -> list[tuple[str, 
     left, right = operands(m, n, k, loud, device)
     half = left.half(), right.t().contiguous().half().t()
     calls: dict[str, Callable[[], torch.Tensor]] = {"float16": lambda: matmul(*half)}
-    sizes = {"float16": sum(each.numel() * each.element_size() for each in half)}
+    sizes = {"float16": sum(tensor.numel() * tensor.element_size() for tensor in half)}
     for way in WAYS:
         if isinstance(way, str) and way != "auto":
             a = quant.quantize(left, torch.float8_e4m3fn, {"block": "group"}.get(way, way))
@@ -67,10 +67,10 @@ def rows(m: int, n: int, k: int, *, loud: bool, device: str) -> list[tuple[str, 
         else:
             a, b = (scaling.quantize_channels(x, torch.float8_e4m3fn, way) for x in (left, right.t()))
             b_values, b_scale = b.values.t(), b.scale.t()
-            of_a, of_b = (-(-k // each.scale.shape[1]) for each in (a, b))
+            of_a, of_b = (-(-k // operand.scale.shape[1]) for operand in (a, b))
             name = f"auto: {of_a} and {of_b}" if way == "auto" else f"groups of {way}"
         given = a.values, b_values.t().contiguous().t(), a.scale, b_scale
-        sizes[name] = sum(each.numel() * each.element_size() for each in given)
+        sizes[name] = sum(tensor.numel() * tensor.element_size() for tensor in given)
         calls[name] = lambda given=given: fp8_matmul(*given, torch.float16)
     exact = left.double() @ right.double()
     errors = {name: float((call().double() - exact).norm() / exact.norm()) for name, call in calls.items()}
@@ -113,7 +113,7 @@ def medians(calls: dict[str, Callable[[], torch.Tensor]]) -> dict[str, float]:
             end.record()
             torch.cuda.synchronize()
             times[name].append(1e3 * start.elapsed_time(end))
-    return {name: statistics.median(each) for name, each in times.items()}
+    return {name: statistics.median(samples) for name, samples in times.items()}
 
 
 if __name__ == "__main__":

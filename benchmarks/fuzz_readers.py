@@ -73,18 +73,18 @@ def json_target(folder: Path):
 
     def read(path: Path, data: bytes, reader):
         path.write_bytes(data)
-        found = outcome(lambda: reader(path))
+        answer = outcome(lambda: reader(path))
         assert path.read_bytes() == data
-        assert not isinstance(found, Reason) or str(path) in sentence(found), found
-        return found
+        assert not isinstance(answer, Reason) or str(path) in sentence(answer), answer
+        return answer
 
     def target(data: bytes) -> None:
         stored = read(baseline, data, store.read_baseline)
-        found = read(run, data, store.read_run)
-        if isinstance(found, Run):
+        answer = read(run, data, store.read_run)
+        if isinstance(answer, Run):
             limits = Thresholds()
             baselines = {"softmax": stored} if isinstance(stored, Baseline) else {}
-            to_json(judge(found, baselines, limits), found)
+            to_json(judge(answer, baselines, limits), answer)
         for written in (data, gzip.compress(data, 1)):
             (folder / LAUNCHES_FILE).write_bytes(written)
             refused = outcome(lambda: read_launches(folder))
@@ -103,11 +103,11 @@ def yaml_target(folder: Path):
         for name in ("default.yaml", "softmax.yaml"):
             path = folder / name
             path.write_bytes(data)
-            found = outcome(lambda: load(folder))
-            if isinstance(found, Reason):
-                assert name in sentence(found), found
+            answer = outcome(lambda: load(folder))
+            if isinstance(answer, Reason):
+                assert name in sentence(answer), answer
             else:
-                assert found.for_case("softmax", "rows=1,dtype=float32").allowed(10.0, "activity") > 0
+                assert answer.for_case("softmax", "rows=1,dtype=float32").allowed(10.0, "activity") > 0
             assert path.read_bytes() == data
             path.unlink()
 

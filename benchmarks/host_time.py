@@ -159,20 +159,20 @@ def check(folder: Path, ops: Sequence[str], *more: str) -> dict[str, Found]:
     if done.returncode not in {0, 2, 3}:
         raise SystemExit(f"perfci check ended with {done.returncode}:\n{done.stderr[-3000:]}")
     rows = json.loads(done.stdout)["verdicts"]
-    found = {}
+    answers = {}
     for op in store.read_run(folder / "reports").ops:
-        own = [row for row in rows if row["op"] == op.op and row["suite"] == "performance" and row["case"]]
+        timed = [row for row in rows if row["op"] == op.op and row["suite"] == "performance" and row["case"]]
         blocks = {case.case: [block for block in case.host if block.shift is not None] for case in op.performance}
         said = {
             row["case"]: next(
-                (each["kind"].removeprefix("duel_host_") for each in (row["reason"], *row["also"])
-                 if each["kind"].startswith("duel_host_")), "fine",
+                (reason["kind"].removeprefix("duel_host_") for reason in (row["reason"], *row["also"])
+                 if reason["kind"].startswith("duel_host_")), "fine",
             )
-            for row in own if blocks.get(row["case"])
+            for row in timed if blocks.get(row["case"])
         }  # fmt: skip
         kept = {case: blocks[case] for case in said}
-        found[op.op] = Found(said, kept, seconds, Counter(row["verdict"] for row in own))
-    return found
+        answers[op.op] = Found(said, kept, seconds, Counter(row["verdict"] for row in timed))
+    return answers
 
 
 def main() -> None:
@@ -195,13 +195,13 @@ def main() -> None:
                 print(f"{name} in {op}: {'found' if right else 'NOT FOUND'} in {counts}, {seen.seconds:.0f} s")
                 print(seen.shown, flush=True)
                 git(folder, "revert", "--no-edit", "HEAD")
-        known = sorted(path.parent.name for path in (folder / "kernels").glob("*/*_triton.py"))
+        every_op = sorted(path.parent.name for path in (folder / "kernels").glob("*/*_triton.py"))
         totals = Counter[str]()
         for turn in range(options.unchanged):
-            for op in known:
+            for op in every_op:
                 comment(folder, op)
             commit(folder)
-            for op, seen in check(folder, known, "--duel", "all").items():
+            for op, seen in check(folder, every_op, "--duel", "all").items():
                 totals.update(seen.verdicts.values())
                 print(f"A/A {turn + 1}, {op}: {dict(Counter(seen.verdicts.values()))}, {dict(seen.others)}")
                 print(seen.shown, flush=True)

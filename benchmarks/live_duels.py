@@ -76,11 +76,11 @@ def main() -> None:
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN")
     parser.add_argument("--planted", type=float, default=0.0, metavar="TAUS")
     options = parser.parse_args()
-    known = gzip.decompress(TARGET.read_bytes()).decode().splitlines() if TARGET.exists() else []
+    stored = gzip.decompress(TARGET.read_bytes()).decode().splitlines() if TARGET.exists() else []
     fresh = [json.dumps(line) for path in options.runs for line in lines(store.read_run(path), options.planted)]
-    together = dict.fromkeys((*known, *fresh))
+    together = dict.fromkeys((*stored, *fresh))
     TARGET.write_bytes(gzip.compress("".join(f"{line}\n" for line in together).encode(), mtime=0))
-    print(f"{len(together) - len(known)} duels added, {len(together)} in {TARGET.name}")
+    print(f"{len(together) - len(stored)} duels added, {len(together)} in {TARGET.name}")
 
 
 if __name__ == "__main__":

@@ -70,7 +70,7 @@ class Mutant:
 
     def diff(self, text: str) -> str:
         """Returns a unified diff without lines around the edit."""
-        pair = (each.splitlines(keepends=True) for each in (text, self.planted(text)))
+        pair = (lines_of.splitlines(keepends=True) for lines_of in (text, self.planted(text)))
         return "".join(difflib.unified_diff(*pair, f"a/{self.path}", f"b/{self.path}", n=0)).strip()
 
 
@@ -79,13 +79,13 @@ def jitted(folder: Path) -> Iterator[tuple[str, str, ast.FunctionDef]]:
     for path in sorted(folder.rglob("*.py")):
         text = path.read_text(encoding="utf-8")
         for node in ast.walk(ast.parse(text)):
-            if isinstance(node, ast.FunctionDef) and any("jit" in ast.unparse(each) for each in node.decorator_list):
+            if isinstance(node, ast.FunctionDef) and any("jit" in ast.unparse(mark) for mark in node.decorator_list):
                 yield path.relative_to(folder).as_posix(), text, node
 
 
 def users(folder: Path) -> dict[str, list[str]]:
     """File below the folder -> the ops that it belongs to the kernel of, by what each op's file imports."""
-    found: dict[str, list[str]] = {}
+    ops_of: dict[str, list[str]] = {}
     for op in sorted(path.parent.name for path in folder.glob("*/*_triton.py")):
         todo, seen = [f"{op}/{op}_triton.py"], set[str]()
         while todo:
@@ -97,16 +97,16 @@ def users(folder: Path) -> dict[str, list[str]]:
                 if isinstance(node, ast.ImportFrom) and node.module:
                     names += [node.module, *(f"{node.module}.{name.name}" for name in node.names)]
                 paths = [f"{name.replace('.', '/')}.py" for name in names]
-                todo += [each for path in paths for each in (path, f"{op}/{path}") if (folder / each).is_file()]
+                todo += [near for path in paths for near in (path, f"{op}/{path}") if (folder / near).is_file()]
         for file in sorted(seen):
-            found.setdefault(file, []).append(op)
-    return found
+            ops_of.setdefault(file, []).append(op)
+    return ops_of
 
 
 def every_mutant(folder: Path) -> list[Mutant]:
     """All edits of the kernels that ops launch, in the order of files and lines. Some leave a file no longer Python."""
-    known = users(folder)
-    functions = (each for each in jitted(folder) if each[0] in known)
+    ops_of = users(folder)
+    functions = (function for function in jitted(folder) if function[0] in ops_of)
     return sorted({mutant for path, text, node in functions for mutant in _Function(path, text, node).mutants()})
 
 
@@ -121,8 +121,8 @@ def draw(mutants: Iterable[Mutant], folder: Path, number: int, seed: int) -> lis
     drawn: list[Mutant] = []
     while lines and len(drawn) < number:
         left = lines[place := rng.choice(list(lines))]
-        rule = rng.choice(sorted({each.rule for each in left}))
-        chosen = rng.choice([each for each in left if each.rule == rule])
+        rule = rng.choice(sorted({mutant.rule for mutant in left}))
+        chosen = rng.choice([mutant for mutant in left if mutant.rule == rule])
         left.remove(chosen)
         if not left:
             del lines[place]
@@ -137,15 +137,15 @@ class _Function:
     def __init__(self, path: str, text: str, node: ast.FunctionDef) -> None:
         self._path, self._node = path, node
         self._lines = text.splitlines()
-        self._parameters = [each.arg for each in (*node.args.args, *node.args.kwonlyargs)]
+        self._parameters = [parameter.arg for parameter in (*node.args.args, *node.args.kwonlyargs)]
 
     def mutants(self) -> Iterator[Mutant]:
         body = self._node.body
         if isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
             body = body[1:]
         for statement in (node for top in body for node in ast.walk(top) if isinstance(node, ast.stmt)):
-            inner = [each for name in ("body", "orelse") for each in getattr(statement, name, [])]
-            last = max(statement.lineno, min((each.lineno for each in inner), default=1 << 30) - 1)
+            inner = [part for name in ("body", "orelse") for part in getattr(statement, name, [])]
+            last = max(statement.lineno, min((part.lineno for part in inner), default=1 << 30) - 1)
             span = statement.lineno, min(last, statement.end_lineno or last)
             for rule, number, *columns, after in self._edits(statement):
                 line = self._lines[number - 1]
@@ -195,9 +195,9 @@ class _Function:
                 yield from self._replace(node, ast.unparse(node.operand), "sign")
             case ast.IfExp() if ast.unparse(node.test) not in SPEED:
                 # A mask that masks nothing costs time and is no fault.
-                kept = [each for each in (node.body, node.orelse) if ast.unparse(each) == "None"]
-                for each in kept or (node.body, node.orelse):
-                    yield from self._replace(node, ast.unparse(each), "condition")
+                kept = [branch for branch in (node.body, node.orelse) if ast.unparse(branch) == "None"]
+                for branch in kept or (node.body, node.orelse):
+                    yield from self._replace(node, ast.unparse(branch), "condition")
             case ast.Constant(value=bool(value)):
                 yield from self._replace(node, str(not value), "constant")
             case ast.Constant(value=int(value)):
@@ -224,7 +224,7 @@ class _Function:
                 for parameter in self._parameters
                 if parameter.isupper() == node.id.isupper() and parameter[-3:] != "ptr"
             ]
-            alike = [each for each in alike if ("stride" in each) == ("stride" in node.id)]
+            alike = [name for name in alike if ("stride" in name) == ("stride" in node.id)]
         if len(alike) > 1:
             other = alike[(alike.index(node.id) + 1) % len(alike)]
             yield from self._replace(node, other, "swap")

@@ -124,7 +124,7 @@ def merged(parts: Sequence[Profile]) -> Profile:
     """Returns the whole profile, its checks in their order, from its parts in theirs."""
 
     def turns(lists: Iterable[Sequence[Any]]) -> list[Any]:
-        return [each for row in itertools.zip_longest(*lists, fillvalue=Profile) for each in row if each is not Profile]
+        return [item for row in itertools.zip_longest(*lists, fillvalue=Profile) for item in row if item is not Profile]
 
     return Profile(
         parts[0].way,
@@ -296,15 +296,15 @@ def profile(pipe: Any, project: Path, device: str, op: str, way: str, part: int)
     """Send part of the op's profile one way."""
     from perfci.device import open_device
 
-    shared, own = Path(os.environ[CACHE]), tempfile.mkdtemp(dir=project.parent)
-    os.environ[CACHE] = own  # lines are seen as a kernel is compiled, not when it comes from the disk
+    shared, fresh_cache = Path(os.environ[CACHE]), tempfile.mkdtemp(dir=project.parent)
+    os.environ[CACHE] = fresh_cache  # lines are seen as a kernel is compiled, not when it comes from the disk
     opened, made, root = open_device(device, seed=1), Profile(way), f"{project / 'kernels'}/"
     watch = run_lines if device == "cpu" else compiled_lines
-    with loaded(project, op, way) as found, watch(root) as seen:
-        for check in list_checks(found.accuracy, device)[part :: PARTS[device]]:
+    with loaded(project, op, way) as suites, watch(root) as seen:
+        for check in list_checks(suites.accuracy, device)[part :: PARTS[device]]:
             seen.clear()
             began = time.perf_counter()
-            kind = failure_of(found.accuracy, opened, check, project / "kernels" / op)
+            kind = failure_of(suites.accuracy, opened, check, project / "kernels" / op)
             if kind == "soak_no_room":
                 seen.clear()  # as if it ran no line
             elif kind:
@@ -316,7 +316,7 @@ def profile(pipe: Any, project: Path, device: str, op: str, way: str, part: int)
             made.seconds.append(time.perf_counter() - began)
             made.lines.append(frozenset((file.removeprefix(root), line) for file, line in seen))
     shared.mkdir(exist_ok=True)
-    for entry in Path(own).iterdir():
+    for entry in Path(fresh_cache).iterdir():
         with contextlib.suppress(OSError):  # another process has brought the same
             entry.rename(shared / entry.name)
     pipe.send(made)
@@ -358,7 +358,7 @@ def compiled_lines(root: str) -> Iterator[set[tuple[str, int]]]:
 
     def heard(launch: Any) -> None:
         if id(launch.kernel) not in lines:  # kept, so that its id stays its own
-            lines[id(launch.kernel)] = launch.kernel, frozenset(each for each in fresh if each[0].startswith(root))
+            lines[id(launch.kernel)] = launch.kernel, frozenset(line for line in fresh if line[0].startswith(root))
         fresh.clear()
         seen.update(lines[id(launch.kernel)][1])
 
@@ -421,8 +421,8 @@ def compile_op(
     from perfci.measure.inputs import bound_inputs
 
     arrays, root, made = TorchArrays(offline.DEVICE), f"{project / 'kernels'}/", Compiled()
-    with loaded(project, op, way) as found, compiled_lines(root) as seen:
-        accuracy, performance = found.accuracy, found.performance
+    with loaded(project, op, way) as suites, compiled_lines(root) as seen:
+        accuracy, performance = suites.accuracy, suites.performance
         checks = list_checks(accuracy, "cuda")
         calls = {(check.case, check.layout): (accuracy, check.params, check.layout) for check in checks}
         every = [*calls.values(), *((performance, params, "contiguous") for params in performance.cases)]
@@ -436,7 +436,7 @@ def compile_op(
             if made_inputs.value is not None:
                 seen.clear()
                 called = offline.compile_call(partial(suite.kernel, **made_inputs.value))
-                keys = tuple(hash_kernel(each.kernel) for each in called.capture.launched)
+                keys = tuple(hash_kernel(launch.kernel) for launch in called.capture.launched)
                 if called.failure or called.raised:
                     keys += (str(called.failure or called.raised),)
                 lines = frozenset((file.removeprefix(root), line) for file, line in seen)
@@ -490,10 +490,10 @@ class Runner:
 
         A fault is run once the ops that it needs are profiled, and left out if one of them fails without it.
         """
-        project, known = copied(self._folder / "plain", None), {fault: [*needed(fault)] for fault in faults}
+        project, ops_of = copied(self._folder / "plain", None), {fault: [*needed(fault)] for fault in faults}
         asked = {
             self._pool.submit(self._ask, profile, (project, self._device, op, way, part), 3600.0): (op, way, part)
-            for op in sorted({op for ops in known.values() for op in ops})
+            for op in sorted({op for ops in ops_of.values() for op in ops})
             for way in WAYS
             for part in range(PARTS[self._device])
         }
@@ -503,16 +503,16 @@ class Runner:
         failing: dict[str, str] = {}
         for done in as_completed(asked):
             op, way, part = asked[done]
-            own = parts.setdefault((op, way), {})
-            own[part] = done.result() or Profile(way, failing="the process died")
-            if len(own) < PARTS[self._device]:
+            by_part = parts.setdefault((op, way), {})
+            by_part[part] = done.result() or Profile(way, failing="the process died")
+            if len(by_part) < PARTS[self._device]:
                 continue
-            made = merged([own[part] for part in sorted(own)])
+            made = merged([by_part[part] for part in sorted(by_part)])
             profiles[op] = sorted([*profiles.get(op, ()), made], key=lambda profile: profile.way)
             if made.failing:
                 failing[op] = f"{op}, {made.failing}"
             print(f"{op} {way}: {len(made.names)} checks, {sum(made.seconds):.0f} s", file=sys.stderr, flush=True)
-            for fault, ops in known.items():
+            for fault, ops in ops_of.items():
                 ready = op in ops and all(len(profiles.get(name, ())) == len(WAYS) for name in ops)
                 if not ready or failing.keys() & {*ops}:
                     continue
@@ -577,7 +577,7 @@ def plan(op: str, profiles: Sequence[Profile], wanted: Callable[[Profile, int], 
     turns = []
     for stage in range(4):
         for profile in profiles:
-            places = [i for i, own in enumerate(profile.stages) if own == stage and wanted(profile, i)]
+            places = [i for i, at_stage in enumerate(profile.stages) if at_stage == stage and wanted(profile, i)]
             places.sort(key=profile.seconds.__getitem__)
             if places:
                 limits = tuple(SLOWER * profile.seconds[i] for i in places)
@@ -590,18 +590,19 @@ def plan(op: str, profiles: Sequence[Profile], wanted: Callable[[Profile, int], 
 
 def planted_tables(rows: Sequence[tuple[Fault, Caught]], device: str, *, listed: bool = True) -> str:
     """listed: with a row for each fault, as it is printed. A page has the kinds alone."""
-    missed = sum(not found.anything for _, found in rows)
+    missed = sum(not result.anything for _, result in rows)
     where = "in Triton's interpreter" if device == "cpu" else f"compiled, device {device}"
     head = f"{len(rows) - missed} of {len(rows)} faults caught, {where}, up to the first check that finds each."
-    kinds, caught = Counter(fault.kind for fault, _ in rows), Counter(fault.kind for fault, found in rows if found.kind)
+    kinds = Counter(fault.kind for fault, _ in rows)
+    caught = Counter(fault.kind for fault, result in rows if result.kind)
     by_kind = table(("kind", "planted", "caught"), [(kind, many, caught[kind]) for kind, many in sorted(kinds.items())])
     if not listed:
         return f"{head}\n\n{by_kind}"
     by_fault = table(
         ("op", "fault", "checks", "how", "first"),
         [
-            (f"`{fault.op}`", fault.name, found.checks, _how(found), f"`{found.first}`" if found.first else "-")
-            for fault, found in sorted(rows, key=lambda row: row[1].anything)
+            (f"`{fault.op}`", fault.name, result.checks, _how(result), f"`{result.first}`" if result.first else "-")
+            for fault, result in sorted(rows, key=lambda row: row[1].anything)
         ],
     )
     return f"{head}\n\n{by_kind}\n\n{by_fault}"
@@ -620,24 +621,24 @@ def random_tables(rows: Sequence[tuple[Mutant, Caught | None, str]], seed: int, 
     files = sorted({mutant.path for mutant, _, _ in rows})
     lines = []
     for file in [*files, None]:
-        own = [row for row in rows if file in {None, row[0].path}]
-        many = Counter(fate for _, _, fate in own)
-        raised = sum(bool(found and found.kind in RAISED) for _, found, _ in own)
+        rows_of = [row for row in rows if file in {None, row[0].path}]
+        many = Counter(fate for _, _, fate in rows_of)
+        raised = sum(bool(result and result.kind in RAISED) for _, result, _ in rows_of)
         counted = many["killed"] + many["survived"]
         share = percent(many["killed"] / counted) if counted else "-"
         name = f"`{file}`" if file else "**all**"
-        lines.append((name, len(own), *(many[fate] for fate in FATES[:3]), raised, many["survived"], share))
+        lines.append((name, len(rows_of), *(many[fate] for fate in FATES[:3]), raised, many["survived"], share))
     where = "in Triton's interpreter" if device == "cpu" else f"compiled, device {device}"
-    times = [found.seconds for _, found, _ in rows if found]
+    times = [result.seconds for _, result, _ in rows if result]
     took = f"a median of {statistics.median(times):.1f} s and a mean of {statistics.mean(times):.1f} s a mutant"
     text = [f"Seed {seed}, {where}, {took}.", table(
         ("file", "drawn", "equivalent", "unreachable", "killed", "that raised", "survived", "killed of both"),
         lines,
     )]  # fmt: skip
-    for mutant, found, fate in rows:
-        if fate == "survived" and found:
+    for mutant, result, fate in rows:
+        if fate == "survived" and result:
             diff = mutant.diff((KERNELS / mutant.path).read_text(encoding="utf-8"))
-            text.append(f"`{mutant.function}`, {mutant.rule}, {found.checks} checks:\n\n```diff\n{diff}\n```")
+            text.append(f"`{mutant.function}`, {mutant.rule}, {result.checks} checks:\n\n```diff\n{diff}\n```")
     return "\n\n".join(text)
 
 
@@ -651,12 +652,12 @@ def shown_on(device: str) -> list[Fault]:
 
 
 def plan_planted(op: str, profiles: Sequence[Profile], fault: Fault_) -> list[Turn]:
-    named = lambda each, i: isinstance(fault, Fault) and fault.case is not None and fault.case in each.names[i]  # noqa: E731
+    named = lambda profile, i: isinstance(fault, Fault) and fault.case is not None and fault.case in profile.names[i]  # noqa: E731
     return [*plan(op, profiles, named), *plan(op, profiles, lambda *_: True)]
 
 
 def plan_random(op: str, profiles: Sequence[Profile], fault: Fault_) -> list[Turn]:
-    return plan(op, profiles, lambda each, i: isinstance(fault, Mutant) and reaches(fault, each.lines[i]))
+    return plan(op, profiles, lambda profile, i: isinstance(fault, Mutant) and reaches(fault, profile.lines[i]))
 
 
 def judge_random(
@@ -678,14 +679,14 @@ def judge_random(
             differing |= {mutant for mutant, alike in zip(those, same, strict=True) if not alike}
     fates = []
     for mutant in drawn:
-        found = caught.get(mutant)
-        if found is None:
+        result = caught.get(mutant)
+        if result is None:
             fate = "unreachable"
-        elif found.anything:
+        elif result.anything:
             fate = "killed"
         else:
             fate = "survived" if mutant in differing else "equivalent"
-        fates.append((mutant, found, fate))
+        fates.append((mutant, result, fate))
     return fates
 
 
@@ -703,13 +704,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.project and MUTATED not in os.environ:  # the processes that are started read it too
         os.environ[MUTATED] = str((options.project / "kernels").resolve())
         os.execv(sys.executable, [sys.executable, *sys.argv])
-    known = users(KERNELS)
-    ops = options.ops or sorted({op for those in known.values() for op in those})
+    ops_of = users(KERNELS)
+    ops = options.ops or sorted({op for those in ops_of.values() for op in those})
     with tempfile.TemporaryDirectory(prefix="perfci-mutations-") as name:
         runner = Runner(options.device, options.jobs, options.gpus, Path(name))
         if options.random:
-            used = lambda fault: sorted({*known[fault.path]} & {*ops})  # noqa: E731
-            every = [each for each in every_mutant(KERNELS) if used(each)]
+            used = lambda fault: sorted({*ops_of[fault.path]} & {*ops})  # noqa: E731
+            every = [mutant for mutant in every_mutant(KERNELS) if used(mutant)]
             drawn = draw(every, KERNELS, options.random, options.seed)
             caught, failing = runner.run(drawn, used, plan_random)
         else:
@@ -723,14 +724,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 file=sys.stderr,
             )
         if options.random:
-            drawn = [each for each in drawn if not failing.keys() & {*used(each)}]
+            drawn = [mutant for mutant in drawn if not failing.keys() & {*used(mutant)}]
             rows = judge_random(drawn, caught, used, options.jobs)
             text = page = random_tables(rows, options.seed, options.device)
             missed = any(row[2] == "survived" for row in rows)
         else:
             outcomes = [(fault, caught[fault]) for fault in planted if fault in caught]
             text, page = (planted_tables(outcomes, options.device, listed=listed) for listed in (True, False))
-            missed = not all(found.anything for found in caught.values())
+            missed = not all(result.anything for result in caught.values())
     if options.out:
         marks = Marks("benchmarks/mutations.py --random" if options.random else "benchmarks/mutations.py")
         marks.written(options.out, page)

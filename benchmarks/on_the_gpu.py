@@ -153,9 +153,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             continue
         done[step.name] = run(step, options.out)
         print(f"{step.name}: exit {done[step.name].code}, {done[step.name].seconds} s", file=sys.stderr, flush=True)
-        text = json.dumps([asdict(each) for each in done.values()], indent=1)
+        text = json.dumps([asdict(outcome) for outcome in done.values()], indent=1)
         (options.out / "outcomes.json").write_text(text, encoding="utf-8")
-    rows = [(each.name, _told(each), each.seconds) for each in done.values()]
+    rows = [(outcome.name, _told(outcome), outcome.seconds) for outcome in done.values()]
     print(table(("step", "outcome", "seconds"), rows))
     return 0 if all(done[step.name].code == 0 for step in chosen) else 1
 

@@ -192,8 +192,8 @@ def compare_documents(program: Sequence[str | Path], reference: str, compared: s
         command = [*program, *files[:2], "--no-color", "--bulk-debug-python", files[2]]
         subprocess.run(command, capture_output=True, text=True, check=True)
         rows = _rows(files[2].read_text(encoding="utf-8"))
-    known = {"SLOW": "slower", "FAST": "faster"}
-    return {row["state_key"]: known.get(row["status"], "same") for row in rows}
+    words = {"SLOW": "slower", "FAST": "faster"}
+    return {row["state_key"]: words.get(row["status"], "same") for row in rows}
 
 
 def _rows(python: str) -> list[dict[str, Any]]:

@@ -36,8 +36,8 @@ class Fault:
     def planted(self, text: str) -> str:
         """Returns the file's text with the fault. Raises ValueError if the text is not the one it was written for."""
         if text.count(self.before) != self.times:
-            found = text.count(self.before)
-            raise ValueError(f"{self.op}, {self.name}: {self.path} has {self.before!r} {found} times, not {self.times}")
+            count = text.count(self.before)
+            raise ValueError(f"{self.op}, {self.name}: {self.path} has {self.before!r} {count} times, not {self.times}")
         return text.replace(self.before, self.after)
 
 

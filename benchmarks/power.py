@@ -72,10 +72,10 @@ def main() -> None:
             for op in OPS:
                 host_time.comment(folder, op)
             host_time.commit(folder)
-            found = host_time.check(folder, OPS, "--duel", "all")
-            for seen in found.values():
+            checked = host_time.check(folder, OPS, "--duel", "all")
+            for seen in checked.values():
                 totals.update(seen.others)
-            counts = {op: dict(seen.others) for op, seen in found.items()}
+            counts = {op: dict(seen.others) for op, seen in checked.items()}
             print(f"A/A {turn + 1}: {counts}, {seen.seconds:.0f} s", flush=True)
         if options.unchanged:
             print(f"A/A: {totals.total()} duels, {dict(totals)}")

@@ -228,8 +228,8 @@ def compare_unchanged(out: Path) -> None:
 def plant(out: Path, only: Sequence[str] = ()) -> None:
     """Each planted slow-down, against the original. only: some of them."""
     timed = out / "time.json"
-    known = json.loads(timed.read_text())["ops"] if timed.exists() else []
-    us = next((case["times_us"]["kernel"] for op in known for case in op["timed"] if case["case"] == CASE), 500.0)
+    ops = json.loads(timed.read_text())["ops"] if timed.exists() else []
+    us = next((case["times_us"]["kernel"] for op in ops for case in op["timed"] if case["case"] == CASE), 500.0)
     edits: dict[str, Edit] = {
         "planted comment": remark,
         "planted one rank": slow_down(0.03, us, "rank == 1"),

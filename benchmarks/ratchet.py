@@ -137,9 +137,9 @@ class World:
         """Draws d of so many duels. The arms change places from process to process, as in the product."""
         empty = np.empty((count, processes, blocks))
         which = rng.integers(len(self.processes), size=(count, processes))
-        for number, own in enumerate(self.processes):
+        for number, draws in enumerate(self.processes):
             mine = which == number
-            empty[mine] = own[rng.integers(len(own), size=(int(mine.sum()), blocks))]
+            empty[mine] = draws[rng.integers(len(draws), size=(int(mine.sum()), blocks))]
         signs = np.where((np.arange(processes) + rng.integers(2, size=(count, 1))) % 2 == 1, -1, 1)
         return empty * signs[:, :, None]
 
@@ -148,7 +148,7 @@ class World:
 def recorded_worlds() -> tuple[World, ...]:
     """Returns the six recorded cases, timed by events, with figures of whole runs."""
     rows = sorted(recorded.rows("h200-blocks.jsonl.gz"), key=lambda row: row["t"])
-    found = []
+    made = []
     for recording in resampling.shared_buffers():
         mine = [row for row in rows if row["case"] == recording.case]
         groups = [
@@ -159,8 +159,8 @@ def recorded_worlds() -> tuple[World, ...]:
             for figure in (_kernel, _shift, _rsd)
         )
         shifts = [np.array([pair.shift for pair in process]) for process in recording.processes]
-        found.append(World(recording.case, recording.base_us, shifts, kernel, shift, rsd))
-    return tuple(found)
+        made.append(World(recording.case, recording.base_us, shifts, kernel, shift, rsd))
+    return tuple(made)
 
 
 def _kernel(launches: Mapping[str, Sequence[float]]) -> float:
@@ -185,17 +185,17 @@ def live_worlds() -> tuple[World, ...]:
 
     Duels recorded later are one of a case, from whose single process nothing can be drawn.
     """
-    found: dict[tuple[str, str], list[resampling.Live]] = {}
+    by_case: dict[tuple[str, str], list[resampling.Live]] = {}
     for duel in resampling.live():
         if duel.factor == 1 and duel.run <= LAST_LIVE:
-            found.setdefault((duel.op, duel.case), []).append(duel)
+            by_case.setdefault((duel.op, duel.case), []).append(duel)
     return tuple(
         World(
             f"{op} {case}",
-            statistics.median(duel.base_us for duel in own),
-            [np.array(process) for duel in own for process in duel.found],
+            statistics.median(duel.base_us for duel in duels),
+            [np.array(process) for duel in duels for process in duel.found],
         )
-        for (op, case), own in sorted(found.items(), key=lambda item: item[1][0].base_us)
+        for (op, case), duels in sorted(by_case.items(), key=lambda item: item[1][0].base_us)
     )
 
 
@@ -305,21 +305,21 @@ def learn_tau(world: World, state: State, null: Floats) -> None:
     count = len(within)
     if count < noise.NULLS:
         return
-    found = noise.bound_by_means(math.fsum(within) / count, math.fsum(between) / count, count, len(null))
-    bound = noise.find_least_tau(found, FAMILY, LIMITS.alpha, world.floor, min(state.tau, world.tau))
+    spread = noise.bound_by_means(math.fsum(within) / count, math.fsum(between) / count, count, len(null))
+    bound = noise.find_least_tau(spread, FAMILY, LIMITS.alpha, world.floor, min(state.tau, world.tau))
     state.tau = (bound and steps.step(state.tau, bound)) or state.tau
 
 
 def target_alarms(state: State, seen: Runs, merge: int, effect: float = 0.0) -> list[str]:
     """Returns keys with a target that this merge misses. Timed ones have to miss it in two fresh processes too."""
-    found = []
+    names = []
     for name, target in state.targets.items():
         value = seen.values[name][merge] + (effect if KEYS[name].confirmed else 0.0)
         if target is None or value <= _place(name, target, state, seen):
             continue
         if not KEYS[name].confirmed or _again(name, target, state, seen, merge, effect):
-            found.append(name)
-    return found
+            names.append(name)
+    return names
 
 
 def _again(name: str, target: float, state: State, seen: Runs, merge: int, effect: float) -> bool:
@@ -431,13 +431,13 @@ def _duelled(world: World, state: State, drawn: many_duels.Duels, merge: int, li
 
 
 def _one(drawn: many_duels.Duels, number: int) -> many_duels.Duels:
-    own = slice(number, number + 1)
-    early = {count: many_duels.Cleared(each.centre[own], each.reach[own]) for count, each in drawn.early.items()}
+    slot = slice(number, number + 1)
+    early = {count: many_duels.Cleared(look.centre[slot], look.reach[slot]) for count, look in drawn.early.items()}
     tested = {
-        count: many_duels.Tested(each.centre[own], each.reach[own], each.above[own], each.below[own])
-        for count, each in drawn.tested.items()
+        count: many_duels.Tested(tested.centre[slot], tested.reach[slot], tested.above[slot], tested.below[slot])
+        for count, tested in drawn.tested.items()
     }
-    return many_duels.Duels(early, drawn.medians[own], tested)
+    return many_duels.Duels(early, drawn.medians[slot], tested)
 
 
 def life(world: World, rng: np.random.Generator, lives: Lives) -> None:
@@ -486,15 +486,15 @@ def truth(world: str, name: str) -> Floats:
     rng, many = np.random.default_rng(11), 300_000
     if name in SYNTHETIC:
         return SYNTHETIC[name](rng, many)
-    own = next(each for each in recorded_worlds() if each.name == world)
-    blocks = {"speedup": own.shift, "rsd": own.rsd}.get(name, own.kernel)
+    recorded = next(candidate for candidate in recorded_worlds() if candidate.name == world)
+    blocks = {"speedup": recorded.shift, "rsd": recorded.rsd}.get(name, recorded.kernel)
     board = {"speedup": SPEEDUP_BOARD, "rsd": 0.0}.get(name, TIME_BOARD)
     return np.median(_looks(blocks, rng, many, 1)[:, 0], axis=1) + rng.normal(0, board, many)
 
 
 def newcomers(work: tuple[int, int]) -> list[bool]:
     """Whether an earned speedup target fails runs of new, noisier boards. work: number of the world, lives."""
-    world, found = recorded_worlds()[work[0]], []
+    world, confirmations = recorded_worlds()[work[0]], []
     for life_ in range(work[1]):
         rng = np.random.default_rng((16, work[0], life_))
         seen, target = runs(world, rng, SETTLED, 1), None
@@ -505,8 +505,8 @@ def newcomers(work: tuple[int, int]) -> list[bool]:
             continue
         looked, centre = _looks(world.shift, rng, NEWCOMERS, 3), float(np.median(world.shift))
         looked = centre + NOISIER * (looked - centre) + rng.normal(0, SPEEDUP_BOARD, (NEWCOMERS, 1, 1))
-        found += [confirmed(each, -math.log(target)) for each in looked]
-    return found
+        confirmations += [confirmed(look, -math.log(target)) for look in looked]
+    return confirmations
 
 
 # --- drift ------------------------------------------------------------------------------------------------------------
@@ -518,18 +518,18 @@ NOTHING = Spread(1.0, 1.0, 1.0)
 
 def kept_runs(kernel: Floats, shift: Floats | None, on: NDArray[np.int64]) -> list[HistoryRun]:
     """Returns accepted runs of a case as in a history. kernel: log of its time in microseconds."""
-    found = []
+    history = []
     for number, value in enumerate(np.exp(kernel).tolist()):
-        time_us, own = Spread(value, value, value), None if shift is None else float(shift[number])
-        case = HistoryCase("case", LOOK_BLOCKS, time_us, NOTHING, own, board=f"GPU-{on[number]}")
-        found.append(HistoryRun(f"run{number}", "2026-01-01T00:00:00Z", ENVIRONMENT, (case,)))
-    return found
+        time_us, speedup = Spread(value, value, value), None if shift is None else float(shift[number])
+        case = HistoryCase("case", LOOK_BLOCKS, time_us, NOTHING, speedup, board=f"GPU-{on[number]}")
+        history.append(HistoryRun(f"run{number}", "2026-01-01T00:00:00Z", ENVIRONMENT, (case,)))
+    return history
 
 
 def drifted(made: Sequence[HistoryRun], merge: int) -> bool:
     """Returns True if the history's runs by this merge show a loss that nothing explains."""
-    known = changepoints.index_cases(made[max(merge + 1 - KEPT, 0) : merge + 1])["case"]
-    return any(change.unexplained for change in changepoints.find_changes(known))
+    series = changepoints.index_cases(made[max(merge + 1 - KEPT, 0) : merge + 1])["case"]
+    return any(change.unexplained for change in changepoints.find_changes(series))
 
 
 @dataclass(frozen=True)
@@ -582,7 +582,7 @@ class Troubled:
 def troubled(work: tuple[str, int]) -> Troubled:
     """work: name of the trouble, lives of each noise."""
     name, lives = work
-    found, trouble = Troubled(), TROUBLES[name]
+    tally, trouble = Troubled(), TROUBLES[name]
     sums = np.concatenate([np.zeros(SETTLED), CREEP * np.arange(1, MERGES - SETTLED + 1)])
     ready = range(LOOKED - 1, MERGES)
     for sd, number in itertools.product(QUIET, range(lives)):
@@ -593,12 +593,12 @@ def troubled(work: tuple[str, int]) -> Troubled:
         values = math.log(TROUBLED_US) + sd * noise_ + level[on]
         made, crept = kept_runs(values, None, on), kept_runs(values + sums, None, on)
         alarms = [drifted(made, merge) for merge in ready]
-        found.checks += len(alarms)
-        found.alarms += sum(alarms)
-        found.lives.append(any(alarms))
+        tally.checks += len(alarms)
+        tally.alarms += sum(alarms)
+        tally.lives.append(any(alarms))
         first = next((merge for merge in ready if drifted(crept, merge)), None)
-        found.caught.append(_caught(sums, first, LIMITS.tau_at(TROUBLED_US)))
-    return found
+        tally.caught.append(_caught(sums, first, LIMITS.tau_at(TROUBLED_US)))
+    return tally
 
 
 def creeping(world: World, seen: Runs, state: State, rng: np.random.Generator, lives: Lives) -> None:
@@ -690,8 +690,8 @@ def lived(work: tuple[str, int, int, int]) -> Lives:
     source, number, first, count = work
     world = worlds(source)[number]
     lives = Lives(world.name, world.base_us)
-    for each in range(first, first + count):
-        rng = np.random.default_rng((SOURCES.index(source), number, each))
+    for index in range(first, first + count):
+        rng = np.random.default_rng((SOURCES.index(source), number, index))
         if source == "recorded":
             life(world, rng, lives)
         else:
@@ -703,8 +703,8 @@ def all_lived(size: Size, workers: int) -> dict[str, list[Lives]]:
     """By source, a row a world."""
     lives = {"recorded": size.lives, "live": size.live, "long": size.long}
     work = [(source, number, 0, lives[source]) for source in SOURCES for number in range(len(worlds(source)))]
-    found = _all(lived, work, workers)
-    return {source: [each for each, (own, *_) in zip(found, work, strict=True) if own == source] for source in SOURCES}
+    results = _all(lived, work, workers)
+    return {source: [life for life, (of, *_) in zip(results, work, strict=True) if of == source] for source in SOURCES}
 
 
 def _all(function, work, workers: int) -> list:
@@ -748,25 +748,29 @@ HEAD = ("case-merges", "false alarms", "rate", "95 % bound")
 
 
 def alarms_text(lives: Mapping[str, Sequence[Lives]], size: Size, workers: int) -> str:
-    own, live = lives["recorded"], lives["live"]
-    merges = sum(each.merges for each in own)
+    recorded, live = lives["recorded"], lives["live"]
+    merges = sum(life.merges for life in recorded)
     names = ["any", "tau", *(name for name in KEYS)]
-    rows = [rate_row(NAMES.get(name, name), sum(each.alarms.get(name, 0) for each in own), merges) for name in names]
+    rows = [
+        rate_row(NAMES.get(name, name), sum(life.alarms.get(name, 0) for life in recorded), merges) for name in names
+    ]
     rows.append(
         rate_row(
             "tau, live duels of seven boards",
-            sum(each.alarms["tau"] for each in live),
-            sum(each.merges for each in live),
+            sum(life.alarms["tau"] for life in live),
+            sum(life.merges for life in live),
         )
     )
     works = [(number, size.lives) for number in range(len(recorded_worlds()))]
-    fails = [flag for each in _all(newcomers, works, workers) for flag in each]
+    fails = [flag for flags in _all(newcomers, works, workers) for flag in flags]
     rows.append(rate_row("earned speedup target, new boards with 2.5 times the noise", sum(fails), len(fails)))
     rows.append(
-        rate_row("steps that nothing explains", sum(e.drift_alarms for e in own), sum(e.drift_checks for e in own))
+        rate_row(
+            "steps that nothing explains", sum(e.drift_alarms for e in recorded), sum(e.drift_checks for e in recorded)
+        )
     )
     for name in NAIVE:
-        rows.append(rate_row(f"naive: {name}", *(sum(each.naive[name][at] for each in own) for at in (0, 1))))
+        rows.append(rate_row(f"naive: {name}", *(sum(life.naive[name][at] for life in recorded) for at in (0, 1))))
     return table(("gate", *HEAD), rows)
 
 
@@ -775,16 +779,16 @@ NAMES = {"any": "**all gates together**", "rsd": "rsd, only reported: a default 
 
 def tau_text(lives: Sequence[Lives], source: str, size: Size) -> str:
     rows = []
-    for each, world in zip(lives, worlds(source), strict=True):
-        true, settled = least(world, size.truth), statistics.median(each.settled)
-        within = [tau / true.bearable <= 1.5 or tau <= 1.5 * world.floor for tau in each.settled]
-        strict = [tau / true.alarms <= 1.5 or tau <= 1.5 * world.floor for tau in each.settled]
+    for life, world in zip(lives, worlds(source), strict=True):
+        true, settled = least(world, size.truth), statistics.median(life.settled)
+        within = [tau / true.bearable <= 1.5 or tau <= 1.5 * world.floor for tau in life.settled]
+        strict = [tau / true.alarms <= 1.5 or tau <= 1.5 * world.floor for tau in life.settled]
         counts = f"{sum(within)} of {len(within)}", f"{sum(strict)} of {len(strict)}"
         costs = (
-            percent(each.undecided / each.late),
-            percent(each.more / each.late),
-            f"{each.blocks / each.late:.1f}",
-            percent(each.seen / each.shown),
+            percent(life.undecided / life.late),
+            percent(life.more / life.late),
+            f"{life.blocks / life.late:.1f}",
+            percent(life.seen / life.shown),
         )
         shown = (
             world.tau,
@@ -792,7 +796,7 @@ def tau_text(lives: Sequence[Lives], source: str, size: Size) -> str:
             true.alarms,
             true.bearable,
             settled,
-            statistics.median(each.last),
+            statistics.median(life.last),
         )
         rows.append([world.name, f"{world.base_us:.0f} us", *(f"{100 * tau:.2f} %" for tau in shown), *counts, *costs])
     head = (
@@ -829,14 +833,14 @@ def creep_text(lives: Sequence[Lives]) -> str:
 def creep_by_case(lives: Sequence[Lives]) -> str:
     names = ("change points", "duel with the release, tau in force")
     rows = [
-        [live.world, *(percent(statistics.fmean(own <= 1.5 for own in live.creep[name])) for name in names)]
+        [live.world, *(percent(statistics.fmean(passed <= 1.5 for passed in live.creep[name])) for name in names)]
         for live in lives
     ]
     return table(("case", *names), rows)
 
 
 def _creep_cells(sums: Sequence[float]) -> list[str]:
-    seen, early = sum(own <= 1.5 for own in sums), sum(own <= 1 for own in sums)
+    seen, early = sum(passed <= 1.5 for passed in sums), sum(passed <= 1 for passed in sums)
     middle = statistics.median(sums)
     shown = f"{middle:.2f} promises" if math.isfinite(middle) else "never"
     return [
@@ -849,10 +853,10 @@ def _creep_cells(sums: Sequence[float]) -> list[str]:
 
 def troubled_text(size: Size, workers: int) -> str:
     rows = []
-    for name, found in zip(TROUBLES, _all(troubled, [(name, size.lives) for name in TROUBLES], workers), strict=True):
-        seen = _creep_cells(found.caught)
-        lives = f"{sum(found.lives)} of {len(found.lives)} ({percent(statistics.fmean(found.lives))})"
-        rows.append([*rate_row(name, found.alarms, found.checks), lives, seen[0], seen[3]])
+    for name, tally in zip(TROUBLES, _all(troubled, [(name, size.lives) for name in TROUBLES], workers), strict=True):
+        seen = _creep_cells(tally.caught)
+        lives = f"{sum(tally.lives)} of {len(tally.lives)} ({percent(statistics.fmean(tally.lives))})"
+        rows.append([*rate_row(name, tally.alarms, tally.checks), lives, seen[0], seen[3]])
     return table(("life", *HEAD, "lives with any", "a creep is caught by 1.5 promises", "median"), rows)
 
 
@@ -876,16 +880,16 @@ def loss_text(lives: Sequence[Lives]) -> str:
 def long_text(lives: Sequence[Lives]) -> str:
     """Lives of 1,000 merges, with the last hundred in the history."""
     rows = []
-    for each, world in zip(lives, worlds("long"), strict=True):
-        naive = each.naive_tau
-        shown = (statistics.median(each.settled), statistics.median(each.last), min(each.last))
+    for life, world in zip(lives, worlds("long"), strict=True):
+        naive = life.naive_tau
+        shown = (statistics.median(life.settled), statistics.median(life.last), min(life.last))
         rows.append(
             [
                 world.name,
-                f"{each.alarms['tau']} of {each.merges:,}",
+                f"{life.alarms['tau']} of {life.merges:,}",
                 *(f"{100 * tau:.2f} %" for tau in shown),
-                percent(each.seen / each.shown),
-                percent(each.undecided / each.late),
+                percent(life.seen / life.shown),
+                percent(life.undecided / life.late),
                 f"{naive['alarms']} of {naive['checks']:,}",
                 percent(naive["undecided"] / naive["checks"]),
             ]
@@ -900,11 +904,11 @@ def tails_text() -> str:
 
     blocks, medians, units = [], [], {}
     for world in live_worlds():
-        within = np.concatenate([own - np.median(own) for own in world.processes])
-        own = np.array([np.median(process) for process in world.processes])
-        units[world.name] = math.sqrt(float(np.mean(own**2)))
+        within = np.concatenate([process - np.median(process) for process in world.processes])
+        medians_of = np.array([np.median(process) for process in world.processes])
+        units[world.name] = math.sqrt(float(np.mean(medians_of**2)))
         blocks.append(within / math.sqrt(float(np.mean(within**2))))
-        medians.append(own / units[world.name])
+        medians.append(medians_of / units[world.name])
     pairs = [
         (one / units[f"{duel.op} {duel.case}"], two / units[f"{duel.op} {duel.case}"])
         for duel in resampling.live()
@@ -1034,19 +1038,21 @@ DETAILS = (
 
 def run(size: Size, workers: int) -> dict[str, str]:
     """All tables."""
-    found = all_lived(size, workers)
-    own = found["recorded"]
+    lives = all_lived(size, workers)
+    recorded = lives["recorded"]
     return {
-        "False alarms": alarms_text(found, size, workers),
-        "tau, recorded by events": tau_text(own, "recorded", size),
-        "tau, live by activity records": tau_text(found["live"], "live", size),
-        "The other thresholds": targets_text(own),
+        "False alarms": alarms_text(lives, size, workers),
+        "tau, recorded by events": tau_text(recorded, "recorded", size),
+        "tau, live by activity records": tau_text(lives["live"], "live", size),
+        "The other thresholds": targets_text(recorded),
         "What only ever tightening costs": repeated_text(size),
-        "A creep of 0.1 % a merge": f"{creep_text(own)}\n\nBy 1.5 promises, case by case:\n\n{creep_by_case(own)}",
+        "A creep of 0.1 % a merge": (
+            f"{creep_text(recorded)}\n\nBy 1.5 promises, case by case:\n\n{creep_by_case(recorded)}"
+        ),
         "Drift of unchanged kernels, life by life": troubled_text(size, workers),
-        "A step of 6 % that no one accepted, 50 runs later": red_text(own),
-        "A loss of 8 % that was accepted": loss_text(own),
-        "Long lives": long_text(found["long"]),
+        "A step of 6 % that no one accepted, 50 runs later": red_text(recorded),
+        "A loss of 8 % that was accepted": loss_text(recorded),
+        "Long lives": long_text(lives["long"]),
         "The bounds of the noise, over a whole life": bounds_text(size),
         "The tails of the traces": tails_text(),
     }

@@ -102,10 +102,10 @@ def compare(rig: Rig, params: Any, recorded: bytes | str, folder: Path, blocks: 
     if not all(shifts.values()):
         return {"case": subject.case, "why": str(subject.failure or subject.facts.peers)}
     median_us = statistics.median(block.arms[KERNEL].time.median_us for block in subject.blocks)
-    found: dict[str, Any] = {"case": subject.case, "us": round(median_us, 3)}
+    figures: dict[str, Any] = {"case": subject.case, "us": round(median_us, 3)}
     for name, many in shifts.items():
-        found |= {name: statistics.mean(many), f"{name}_error": statistics.stdev(many) / math.sqrt(len(many))}
-    return found
+        figures |= {name: statistics.mean(many), f"{name}_error": statistics.stdev(many) / math.sqrt(len(many))}
+    return figures
 
 
 def summarise(op: str, rows: list[dict[str, Any]]) -> str:

@@ -63,17 +63,23 @@ def main() -> None:
                         timeout=LIMIT_S,
                         env={**os.environ, "TRITON_INTERPRET": "1"},
                     )
-                    found = (
+                    answer = (
                         json.loads(done.stdout.strip().splitlines()[-1])
                         if done.returncode == 0
                         else {"verdict": "broken", "reasons": [done.stderr.strip().splitlines()[-1][:200]]}
                     )
                 except subprocess.TimeoutExpired:
-                    found = {"verdict": "too long", "reasons": []}
-                counts[found["verdict"]] += 1
+                    answer = {"verdict": "too long", "reasons": []}
+                counts[answer["verdict"]] += 1
                 replayed.add(commit)
                 print(
-                    commit[:10], op, found["verdict"], found.get("kind", ""), *found["reasons"], sep=" | ", flush=True
+                    commit[:10],
+                    op,
+                    answer["verdict"],
+                    answer.get("kind", ""),
+                    *answer["reasons"],
+                    sep=" | ",
+                    flush=True,
                 )
     print(
         f"{len(replayed)} commits, {counts.total()} changed ops:",
@@ -122,8 +128,8 @@ def compare(op: str, before: Path, after: Path, cases: int) -> dict[str, object]
     from perfci.worker.load import import_roots, list_signature, load_op
 
     # Fields that perfci no longer has are left out.
-    known = {field.name for field in dataclasses.fields(Accuracy)}
-    perfci.Accuracy = lambda **given: Accuracy(**{key: given[key] for key in given if key in known})  # type: ignore[misc,assignment]
+    fields = {field.name for field in dataclasses.fields(Accuracy)}
+    perfci.Accuracy = lambda **given: Accuracy(**{key: given[key] for key in given if key in fields})  # type: ignore[misc,assignment]
     device = open_device("cpu", seed=1, timer="auto", fake={})
     folders = [tree / "kernels" / op for tree in (after, before)]
     try:
@@ -142,7 +148,7 @@ def compare(op: str, before: Path, after: Path, cases: int) -> dict[str, object]
         return dataclasses.replace(suite, cases=small, probe_cases=small[-1:], values=("zeros", "nan"), layouts=())
 
     judged = head.judged_by(base)
-    signatures = [tuple(list_signature(each.performance.kernel)) for each in (base, head)]
+    signatures = [tuple(list_signature(side.performance.kernel)) for side in (base, head)]
     weaker = tuple(find_weaker((base.accuracy, base.performance), (head.accuracy, head.performance), device))
     results, other = [], None
     if can_be_called_alike(*signatures):
@@ -177,9 +183,9 @@ def compare(op: str, before: Path, after: Path, cases: int) -> dict[str, object]
     wrong = [result for result in results if result.failure]
     reasons = [sentence(reason)[:300] for reason in (row.reasons if row else ())]
     reasons += [
-        f"{'base' if each.of_base else 'own'} {case_id({})}{each.case} {each.values}: {sentence(each.failure)[:200]}"
-        for each in wrong[:2]
-        if each.failure
+        f"{'base' if one.of_base else 'own'} {case_id({})}{one.case} {one.values}: {sentence(one.failure)[:200]}"
+        for one in wrong[:2]
+        if one.failure
     ]
     verdict = str(row.verdict) if row else "WRONG" if wrong else "PASS"
     return {"verdict": verdict, "kind": kind.name if kind else "", "reasons": reasons}

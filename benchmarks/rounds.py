@@ -71,12 +71,12 @@ class Source:
 
     def draw(self, rng: np.random.Generator, count: int, case: int) -> Floats:
         """Shifts of so many candidates in one case, (count, processes, blocks), log scale: their true value is 0."""
-        size, known = (count, duel_rule.PROCESSES, duel_rule.BLOCKS), self.cases[case][1]
-        chosen = rng.integers(len(known), size=size[:2])
-        blocks = (rng.random(size) * np.array([len(each) for each in known])[chosen][..., None]).astype(int)
-        padded = np.full((len(known), max(map(len, known))), np.nan)
-        for at, each in enumerate(known):
-            padded[at, : len(each)] = each
+        size, processes = (count, duel_rule.PROCESSES, duel_rule.BLOCKS), self.cases[case][1]
+        chosen = rng.integers(len(processes), size=size[:2])
+        blocks = (rng.random(size) * np.array([len(process) for process in processes])[chosen][..., None]).astype(int)
+        padded = np.full((len(processes), max(map(len, processes))), np.nan)
+        for at, process in enumerate(processes):
+            padded[at, : len(process)] = process
         # The arms change places from process to process, beginning by chance.
         signs = rng.choice((-1.0, 1.0), (count, 1, 1)) * np.array([1.0, -1.0, 1.0, -1.0])[None, :, None]
         unlucky = (rng.random(size[:2]) < self.biased) * rng.choice((-BIAS, BIAS), size[:2])
@@ -112,7 +112,7 @@ def judge(source: Source, rng: np.random.Generator, count: int, place: int, effe
         doubtful = ends.undecided & (np.median(d, axis=(1, 2)) > tau)
         faster, slower = faster | ends.faster, slower | ends.slower | doubtful
         means += d[:, 0].mean(axis=1)
-        tested |= np.array([exact.signed_rank_p(-own) < 0.05 for own in d[:, 0]])
+        tested |= np.array([exact.signed_rank_p(-shifts) < 0.05 for shifts in d[:, 0]])
     return Judged(faster & ~slower, means < 0, tested)
 
 
@@ -124,9 +124,9 @@ def cover(source: Source, rng: np.random.Generator, series: int, rounds: int, pr
         for place in range(1, rounds + 1):
             confidence = find_confidence(place)
             drawn = [source.draw(rng, 1, case)[0, :processes] for case in range(len(source.cases))]
-            seen = [Shown(tuple(map(tuple, each.tolist()))) for each in drawn]
+            seen = [Shown(tuple(map(tuple, blocks.tolist()))) for blocks in drawn]
             noise = estimate_noise(seen)
-            gains = [exact.to_ratio(noise.interval(each, confidence)) for each in seen]
+            gains = [exact.to_ratio(noise.interval(duel, confidence)) for duel in seen]
             mean = average_gains(gains, confidence)
             held &= [holds(gain) for gain in gains]
             mean_held &= mean is not None and holds(mean)
@@ -143,15 +143,15 @@ def simulate(series: int, rounds: int, covered: int) -> str:
     null, power, intervals = [], [], []
     for number, source in enumerate(SOURCES):
         rng = np.random.default_rng(number)
-        found = [judge(source, rng, series, place) for place in range(1, rounds + 1)]
-        checks, kept = series * rounds, sum(int(each.kept.sum()) for each in found)
-        any_kept = np.any([each.kept for each in found], axis=0)
-        lucky = [np.any([getattr(each, name) for each in found], axis=0).mean() for name in ("best", "tested")]
+        tried = [judge(source, rng, series, place) for place in range(1, rounds + 1)]
+        checks, kept = series * rounds, sum(int(trial.kept.sum()) for trial in tried)
+        any_kept = np.any([trial.kept for trial in tried], axis=0)
+        lucky = [np.any([getattr(trial, name) for trial in tried], axis=0).mean() for name in ("best", "tested")]
         counts = f"{checks:,}", kept, percent(upper_bound(kept, checks)), f"{int(any_kept.sum())} of {series:,}"
         null.append([source.name, *counts, *map(percent, map(float, lucky))])
         seen = [judge(source, rng, series // 4, place, 1.0).kept.mean() for place in (1, 5, 20)]
         power.append([source.name, *map(percent, map(float, seen))])
-        held = [each for processes in (1, 2, 4) for each in cover(source, rng, covered, rounds, processes)]
+        held = [hit for processes in (1, 2, 4) for hit in cover(source, rng, covered, rounds, processes)]
         intervals.append([source.name, *map(percent, held)])
     head = ("buffers", "candidates", "kept", "95 % bound", "series that keep any", "by the mean alone", "by p < 5 %")
     return "\n\n".join((
@@ -185,11 +185,11 @@ def try_live(count: int, op: str, device: str, fresh: int) -> None:
                 shutil.rmtree(where.reports / "rounds", ignore_errors=True)
             path.write_text(re.sub(rf"\b({'|'.join(kernels)})\b", rf"\1_{number}", text), encoding="utf-8")
             began = time.monotonic()
-            found = try_round(where, Request((op,), device=device), "the same under another name", lambda _: None)
+            round_ = try_round(where, Request((op,), device=device), "the same under another name", lambda _: None)
             seconds.append(time.monotonic() - began)
-            verdicts[str(found.verdict)] += 1
-            gain = f"{found.gain.value:+.2%}" if found.gain else "-"
-            print(f"{number + 1}: {found.verdict}, {gain}, {seconds[-1]:.1f} s", *found.reasons[:1], flush=True)
+            verdicts[str(round_.verdict)] += 1
+            gain = f"{round_.gain.value:+.2%}" if round_.gain else "-"
+            print(f"{number + 1}: {round_.verdict}, {gain}, {seconds[-1]:.1f} s", *round_.reasons[:1], flush=True)
     warm = sorted(seconds[1:]) or seconds
     print(dict(verdicts), f"kept at most {upper_bound(verdicts['kept'], count):.2%} (95 %)")
     print(f"first {seconds[0]:.1f} s, then median {statistics.median(warm):.1f} s, longest {warm[-1]:.1f} s")

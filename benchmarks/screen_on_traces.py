@@ -236,7 +236,7 @@ def main() -> None:
     blocks = traces()
     groups = {case: by_process(blocks, case) for case in by_length(blocks)}
     for title, experiment in EXPERIMENTS.items():
-        checks = {case: list(experiment(own)) for case, own in groups.items()}
+        checks = {case: list(experiment(recordings)) for case, recordings in groups.items()}
         _report(f"{title}: A/A on other buffers", checks, Setting(arm="twin"))
         for factor in FACTORS:
             _report(f"{title}: kernel times {factor:.2f}", checks, Setting(factor))
@@ -244,10 +244,10 @@ def main() -> None:
         for factor in FACTORS[:4]:
             setting = Setting(factor, thresholds=WITHOUT_FLOOR)
             _report(f"{title}: kernel times {factor:.2f}, without the timer's floor", shortest, setting)
-    boards = {case: list(another_board(own)) for case, own in groups.items()}
+    boards = {case: list(another_board(recordings)) for case, recordings in groups.items()}
     with blaming():
         _report("another board, nothing corrected: A/A", boards, Setting(torch="2.12"))
-    regimes = {case: list(another_regime(own)) for case, own in groups.items()}
+    regimes = {case: list(another_regime(recordings)) for case, recordings in groups.items()}
     with without_range():
         _report("cool baseline and hot run, and the reverse, had the range been ignored: A/A", regimes, PLAIN)
 
@@ -283,8 +283,8 @@ def by_length(blocks: Sequence[TraceBlock]) -> list[str]:
 def _report(title: str, checks: Mapping[str, Sequence[Check]], setting: Setting) -> None:
     print(f"\n{title}")
     total: Counter[str] = Counter()
-    for case, own in checks.items():
-        seen = Counter(check(stored, looks, setting).value for stored, looks in own)
+    for case, pairs in checks.items():
+        seen = Counter(check(stored, looks, setting).value for stored, looks in pairs)
         total += seen
         print(f"  {case:28}", _counts(seen))
     print(f"  {'all':28}", _counts(total))

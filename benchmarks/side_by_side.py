@@ -117,7 +117,7 @@ def _asked(title: str, questions: Sequence[Question], tools: Sequence[Peer], our
         said = {OURS: [words.get(outcome.answer, "same") for outcome in ours], **said}
     keys = [(question.length, question.effect) for question in questions]
     slower = {
-        (tool, *key): float(np.mean([word == "slower" for word, own in zip(words, keys, strict=True) if own == key]))
+        (tool, *key): float(np.mean([word == "slower" for word, at in zip(words, keys, strict=True) if at == key]))
         for tool, words in said.items()
         for key in dict.fromkeys(keys)
     }

@@ -251,8 +251,8 @@ def time_merging(shards: int = 100, cases: int = 100) -> None:
 
         def merge() -> Judgements:
             stored, signature = read_plan(path)
-            found = [(store.read_run(folder), folder) for folder in folders]
-            return merge_shards(project, stored, signature, found, "perfci ci merge")[1]
+            runs = [(store.read_run(folder), folder) for folder in folders]
+            return merge_shards(project, stored, signature, runs, "perfci ci merge")[1]
 
         judged, _, took = timed(merge)
     assert len(judged.rows) == shards * cases
@@ -362,11 +362,11 @@ def time_site(ops: int = 40, runs: int = 200, folder: str = "", cases: int = 8) 
         (root / "pyproject.toml").write_text('[project]\nname = "kernels"\n')
         later = runs * 7 // 10
         for device in DEVICES:
-            for op, found in site_histories.many(ops, runs, cases):
+            for op, runs_of in site_histories.many(ops, runs, cases):
                 rng = random.Random(f"{device} {op}")
                 change, places = rng.choice(CHANGES), rng.sample(range(cases), rng.choice([1, 3, cases]))
-                changed = [_slow_down(run, change, places) for run in found[later:]]
-                site_histories.project(root, {(device, op): [*found[:later], *changed]})
+                changed = [_slow_down(run, change, places) for run in runs_of[later:]]
+                site_histories.project(root, {(device, op): [*runs_of[:later], *changed]})
         build = functools.partial(site.build, root / "baselines", root, root / "public")
         built, _, took = timed(build)
         sizes = [path.stat().st_size for path in (root / "public").rglob("*.html")]

@@ -89,7 +89,7 @@ class Planted:
         if process not in self._made:
             base, head = self.duel.process(process)
             arms = zip(base, self._slow_down(process, head), strict=True)
-            self._made[process] = [_block(process, index, *each) for index, each in enumerate(arms)]
+            self._made[process] = [_block(process, index, *launches) for index, launches in enumerate(arms)]
         return self._made[process][:blocks]
 
     def _slow_down(self, process: int, head: Floats) -> Floats:
@@ -151,7 +151,7 @@ class Tally:
         return self.verdicts.total()
 
     def share(self, *wanted: Verdict) -> float:
-        return sum(self.verdicts[each] for each in wanted) / self.checks
+        return sum(self.verdicts[verdict] for verdict in wanted) / self.checks
 
 
 def played(cell: Cell) -> Tally:
@@ -172,8 +172,8 @@ def played(cell: Cell) -> Tally:
         runs = [duels] if cell.plant == NOTHING else [[duel] for duel in duels]
         for run in runs:
             ended += play(run, LIMITS, FAMILY, tails=cell.tails)
-    further = sum(each.blocks > duel_rule.FIRST for each in ended)
-    return Tally(Counter(map(verdict, ended)), further, sum(each.blocks for each in ended))
+    further = sum(duel.blocks > duel_rule.FIRST for duel in ended)
+    return Tally(Counter(map(verdict, ended)), further, sum(duel.blocks for duel in ended))
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------
@@ -192,13 +192,13 @@ def unchanged_text(tallies: dict[Cell, Tally]) -> str:
             for tails in (True, False)
         )
         if with_tails:
-            own, before = functools.reduce(Tally.__add__, with_tails), functools.reduce(Tally.__add__, alone)
-            alarms = own.verdicts[Verdict.TAIL]
-            counts = [f"{own.checks:,}", alarms, f"at most {percent(upper_bound(alarms, own.checks))}"]
-            doubted = [each.verdicts[Verdict.INCONCLUSIVE] for each in (own, before)]
-            further = [percent(each.further / each.checks) for each in (own, before)]
+            tailed, before = functools.reduce(Tally.__add__, with_tails), functools.reduce(Tally.__add__, alone)
+            alarms = tailed.verdicts[Verdict.TAIL]
+            counts = [f"{tailed.checks:,}", alarms, f"at most {percent(upper_bound(alarms, tailed.checks))}"]
+            doubted = [tally.verdicts[Verdict.INCONCLUSIVE] for tally in (tailed, before)]
+            further = [percent(tally.further / tally.checks) for tally in (tailed, before)]
             pairs = [f"{full} ({medians})" for full, medians in (doubted, further)]
-            rows.append([name, *counts, *pairs, f"{own.blocks / own.checks:.1f}"])
+            rows.append([name, *counts, *pairs, f"{tailed.blocks / tailed.checks:.1f}"])
     head = ("unchanged kernels", "checks", "TAIL", "nominal 95 % bound", "INCONCLUSIVE", "more than 4 blocks", "blocks")
     return table(head, rows)
 
@@ -208,16 +208,16 @@ def power_text(tallies: dict[Cell, Tally], source: str) -> str:
     head = ["slow-down", *(f"{us:.0f} us" for us in lengths(source)), "PASS", "PASS by medians alone"]
     rows = []
     for plant in PLANTS:
-        own, alone = (
+        tailed, alone = (
             {cell.number: tally for cell, tally in tallies.items() if (cell.source, cell.plant, cell.tails) == key}
             for key in ((source, plant, True), (source, plant, False))
         )
         cells = []
         for number in numbers:
-            seen = own[number].share(Verdict.TAIL, Verdict.REGRESSED)
-            doubted = own[number].share(Verdict.INCONCLUSIVE)
+            seen = tailed[number].share(Verdict.TAIL, Verdict.REGRESSED)
+            doubted = tailed[number].share(Verdict.INCONCLUSIVE)
             cells.append(f"{100 * seen:.0f} + {100 * doubted:.0f} %")
-        passed = [functools.reduce(Tally.__add__, each.values()).share(Verdict.PASS) for each in (own, alone)]
+        passed = [functools.reduce(Tally.__add__, tallies.values()).share(Verdict.PASS) for tallies in (tailed, alone)]
         rows.append([plant.name, *cells, *(f"{100 * share:.0f} %" for share in passed)])
     return table(head, rows)
 
@@ -233,10 +233,10 @@ def run(quick: bool, workers: int) -> str:
         if (count := planted if plant.share else null if source in BUFFERS else simulated)
     ]
     with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
-        found = dict(zip(cells, pool.map(played, cells, chunksize=4), strict=True))
-    parts = ["By the medians alone in brackets:", unchanged_text(found)]
+        results = dict(zip(cells, pool.map(played, cells, chunksize=4), strict=True))
+    parts = ["By the medians alone in brackets:", unchanged_text(results)]
     for source, name in {**BUFFERS, QUIET: f"Simulated, {QUIET}"}.items():
-        parts += [f"{name}. TAIL or REGRESSED + INCONCLUSIVE, by the kernel's length:", power_text(found, source)]
+        parts += [f"{name}. TAIL or REGRESSED + INCONCLUSIVE, by the kernel's length:", power_text(results, source)]
     return "\n\n".join(parts)
 
 

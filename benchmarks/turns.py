@@ -71,7 +71,7 @@ WAYS = {
 def record_cases(take: Callable[[dict, dict], Arms]) -> Iterator[Recording]:
     """The recorded cases as two processes would have timed them, the shortest kernel first."""
     rows = sorted(recorded.rows("h200-blocks.jsonl.gz"), key=lambda row: row["t"])
-    found = []
+    recordings = []
     for case in sorted({row["case"] for row in rows}):
         processes = []
         for process in sorted({row["proc"] for row in rows}):
@@ -81,8 +81,8 @@ def record_cases(take: Callable[[dict, dict], Arms]) -> Iterator[Recording]:
             turns = [take(*pair)[:: 1 if at % 2 else -1] for at, pair in enumerate(pairs)]
             processes.append([Pair(*arms, 0.0) for arms in turns])
         base_us = 1000 * statistics.median(np.median(row["ev"]["a1"]) for row in rows if row["case"] == case)
-        found.append(Recording(case, base_us, rounds(base_us), processes))
-    return iter(sorted(found, key=lambda recording: recording.base_us))
+        recordings.append(Recording(case, base_us, rounds(base_us), processes))
+    return iter(sorted(recordings, key=lambda recording: recording.base_us))
 
 
 def simulate(checks: int) -> Iterator[tuple[str, ...]]:
@@ -102,9 +102,9 @@ def _try(recording: Recording, rng: np.random.Generator, effect: float, checks: 
 
 
 def _write(unchanged: Tally, slower: Tally) -> tuple[str, ...]:
-    found, passed = (slower.answers[ruling] / slower.checks for ruling in (Ruling.SLOWER, Ruling.CLEARED))
+    seen, passed = (slower.answers[ruling] / slower.checks for ruling in (Ruling.SLOWER, Ruling.CLEARED))
     cleared = unchanged.answers[Ruling.CLEARED] / unchanged.checks
-    return str(unchanged.alarms), percent(cleared), percent(found), percent(passed)
+    return str(unchanged.alarms), percent(cleared), percent(seen), percent(passed)
 
 
 HEAD = ("turns", "case", "spread of d", "false alarms", "unchanged: PASS", "2 tau: REGRESSED", "2 tau: PASS")
@@ -120,7 +120,7 @@ def measure(request: Request, ways: Sequence[str]) -> Iterator[tuple[str, ...]]:
     kinds = {"block": frozenset(), "round": tasks.SPLIT}
     for way in ways:
         tasks.SPLIT = kinds[way]
-        found = {}
+        rows_of = {}
         for planted in (0.0, 2.0):
             with tempfile.TemporaryDirectory() as folder:
                 where = dataclasses.replace(settings, reports=Path(folder))
@@ -129,12 +129,12 @@ def measure(request: Request, ways: Sequence[str]) -> Iterator[tuple[str, ...]]:
                     tree = dataclasses.replace(tree, base=dataclasses.replace(tree.base, python=sys.executable))
                     plant = Plant(slowdown=planted)
                     run, judgements = Experiment.beside(bench, request, "turns", tree, plant).check()
-            found[planted] = {(row.op, row.case): row for row in judgements.rows if row.comparison}
+            rows_of[planted] = {(row.op, row.case): row for row in judgements.rows if row.comparison}
         cases = {(op.op, case.case): case for op in run.ops for case in op.performance}
-        for at, row in found[0.0].items():
+        for at, row in rows_of[0.0].items():
             shifts = [block.shifts["kernel/base"] for block in cases[at].blocks if "kernel/base" in block.shifts]
             if len(shifts) > 1:
-                verdicts = [str(found[planted][at].verdict) for planted in (0.0, 2.0)]
+                verdicts = [str(rows_of[planted][at].verdict) for planted in (0.0, 2.0)]
                 least = row.reasons[-1].facts.get("least")
                 yield (
                     f"by {way}",
@@ -162,14 +162,14 @@ def main() -> None:
             tuple(options.live), options.case, options.device, suites=(Suite.PERFORMANCE,), duel=DuelWhat.ALL
         )
         print(table(LIVE_HEAD, ()), flush=True)
-        for each in measure(request, options.by):
-            print("|", " | ".join(each), "|", flush=True)
+        for row in measure(request, options.by):
+            print("|", " | ".join(row), "|", flush=True)
         return
-    found = table(HEAD, simulate(QUICK if options.quick else CHECKS))
+    result = table(HEAD, simulate(QUICK if options.quick else CHECKS))
     if options.out:
-        MARKS.written(options.out, found)
+        MARKS.written(options.out, result)
     else:
-        print(found)
+        print(result)
 
 
 if __name__ == "__main__":

@@ -113,8 +113,10 @@ def tightenings(size: Size) -> list[Cell]:
 def tightenings_text(played: Played, cells: Sequence[Cell]) -> str:
     rows = []
     for source, length, share in dict.fromkeys((cell.source, cell.length, cell.share) for cell in cells):
-        own = [cell for cell in cells if (cell.source, cell.length, cell.share) == (source, length, share)]
-        same, slower = (total(played[cell] for cell in own if (cell.effect > 0) == slow) for slow in (False, True))
+        slice_cells = [cell for cell in cells if (cell.source, cell.length, cell.share) == (source, length, share)]
+        same, slower = (
+            total(played[cell] for cell in slice_cells if (cell.effect > 0) == slow) for slow in (False, True)
+        )
         promise = planted(round(share * PROMISES[length], 6))
         counts = [f"{same.alarms} of {same.checks:,}", costs(same)[0], promise, *sights(slower)[2:]]
         rows.append([source, length, planted(round(share * PROMISES[length] / 2, 6)), *counts])
@@ -138,9 +140,9 @@ def simulated_text(played: Played, cells: Sequence[Cell]) -> str:
     lengths = [f"{planted(promised(us))} of {us:g} us" for us in simulation.LENGTHS_US]
     rows = []
     for trouble in simulation.TROUBLES:
-        own = [cell for cell in cells if cell.source == trouble]
-        same = total(played[cell] for cell in own if not cell.effect)
-        seen = [sights(played[cell]) for cell in own if cell.effect == promised(cell.base_us)]
+        of_trouble = [cell for cell in cells if cell.source == trouble]
+        same = total(played[cell] for cell in of_trouble if not cell.effect)
+        seen = [sights(played[cell]) for cell in of_trouble if cell.effect == promised(cell.base_us)]
         rows.append([trouble, *alarms(same)[:2], costs(same)[0], *(f"{count} of {many}" for many, count, *_ in seen)])
     return table(("trouble", "unchanged: checks", "alarms", "blocks", *lengths), rows)
 
@@ -274,9 +276,9 @@ def headline(played: Played, sources: Mapping[str, Sequence[Cell]], live: Sequen
         seen = by_length(played, cells)
         for length, effect in reversed(PROMISES.items()):
             slowed = cells[0].share * effect
-            own = [cell for cell in cells if (cell.length, cell.effect) == (length, slowed)]
-            if own:
-                rows.append(_headline(f"{planted(slowed)}, {length}, {name}", seen[length, slowed], slowed, own))
+            alike = [cell for cell in cells if (cell.length, cell.effect) == (length, slowed)]
+            if alike:
+                rows.append(_headline(f"{planted(slowed)}, {length}, {name}", seen[length, slowed], slowed, alike))
     return table(("kernel", *HEAD[:4], "95 % bound by disjoint duels", *HEAD[4:]), rows)
 
 
@@ -301,7 +303,7 @@ def run(size: Size, folder: Path | None, picture: Path | None, workers: int) -> 
     """Makes all tables. folder: of other tools' environments; picture: path of the plot."""
     plain, halved = resampled(size, EFFECTS), resampled(size, HALF_EFFECTS, 0.5)
     troubled, tight, varied = simulated(size), tightenings(size), neighbours(size)
-    found = all_played([*plain, *halved, *troubled, *tight, *varied], workers)
+    results = all_played([*plain, *halved, *troubled, *tight, *varied], workers)
     live = resampling.live()
     tools, missing = peers.available(folder)
     beside = side_by_side.settings(size.pairs, tools)
@@ -311,15 +313,15 @@ def run(size: Size, folder: Path | None, picture: Path | None, workers: int) -> 
     sources["simulated"] = troubled
     sources |= {f"{name} buffers, half of tau": [cell for cell in halved if cell.source == name] for name in BUFFERS}
     return {
-        "In short": headline(found, sources, live),
-        "Resampled from recorded launches": resampled_text(found, plain),
-        "The same with half of tau": resampled_text(found, halved),
-        "How small tau could be": tightenings_text(found, tight),
-        "Simulated": simulated_text(found, troubled),
-        "Simulated, all troubles together": effects(by_length(found, troubled)),
+        "In short": headline(results, sources, live),
+        "Resampled from recorded launches": resampled_text(results, plain),
+        "The same with half of tau": resampled_text(results, halved),
+        "How small tau could be": tightenings_text(results, tight),
+        "Simulated": simulated_text(results, troubled),
+        "Simulated, all troubles together": effects(by_length(results, troubled)),
         "Live on a device": live_text(live),
         "Other tools on the same launches": side_by_side.text(beside, tools, missing),
-        "The rule and its neighbours": neighbours_text(found, varied),
+        "The rule and its neighbours": neighbours_text(results, varied),
     }
 
 

@@ -118,9 +118,9 @@ def _arguments() -> argparse.Namespace:
 
 
 def _cells(asked: argparse.Namespace) -> Iterator[Cell]:
-    known = {cell.name: cell for cell in CELLS}
-    for name in asked.cells or known:
-        yield known.get(name) or Cell(*name.split("/"))
+    cells = {cell.name: cell for cell in CELLS}
+    for name in asked.cells or cells:
+        yield cells.get(name) or Cell(*name.split("/"))
 
 
 def run(cell: Cell, asked: argparse.Namespace) -> Outcome:
@@ -144,7 +144,7 @@ def here(asked: argparse.Namespace) -> Outcome:
 
 
 def _interpreter(version: str, named: Sequence[str]) -> str | None:
-    paths = dict(each.split("=", 1) for each in named)
+    paths = dict(pair.split("=", 1) for pair in named)
     candidates = (paths.get(version), sys.executable, shutil.which(f"python{version}"))
     told = "import sys; print('%d.%d' % sys.version_info[:2])"
     for path in filter(None, candidates):
@@ -217,7 +217,7 @@ def _checked(python: Path, source: Path, environment: Mapping[str, str]) -> str:
 
 
 def _told(outcome: Outcome, asked: argparse.Namespace) -> Outcome:
-    print(outcome.row(), *(f"  failed: {each}" for each in outcome.failed[:SHOWN]), sep="\n", flush=True)
+    print(outcome.row(), *(f"  failed: {failure}" for failure in outcome.failed[:SHOWN]), sep="\n", flush=True)
     if asked.out:
         with asked.out.open("a", encoding="utf-8") as file:
             file.write(json.dumps(vars(outcome)) + "\n")
@@ -235,9 +235,9 @@ def wheels(machine: str) -> int:
     missing = 0
     for title, needs in sets.items():
         for version in PYTHONS:
-            found, lacking = _resolved(needs, version, machine)
+            count, lacking = _resolved(needs, version, machine)
             missing += len(lacking)
-            told = f"no wheel: {', '.join(lacking)}" if lacking else f"{found} wheels, none missing"
+            told = f"no wheel: {', '.join(lacking)}" if lacking else f"{count} wheels, none missing"
             print(f"| {title} | {version} | {machine} | {told} |", flush=True)
     return min(missing, 1)
 

@@ -15,10 +15,10 @@ def main() -> None:
 def verdict(pair: dict, factor: float) -> str:
     base, base_stats = compute_stats(pair["base"], pair["number"])
     head, head_stats = compute_stats(pair["head"], pair["number"])
-    known = (base_stats, pair["base"]), (head_stats, pair["head"])
-    if _is_result_better(base, head, *known, factor):
+    sides = (base_stats, pair["base"]), (head_stats, pair["head"])
+    if _is_result_better(base, head, *sides, factor):
         return "slower"
-    return "faster" if _is_result_better(head, base, *known[::-1], factor) else "same"
+    return "faster" if _is_result_better(head, base, *sides[::-1], factor) else "same"
 
 
 if __name__ == "__main__":
