@@ -91,7 +91,7 @@ def environment(**changes) -> Environment:
         l2_bytes=60 * 2**20,
         memory_bytes=141 * 2**30,
     )
-    known = {
+    fields = {
         "device": device,
         "timer": "activity",
         "python": "3.11.7",
@@ -101,7 +101,7 @@ def environment(**changes) -> Environment:
         "commit": "0123456789abcdef0123456789abcdef01234567",
         "branch": "main",
     }
-    return Environment(**(known | changes))
+    return Environment(**(fields | changes))
 
 
 def cpu_environment() -> Environment:
@@ -245,7 +245,7 @@ def run(ops, environment=None, **changes) -> Run:
         PlannedOp(op.op, tuple({a.case: None for a in op.accuracy}), tuple(p.case for p in op.performance))
         for op in ops
     )
-    known = {
+    fields = {
         "id": "20260102-030405-ab12",
         "created": "2026-01-02T03:04:05Z",
         "perfci": "0.1.0",
@@ -254,7 +254,7 @@ def run(ops, environment=None, **changes) -> Run:
         "wall_s": 48.2,
         "limits": Limits(4180.0, {"float16": 741.0, "bfloat16": 760.0}) if environment.timer else Limits(),
     }
-    return Run(environment=environment, ops=tuple(ops), **(known | changes))
+    return Run(environment=environment, ops=tuple(ops), **(fields | changes))
 
 
 def reason(kind: str, **facts) -> Reason:

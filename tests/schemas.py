@@ -263,7 +263,7 @@ def _describe(definition: dict[str, Any], kind: type | None) -> None:
 def _class(name: str, top: type) -> type | None:
     places = (perfci.core.model, inspect.getmodule(top))
     known = [getattr(place, name, None) for place in places]
-    return next((each for each in known if isinstance(each, type)), None)
+    return next((item for item in known if isinstance(item, type)), None)
 
 
 @functools.cache

@@ -123,7 +123,7 @@ def steady(cases=None, count=30, seed=1, **changes):
 
 
 def kept(runs, op="softmax", device="nvidia-h200", **changes):
-    known = {case: changepoints.find_changes(each) for case, each in changepoints.index_cases(runs).items()}
+    known = {case: changepoints.find_changes(series) for case, series in changepoints.index_cases(runs).items()}
     return Kept(OpOnDevice(device, op), Past(tuple(runs), known), **changes)
 
 

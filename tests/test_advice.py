@@ -16,7 +16,7 @@ def test_both_policies_get_the_same_rounds_from_the_same_start(pytestconfig):
         advised, chance = advice.compare(advice.FAKE_SCENES[0], random.Random(1), asked)
 
     assert (advised.policy, chance.policy) == ("advised", "random")
-    assert [len(each.rounds) for each in (advised, chance)] == [1, 1]
+    assert [len(story.rounds) for story in (advised, chance)] == [1, 1]
     assert advised.rounds[0].advice in {*advice.EDITS, None}
     assert chance.rounds[0].advice is None
-    assert all(each.rounds[0].verdict.counts for each in (advised, chance))
+    assert all(story.rounds[0].verdict.counts for story in (advised, chance))

@@ -1,5 +1,6 @@
 """The benchmark of perfci's verdicts judges like perfci, plants what it claims, and runs as a whole."""
 
+import itertools
 import json
 import math
 import os
@@ -34,16 +35,16 @@ def bench(pytestconfig):
 
 
 @pytest.fixture(scope="module")
-def own(bench):
+def recorded(bench):
     return bench.cells.recordings("own")
 
 
 # --- duels ------------------------------------------------------------------------------------------------------------
 
 
-def _duels(bench, own, effects, bias=0.0):
-    rng = np.random.default_rng(1)
-    return [bench.resampling.draw(own[n % len(own)], rng, effect, bias, 0.5) for n, effect in enumerate(effects)]
+def _duels(bench, recorded, effects, bias=0.0):
+    rng, launches = np.random.default_rng(1), itertools.cycle(recorded)
+    return [bench.resampling.draw(next(launches), rng, effect, bias, 0.5) for effect in effects]
 
 
 def _judged(duels, outcomes):
@@ -96,8 +97,8 @@ VERDICTS = {
 
 
 @pytest.mark.parametrize("bias", [0.0, 0.012])
-def test_a_run_of_duels_ends_as_the_judge_would_end_it(bench, own, bias):
-    duels = _duels(bench, own, [0.0, 0.01, 0.02, 0.03, -0.03, 0.05, 0.1] * 6, bias)
+def test_a_run_of_duels_ends_as_the_judge_would_end_it(bench, recorded, bias):
+    duels = _duels(bench, recorded, [0.0, 0.01, 0.02, 0.03, -0.03, 0.05, 0.1] * 6, bias)
 
     outcomes = bench.duels.play(duels)
 
@@ -106,9 +107,9 @@ def test_a_run_of_duels_ends_as_the_judge_would_end_it(bench, own, bias):
     assert {Ruling.CLEARED, Ruling.SLOWER, Ruling.FASTER} <= set(answers)
 
 
-def test_a_run_of_duels_with_tails_ends_as_the_judge_would_end_it(bench, own):
+def test_a_run_of_duels_with_tails_ends_as_the_judge_would_end_it(bench, recorded):
     rng, plants = np.random.default_rng(4), [bench.tails.NOTHING, *bench.tails.PLANTS]
-    drawn = [(bench.resampling.draw(own[n % len(own)], rng), plants[n % len(plants)]) for n in range(36)]
+    drawn = [(bench.resampling.draw(recorded[n % len(recorded)], rng), plants[n % len(plants)]) for n in range(36)]
     duels = [bench.tails.Planted(duel, plant, (n,)) for n, (duel, plant) in enumerate(drawn)]
 
     outcomes = bench.duels.play(duels, tails=True)
@@ -270,8 +271,8 @@ def test_the_benchmark_of_sick_boards_finds_the_slow_ones(pytestconfig):
     with imported(pytestconfig.rootpath / "benchmarks", "boards") as modules:
         healthy, slow = ([modules.boards.simulate(0.006, by, rng) for _ in range(10)] for by in (0.0, 0.12))
 
-    assert not any(board.sick for each in healthy for board in each)
-    assert all([board.sick for board in each] == [True, False, False, False] for each in slow)
+    assert not any(board.sick for boards in healthy for board in boards)
+    assert all([board.sick for board in boards] == [True, False, False, False] for boards in slow)
 
 
 def test_losses_in_noise_are_planted_as_large_as_they_are_named(pytestconfig):

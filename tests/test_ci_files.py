@@ -46,7 +46,7 @@ def test_beside_a_token_runs_no_perfci_of_the_merge_request():
 
 
 def test_what_the_components_jobs_install_and_run_in_is_what_this_repository_does():
-    inputs = {name: each["default"] for name, each in gitlab.list_inputs().items()}
+    inputs = {name: given["default"] for name, given in gitlab.list_inputs().items()}
     pins = [line.split(";")[0].strip() for line in (ROOT / "requirements" / "cpu.txt").read_text().splitlines()]
 
     assert set(inputs["cpu_packages"].split()) <= set(pins)
@@ -55,7 +55,7 @@ def test_what_the_components_jobs_install_and_run_in_is_what_this_repository_doe
 
 def test_the_components_jobs_compile_with_the_torch_and_the_triton_that_those_on_the_device_have():
     """The image has the Triton that its torch asks for, by the table of docs/versions.md."""
-    inputs = {name: each["default"] for name, each in gitlab.list_inputs().items()}
+    inputs = {name: given["default"] for name, given in gitlab.list_inputs().items()}
     image = re.fullmatch(r"pytorch/pytorch:(\d+\.\d+)\.\d+-cuda\d+\.\d+-cudnn\d+-devel", inputs["image"])
     elsewhere = dict(re.findall(r"(torch|triton)==(\d+\.\d+)", inputs["cpu_packages"]))
     page = (ROOT / "docs" / "versions.md").read_text(encoding="utf-8")
@@ -107,7 +107,7 @@ def test_the_cpu_build_of_torch_is_pinned():
 def test_neither_torch_nor_triton_is_a_hard_dependency():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
-    assert not [each for each in project["dependencies"] if re.match(r"torch|triton", each)]
+    assert not [package for package in project["dependencies"] if re.match(r"torch|triton", package)]
 
 
 def test_make_help_lists_every_target():

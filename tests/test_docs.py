@@ -89,10 +89,10 @@ def test_every_page_pins_the_tag_of_this_version():
 
 def test_every_page_that_the_code_and_its_messages_name_is_there():
     files = [path for ending in ("py", "yaml", "yml") for path in (ROOT / "perfci").rglob(f"*.{ending}")]
-    names = {each for path in files for each in re.findall(r"docs/[\w/-]+\.md", text_of(path))}
+    names = {name for path in files for name in re.findall(r"docs/[\w/-]+\.md", text_of(path))}
 
     assert len(names) > 10
-    assert [each for each in sorted(names) if not (ROOT / each).is_file()] == []
+    assert [name for name in sorted(names) if not (ROOT / name).is_file()] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)
@@ -102,8 +102,8 @@ def test_every_command_exists_with_the_options_that_are_shown(page):
         command, words = COMMANDS[name], iter(rest)
         while (inner := getattr(command, "commands", None)) and (word := next(words, None)) in inner:
             command = inner[word]
-        known = {option for parameter in command.params for option in parameter.opts} | {"--help"}
-        assert {word.split("=")[0] for word in rest if word.startswith("--")} <= known, (name, rest)
+        options = {option for parameter in command.params for option in parameter.opts} | {"--help"}
+        assert {word.split("=")[0] for word in rest if word.startswith("--")} <= options, (name, rest)
 
 
 @pytest.mark.parametrize("page", CHINESE, ids=named)

@@ -63,7 +63,7 @@ def test_the_workflows_of_its_page_fit_githubs_schema_and_give_inputs_that_there
 
 def test_the_token_reaches_the_step_that_comments_and_no_other():
     text = (ROOT / "action.yml").read_text(encoding="utf-8")
-    with_token = [step["name"] for step in STEPS if any("token" in str(each) for each in step.get("env", {}).values())]
+    with_token = [step["name"] for step in STEPS if any("token" in str(text) for text in step.get("env", {}).values())]
 
     assert with_token == ["Comment on the pull request"]
     assert len(re.findall(r"github\.token|secrets\.", text)) == 1
@@ -87,8 +87,8 @@ def test_no_input_stands_in_a_line_that_a_shell_reads():
 def test_what_it_uses_is_pinned_to_commits():
     used = [step["uses"] for step in STEPS if "uses" in step]
 
-    assert used and all(re.fullmatch(r"actions/[a-z-]+@[0-9a-f]{40}", each) for each in used)
-    assert set(used) == {each.split(" #")[0] for each in re.findall(r"uses: (.*)", (ROOT / "action.yml").read_text())}
+    assert used and all(re.fullmatch(r"actions/[a-z-]+@[0-9a-f]{40}", name) for name in used)
+    assert set(used) == {use.split(" #")[0] for use in re.findall(r"uses: (.*)", (ROOT / "action.yml").read_text())}
 
 
 def test_every_input_is_told_on_its_page():
@@ -384,7 +384,7 @@ def test_one_check_over_several_jobs(repository):
         shutil.rmtree(repository / "reports")
     merged = job(repository, command="merge")
 
-    assert [each.result for each in (planned, *calls)] == [0, 0, 0], calls[0].printed
+    assert [job.result for job in (planned, *calls)] == [0, 0, 0], calls[0].printed
     assert {path.name for path in merged.kept.iterdir()} == {
         "perfci-plan", "perfci-shard-of-1", "perfci-shard-of-2", "perfci-report",
     }  # fmt: skip

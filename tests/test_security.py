@@ -396,9 +396,9 @@ def test_the_markdown_report_has_no_html_and_links_to_its_own_pictures_alone(flo
 
     text = flow.files["reports/report.md"].decode()
     flat = [
-        each
+        part
         for token in MarkdownIt("commonmark").enable("table").parse(text)
-        for each in (token, *(token.children or ()))
+        for part in (token, *(token.children or ()))
     ]
     html = " ".join(token.content for token in flat if token.type in {"html_block", "html_inline"})
 
@@ -500,7 +500,7 @@ def test_the_page_runs_nothing_and_asks_nothing_of_a_network(flow, tmp_path):
         browser.close()
 
     assert "owned" not in title
-    assert [each for each in fetched if not each.startswith("data:")] == []
+    assert [address for address in fetched if not address.startswith("data:")] == []
     assert [element for element in elements if "evil" in element or "owned" in element] == []
     assert [link for link in links if not link.startswith("#")] == []
     assert handlers == []
@@ -632,9 +632,9 @@ def test_whatever_a_plan_and_its_shards_hold_is_shown_as_text(joined, tmp_path, 
     run = renamed(json.loads(path.read_text()), "relu", name)
     run["plan"]["base"], run["created"], run["command"] = base, name, name
     path.write_text(json.dumps(run))
-    known = renamed(json.loads(plan.read_text()), "relu", name)
-    known["plan"]["base"] = base
-    plan.write_text(json.dumps(known))
+    forged = renamed(json.loads(plan.read_text()), "relu", name)
+    forged["plan"]["base"] = base
+    plan.write_text(json.dumps(forged))
 
     given.perfci("report", str(given.reports), "--to", "md,junit")
     shown = given.said["report"][0]
@@ -654,7 +654,7 @@ def renamed(tree, before: str, after: str):
     if isinstance(tree, dict):
         return {renamed(key, before, after): renamed(value, before, after) for key, value in tree.items()}
     if isinstance(tree, list):
-        return [renamed(each, before, after) for each in tree]
+        return [renamed(item, before, after) for item in tree]
     return after if tree == before else tree
 
 
@@ -992,9 +992,9 @@ def checkout(shards, tmp_path_factory):
     flow.outside = mark
     # As if they had been there when the plan was made.
     plan = flow.reports / "plan.json"
-    known, tree = json.loads(plan.read_text()), Tree(flow.root, kernels)
-    known["ops"] = [{**each, "files": tree.fingerprint(each["op"]).digest} for each in known["ops"]]
-    plan.write_text(json.dumps(known))
+    stored_plan, tree = json.loads(plan.read_text()), Tree(flow.root, kernels)
+    stored_plan["ops"] = [{**op, "files": tree.fingerprint(op["op"]).digest} for op in stored_plan["ops"]]
+    plan.write_text(json.dumps(stored_plan))
     for path in flow.reports.glob("shards/*/run.json"):
         run = json.loads(path.read_text())
         run["shard"]["plan"] = hashlib.sha256(plan.read_bytes()).hexdigest()

@@ -25,7 +25,7 @@ def span(name: str) -> list[tuple[int, int]]:
 
 def undeclared(**changes: object) -> list[str]:
     findings = examine(dataclasses.replace(HEALTHY, **changes))
-    return [sentence(each.reason) for each in findings if each.reason.kind == "doctor_version_undeclared"]
+    return [sentence(finding.reason) for finding in findings if finding.reason.kind == "doctor_version_undeclared"]
 
 
 def test_the_project_asks_for_the_first_python_and_names_every_one():
@@ -103,6 +103,6 @@ def test_outside_of_it_doctor_says_so_with_the_range(changes, said):
 
 
 def test_it_is_worth_knowing_and_no_problem():
-    (finding,) = [each for each in examine(dataclasses.replace(HEALTHY, python="3.14.0")) if each.level is not Level.OK]
+    (finding,) = [it for it in examine(dataclasses.replace(HEALTHY, python="3.14.0")) if it.level is not Level.OK]
 
     assert finding.level is Level.NOTE

@@ -37,10 +37,10 @@ def split(command: str) -> list[str]:
 def parse(command: str) -> None:
     """Parse it without running it. Raises for a command or an option that there is not, and for what does not fit."""
     _, *words = split(command)
-    found = GROUP
-    while hasattr(found, "list_commands"):
-        found = found.get_command(None, words.pop(0))
-        assert found is not None, command
-    context = found.make_context("perfci", words)
-    if modes := getattr(found.callback, "modes", None):
+    group = GROUP
+    while hasattr(group, "list_commands"):
+        group = group.get_command(None, words.pop(0))
+        assert group is not None, command
+    context = group.make_context("perfci", words)
+    if modes := getattr(group.callback, "modes", None):
         parsing.refuse_together(context, modes)

@@ -66,11 +66,11 @@ def test_there_are_commands_in_sentences():
 
 def test_what_is_added_to_a_command_is_what_it_takes():
     for name, command in LEAVES.items():
-        known = {param.name for param in command.params}
+        options = {param.name for param in command.params}
         takes = commands._read_takes()
         added = takes.get(name, takes.get(name.split()[0]))  # a command of a group, or what is said of the group
-        assert ("project" in known) == (added is not None), name
-        assert set((added or "").split()) <= known, name
+        assert ("project" in options) == (added is not None), name
+        assert set((added or "").split()) <= options, name
 
 
 @pytest.mark.parametrize(

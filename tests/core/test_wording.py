@@ -192,8 +192,8 @@ def test_each_is_a_sentence_with_known_formats():
         template = catalogue()[kind]
         begun = template[0].isupper() or template.startswith(("{", *CODE))
         ended = template.endswith((".", "?", "}"))  # the last: somebody else's text at the end
-        known = all(name.isidentifier() and spec in FORMATS for name, spec in facts_of(template))
-        if not (begun and ended and known):
+        all_formats = all(name.isidentifier() and spec in FORMATS for name, spec in facts_of(template))
+        if not (begun and ended and all_formats):
             faulty.append(template)
 
     assert faulty == []

@@ -150,16 +150,16 @@ def test_lost_records_leave_launches_without_a_time_and_the_others_as_they_were(
 
 def test_boards_of_several_models_are_seen_and_do_not_count_as_alike(monkeypatch):
     fake = {"devices": 2, "models": ["Fake One", "Fake Two"]}
-    found = []
+    seen = []
     for index in ("0", "1"):
         monkeypatch.setenv("FAKE_VISIBLE_DEVICES", index)
-        found.append(open_device("fake", seed=1, fake=fake))
+        seen.append(open_device("fake", seed=1, fake=fake))
 
-    assert [(device.info.name, device.info.key, device.info.uuid) for device in found] == [
+    assert [(device.info.name, device.info.key, device.info.uuid) for device in seen] == [
         ("Fake One", "fake-one", "FAKE-0"),
         ("Fake Two", "fake-two", "FAKE-1"),
     ]
-    assert {(device.count(), device.visible()) for device in found} == {(1, 2)}
+    assert {(device.count(), device.visible()) for device in seen} == {(1, 2)}
     assert open_device("fake", seed=1, fake={"devices": 3}).visible() == 3
 
 

@@ -88,7 +88,7 @@ class Project:
 
     def copy_op(self, op: str, name: str) -> None:
         """The same op under another name."""
-        source, target = (self.root / "kernels" / each for each in (op, name))
+        source, target = (self.root / "kernels" / folder for folder in (op, name))
         target.mkdir()
         for path in source.glob("*.py"):
             (target / path.name.replace(op, name)).write_text(path.read_text().replace(op, name))

@@ -86,7 +86,7 @@ def test_a_slow_down_that_noise_hid_is_found_between_two_commits(nightly):
     assert answer.verdicts("scale") == {"REGRESSED"}
     assert answer.verdicts("relu") <= {"UNCHANGED", "PASS"}
     row = next(row for row in answer.rows.values() if row["op"] == "scale")
-    since = next(each for each in row["also"] if each["kind"] == "slower_since")
+    since = next(note for note in row["also"] if note["kind"] == "slower_since")
     case = row["case"]
     bisection = f"perfci bisect scale --case {case} --against {nightly.first[:12]} --bad {head[:12]}"
     assert since["facts"]["command"] == f"{bisection} --project {nightly.root}"
@@ -101,8 +101,8 @@ def test_a_slow_down_that_noise_hid_is_found_between_two_commits(nightly):
     first = store.read_run(nightly.root / "reports")
     assert first.id == run.plan.again.run
     # Later looks are taken on another board, but for one that is sick.
-    for each in (first, run):
-        assert find_boards(each) == {"FAKE-1"} and each.plan.put_aside == ("FAKE-0",)
+    for told in (first, run):
+        assert find_boards(told) == {"FAKE-1"} and told.plan.put_aside == ("FAKE-0",)
     assert "FAKE-0" in text
 
 

@@ -512,7 +512,7 @@ def test_revisions_that_register_a_torch_operator_of_one_name_run_their_own_in_t
     assert logs(topic) == {"describe", "describe-base", "scale", "scale-base"}
     for case in op_run(topic, "scale").performance:
         ours, theirs = (
-            float(each.operations[0].removeprefix("work(").split()[0]) for each in (case.identity, case.base.identity)
+            float(call.operations[0].removeprefix("work(").split()[0]) for call in (case.identity, case.base.identity)
         )
         assert (ours - 2.0) / (theirs - 2.0) == pytest.approx(320.8 / 320.0, rel=1e-5)
 

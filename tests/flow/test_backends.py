@@ -409,7 +409,7 @@ def test_doctor_says_what_an_environment_has_and_what_it_lacks(apart, other_pyth
 
     answer = apart.perfci("doctor", "--format", "json")
 
-    told = {found["reason"]["kind"]: found["reason"]["sentence"] for found in json.loads(answer.out)}
+    told = {row["reason"]["kind"]: row["reason"]["sentence"] for row in json.loads(answer.out)}
     assert "tilelang 9.9" in told["doctor_backend_python"]
     assert f"{other_python} -m pip install 'cuda-tile[tileiras]'" in told["doctor_backend_python_lacks"]
     assert f"{apart.root}/nowhere/python" in told["doctor_backend_python_broken"]

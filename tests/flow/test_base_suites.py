@@ -39,7 +39,7 @@ def kinds(answer, suite, case=None):
 def weaker(project):
     """What of the op's suites asks for less, as the run has it."""
     (op,) = project.run_record().ops
-    return {each.facts["what"] for each in op.change.weaker}
+    return {reason.facts["what"] for reason in op.change.weaker}
 
 
 def notes(answer):
@@ -56,7 +56,7 @@ def test_inputs_of_zeros_hide_no_wrong_kernel(topic):
     assert answer.code == 2
     assert answer.rows["scale", "accuracy", None]["verdict"] == "WRONG"
     assert {"values", "inputs"} <= weaker(topic)
-    assert any(each.of_base and each.failure for op in topic.run_record().ops for each in op.accuracy)
+    assert any(check.of_base and check.failure for op in topic.run_record().ops for check in op.accuracy)
 
 
 def test_a_parameter_that_nobody_needs_ends_no_duel(topic):
@@ -341,7 +341,7 @@ def test_on_a_machine_without_a_gpu_the_bases_suites_judge_as_well(tmp_path, pro
     assert answer.code == 2, answer.err
     assert answer.rows["double", "accuracy", None]["verdict"] == "WRONG"
     row = answer.rows["double", "suites", None]
-    assert (row["reason"]["facts"]["kind"], [each["kind"] for each in row["also"]]) == (
+    assert (row["reason"]["facts"]["kind"], [note["kind"] for note in row["also"]]) == (
         "logic",
         ["answers_differ", "weaker_tolerance"],
     )

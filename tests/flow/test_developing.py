@@ -112,11 +112,11 @@ def watching(tmp_path):
         return begun[-1]
 
     yield watch
-    for each in begun:
-        each.process.kill()
-        each.process.wait()
-        each.reader.join()
-        each.process.stdout.close()
+    for process in begun:
+        process.process.kill()
+        process.process.wait()
+        process.reader.join()
+        process.process.stdout.close()
 
 
 @pytest.mark.slow

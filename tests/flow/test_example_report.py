@@ -49,7 +49,7 @@ def test_an_example_was_measured_on_a_real_device_with_a_clean_work_tree(example
 
 
 @pytest.mark.parametrize(
-    "example", [each for each in (EXAMPLE, DUEL) if read_launches(each).rows], ids=lambda each: each.name
+    "example", [folder for folder in (EXAMPLE, DUEL) if read_launches(folder).rows], ids=lambda folder: folder.name
 )
 def test_the_percentiles_of_an_example_are_those_of_its_launches(example):
     taken: dict[tuple[str, str, str], list[np.ndarray]] = {}
@@ -72,8 +72,8 @@ def test_the_percentiles_of_an_example_are_those_of_its_launches(example):
 def test_the_command_of_an_example_has_options_that_there_are(example):
     command, *typed = shlex.split(store.read_run(example).command)[1:]
 
-    known = {name for param in typer.main.get_command(app).get_command(None, command).params for name in param.opts}
-    assert {word for word in typed if word.startswith("--")} <= known
+    options = {name for param in typer.main.get_command(app).get_command(None, command).params for name in param.opts}
+    assert {word for word in typed if word.startswith("--")} <= options
 
 
 def test_the_stored_baselines_are_of_ops_that_there_are():

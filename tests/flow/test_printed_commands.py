@@ -169,5 +169,5 @@ def type_all(tell_apart, scratch, project, capsys):
     for command in sorted(commands.values(), key=lambda each: not each.startswith("perfci accept")):
         capsys.readouterr()
         code = type_in(command)
-        name = next(each for each in sorted(CODES, reverse=True) if command.startswith(f"perfci {each}"))
+        name = next(words for words in sorted(CODES, reverse=True) if command.startswith(f"perfci {words}"))
         assert code in CODES[name], (command, code, capsys.readouterr())

@@ -48,7 +48,7 @@ def test_what_was_compiled_without_a_device_is_complete_for_programs():
 
     compiled = data.to_json(judgements, run)["compiled"]
 
-    told = {(each["op"], each["target"], each["case"]): each["kernels"] for each in compiled}
+    told = {(entry["op"], entry["target"], entry["case"]): entry["kernels"] for entry in compiled}
     assert told.keys() == {(op.op, op.target, case.case) for op in run.static.ops for case in op.cases}
     for op in run.static.ops:
         for case in op.cases:

@@ -83,7 +83,7 @@ def merge_request_of(folder: Path, tricks: Mapping[str, Trick], setting: Setting
 def shows_its_trick(op: str, trick: Trick, judged: Judged, *more: str) -> bool:
     """Whether it played its trick, and got its verdict for that and for nothing else."""
     assert "SPRUNG" in judged.logs[op], "it did not play its trick"
-    worst = next(each for each in (WRONG, ERROR, SUSPECT, PASS) if each in judged.verdicts[op])
+    worst = next(verdict for verdict in (WRONG, ERROR, SUSPECT, PASS) if verdict in judged.verdicts[op])
     assert worst in trick.verdict.split(), judged.verdicts[op]
     shown = {kind for kind in judged.kinds[op] - FRAME if not kind.startswith("pattern_")}
     return bool(shown) and shown <= {*trick.shows.split(), *more}

@@ -123,8 +123,8 @@ def test_every_command_of_the_page_is_run_here(name, tmp_path):
     assert reader.commands == [*first, "perfci check --no-judge", "perfci accept"]
     assert len(reader.shown) == 2
     english = begin(PAGES["en"], tmp_path.parent / f"{tmp_path.name}-en")
-    for each in (lambda it: it.shown, lambda it: EDIT.findall(it.page), lambda it: CODE.findall(it.page)):
-        assert each(reader) == each(english)
+    for part in (lambda it: it.shown, lambda it: EDIT.findall(it.page), lambda it: CODE.findall(it.page)):
+        assert part(reader) == part(english)
     for readme in ("README.md", "README.zh-CN.md"):
         assert all(command in (ROOT / readme).read_text(encoding="utf-8") for command in first)
 

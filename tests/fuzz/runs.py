@@ -36,7 +36,7 @@ def runs(draw: st.DrawFn) -> Run:
     """One or two ops, planned and measured, on a device that times."""
     names = draw(st.lists(st.sampled_from(values.NAMES), min_size=1, max_size=2, unique=True))
     planned = [draw(_planned()) for _ in names]
-    ops = [draw(_op(name, each)) for name, each in zip(names, planned, strict=True)]
+    ops = [draw(_op(name, cases)) for name, cases in zip(names, planned, strict=True)]
     plan = draw(values.records(Plan, ops=st.just(tuple(map(_named, planned, names)))))
     static = draw(st.none() | _static(names))
     return draw(values.records(Run, ops=st.just(tuple(ops)), plan=st.just(plan), static=st.just(static)))
@@ -100,7 +100,7 @@ def baselines(draw: st.DrawFn, run: Run) -> dict[str, Baseline]:
 def _baseline(draw: st.DrawFn, op: PlannedOp, environment: Environment) -> Baseline:
     ids = ("r1", "r2", "r3")
     cases = tuple(BaselineCase(case, tuple(draw(_stored(ids)))) for case in op.performance)
-    sources = tuple(BaselineRun(each, "2026-01-01T00:00:00Z", environment) for each in ids)
+    sources = tuple(BaselineRun(name, "2026-01-01T00:00:00Z", environment) for name in ids)
     fixed: dict[str, Any] = {"op": op.op, "runs": sources, "cases": cases, "device": environment.device.key}
     timer = st.just(environment.timer or "event")
     return draw(values.records(Baseline, timer=timer, **{name: st.just(value) for name, value in fixed.items()}))

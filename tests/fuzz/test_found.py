@@ -46,7 +46,7 @@ def test_every_stored_number_has_its_bounds(kind):
     hints = records(kind, set())
 
     bare = {f"{owner.__name__}.{name}" for owner, name, hint in hints if owner is not Reason and is_bare(hint)}
-    assert {each for each in bare if each.split(".")[1] not in UNBOUNDED | ERRORS} == set()
+    assert {field for field in bare if field.split(".")[1] not in UNBOUNDED | ERRORS} == set()
 
 
 @pytest.mark.parametrize(

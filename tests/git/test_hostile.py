@@ -36,7 +36,7 @@ def test_nothing_that_a_git_directory_configures_is_run(hostile, tmp_path):
     assert (revision.how, revision.name) == ("asked", "main")
     assert written == tmp_path / "base"
     assert (tmp_path / "base" / "a.py").read_text() == "b"
-    assert [each for each in asked[:-1] if isinstance(each, Reason)] == []
+    assert [answer for answer in asked[:-1] if isinstance(answer, Reason)] == []
     assert not (tmp_path / "mark").exists(), (tmp_path / "mark").read_text()
 
 

@@ -121,9 +121,9 @@ def test_a_case_without_a_base_has_no_cause():
 def test_slower_cases_of_a_run_have_their_cause_as_their_last_reason():
     slow, calm = case("n=1", *STAGES), case("n=2", {"stages": 5}, {"stages": 4})
     cases = [
-        PerformanceCase(each.case, blocks=duelled(*change), compiled=each.compiled,
-                        base=BaseArm(same=False, duelled=True, compiled=each.base.compiled))
-        for each, change in ((slow, (0.05, 0.05)), (calm, (0.0,)))
+        PerformanceCase(cases.case, blocks=duelled(*change), compiled=cases.compiled,
+                        base=BaseArm(same=False, duelled=True, compiled=cases.base.compiled))
+        for cases, change in ((slow, (0.05, 0.05)), (calm, (0.0,)))
     ]  # fmt: skip
 
     judgements = judged(run(*cases, planned=duel_plan("n=1", "n=2")))

@@ -144,7 +144,7 @@ def test_a_baseline_of_something_else_is_stale_and_never_compared(measured, stor
 def test_a_baseline_with_another_cache_is_stale_and_never_compared(cache):
     stored = baseline()
     stored = replace(stored, cases=tuple(replace(case, cache=cache) for case in stored.cases))
-    cold, warm = (run(PerformanceCase(CASE, blocks=blocks(), cache=each)) for each in ("cold", "warm"))
+    cold, warm = (run(PerformanceCase(CASE, blocks=blocks(), cache=cache)) for cache in ("cold", "warm"))
     same, other = (cold, warm) if cache == "cold" else (warm, cold)
 
     assert _one(same, stored).stale is None and _one(same, stored).screens

@@ -112,7 +112,7 @@ def test_processes_that_take_turns_clear_nothing_that_they_could_not_have_seen(m
 
 
 def test_a_duel_of_two_processes_tells_the_slow_down_that_it_could_have_seen():
-    quiet, noisy = (_row(against(duelled(*[0.0] * 4, spread=each), IN_TURNS)) for each in (0.001, 0.08))
+    quiet, noisy = (_row(against(duelled(*[0.0] * 4, spread=spread), IN_TURNS)) for spread in (0.001, 0.08))
 
     assert (quiet.verdict, noisy.verdict) == (Verdict.PASS, Verdict.INCONCLUSIVE)
     # In steps of tau, as a self-check tells it: two agreeing processes have to be beyond their bias too.

@@ -401,7 +401,7 @@ def test_the_answer_for_programs_carries_the_entry():
 
     for judgements, verdict, gate in ((covered, "EXPECTED", "ok"), (beyond, "REGRESSED", "fails")):
         answer = to_json(judgements)
-        (told,) = [each for each in answer["verdicts"] if each["case"] == CASE]
+        (told,) = [row for row in answer["verdicts"] if row["case"] == CASE]
         assert (told["verdict"], told["gate"], answer["gate"]) == (verdict, gate, gate)
         assert told["expected"]["why"] == "float32 accumulation, see !42"
         assert (told["expected"]["file"], told["expected"]["line"]) == ("thresholds/op.yaml", 2)

@@ -16,7 +16,7 @@ SLOW = PerformanceCase(CASE, blocks=duelled(0.05, 0.05), base=BaseArm(same=False
 
 def on(board, made, process=None):
     """Blocks as measured on a board, or those of one process."""
-    return tuple(replace(each, board=board) if process in {None, each.process} else each for each in made)
+    return tuple(replace(block, board=board) if process in {None, block.process} else block for block in made)
 
 
 def made(case=SLOW, uuid="GPU-1"):

@@ -278,7 +278,7 @@ def test_gradients_through_groups_of_warps_are_those_of_the_other_kernel_on_the_
     with in_groups(monkeypatch) as (ours, by, ways):
         for way in (ways[0], ways[-1], None):
             by(way)
-            leaves = [each.detach().requires_grad_() for each in qkv]
+            leaves = [tensor.detach().requires_grad_() for tensor in qkv]
             shapes.append(torch.autograd.grad(ours.attention(*leaves, causal=True), leaves, grad))
     for gradients in shapes[:2]:
         for one, other in zip(gradients, shapes[2], strict=True):

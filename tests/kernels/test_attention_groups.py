@@ -97,7 +97,7 @@ def test_groups_take_what_is_strided_by_16_bytes_and_begins_there(chosen):
     import torch
 
     q, k, v = made()
-    turned = [each.transpose(1, 2).contiguous().transpose(1, 2) for each in (q, k, v)]
+    turned = [tensor.transpose(1, 2).contiguous().transpose(1, 2) for tensor in (q, k, v)]
     apart = torch.cat([k, k, k], -1)[..., 128:256]
 
     assert chosen(*turned, causal=True) == chosen(q, apart, v) == "groups"
@@ -113,7 +113,7 @@ def test_without_groups_the_next_entry_serves_the_call(chosen, monkeypatch):
     limits = module._launch.limits(made()[0].device)
     config = [module.choose_config(300, 128, 2, 1, False, limits, groups) for groups in (True, False)]
 
-    assert [each.warps == module.GROUPED for each in config] == [True, False]
+    assert [entry.warps == module.GROUPED for entry in config] == [True, False]
     monkeypatch.setattr(module.attention_groups, "available", lambda _: False)
     assert chosen(*made(), causal=True) == "whole"
     monkeypatch.setattr(module, "attention_groups", None)
@@ -134,15 +134,15 @@ def test_a_search_tries_groups_at_every_width_and_what_shared_memory_holds():
     for width, grid in grids("nvidia-h200"):
         tried.setdefault(width, []).extend(config for config in grid.coarse if config["warps"] >= 12)
 
-    assert {(width, each["block_m"], each["block_n"]) for width in tried for each in tried[width]} == {
+    assert {(width, entry["block_m"], entry["block_n"]) for width in tried for entry in tried[width]} == {
         (64, 128, 128), (64, 192, 128), (128, 128, 128), (256, 128, 64),
     }  # fmt: skip
     for width, configs in tried.items():
-        for each in configs:
-            rows = each["block_m"] * (2 if each["persistent"] and width < 256 else 1)
-            assert (rows + 2 * each["block_n"] * each["stages"]) * width * 2 < 232448
-            assert each["warps"] == 4 + each["block_m"] // 16
-    assert {each["persistent"] for each in tried[256]} == {False, True}
+        for entry in configs:
+            rows = entry["block_m"] * (2 if entry["persistent"] and width < 256 else 1)
+            assert (rows + 2 * entry["block_n"] * entry["stages"]) * width * 2 < 232448
+            assert entry["warps"] == 4 + entry["block_m"] // 16
+    assert {entry["persistent"] for entry in tried[256]} == {False, True}
     assert not any(config["warps"] >= 12 for _, grid in grids("nvidia-a100") for config in grid.coarse)
 
 

@@ -36,11 +36,11 @@ def found(declared):
 
 
 def test_both_operands_are_recorded_in_every_mode_and_format(found):
-    ways = {(each.tensor, each.mode, each.dtype) for each in found}
+    ways = {(tensor.tensor, tensor.mode, tensor.dtype) for tensor in found}
 
     assert len(ways) == len(found) == 20
     assert {mode for _, mode, _ in ways} == {"tensor", "row", "block", "64", "8"}
-    by_mode = {(each.tensor, each.mode): each.groups for each in found}
+    by_mode = {(tensor.tensor, tensor.mode): tensor.groups for tensor in found}
     assert by_mode == {
         ("a", "tensor"): 1, ("a", "row"): 256, ("a", "block"): 256 * 4,
         ("b", "tensor"): 1, ("b", "row"): 264, ("b", "block"): 4 * 3,
@@ -55,7 +55,7 @@ def test_it_keeps_the_limits_of_the_project(found):
 
 
 def test_e4m3_errs_half_as_much_as_e5m2_whatever_the_mode(found):
-    errors = {(each.tensor, each.mode, each.dtype): each.errors.rmse for each in found}
+    errors = {(tensor.tensor, tensor.mode, tensor.dtype): tensor.errors.rmse for tensor in found}
 
     for tensor in "ab":
         for mode in ("tensor", "row", "block"):

@@ -48,9 +48,9 @@ def folder(tmp_path):
     ],
 )
 def test_a_rule_edits_one_line_of_a_kernel(folder, rule, line):
-    mutants = [each for each in every_mutant(folder) if each.rule == rule]
+    mutants = [mutant for mutant in every_mutant(folder) if mutant.rule == rule]
 
-    assert line in [each.planted(KERNEL).splitlines()[each.line - 1] for each in mutants]
+    assert line in [mutant.planted(KERNEL).splitlines()[mutant.line - 1] for mutant in mutants]
 
 
 def test_a_shared_file_belongs_to_the_ops_that_import_it():

@@ -18,7 +18,7 @@ by_hand = importlib.import_module("on_the_gpu")
 @pytest.mark.slow
 def test_every_op_is_soaked_at_a_case_that_it_has(listed):
     assert {op for op in listed if MARK not in op} == by_hand.SOAKED.keys()  # each with its first backend
-    assert {op for op, case in by_hand.SOAKED.items() if not any(matches(each, case) for each in listed[op])} == set()
+    assert {op for op, case in by_hand.SOAKED.items() if not any(matches(entry, case) for entry in listed[op])} == set()
 
 
 def test_a_step_that_takes_too_long_is_stopped_and_what_it_wrote_is_kept(tmp_path):

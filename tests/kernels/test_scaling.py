@@ -157,8 +157,8 @@ def test_ten_times_the_recent_mean_is_a_spike_and_less_is_not():
     state = seen(1.0, 1.0)
 
     assert observe(state, torch.tensor([9.99])).spiked is False
-    found = observe(state, torch.tensor([10.0]))
-    assert (found.spiked, found.amax, found.state.spikes) == (True, 10.0, 1)
+    scaled = observe(state, torch.tensor([10.0]))
+    assert (scaled.spiked, scaled.amax, scaled.state.spikes) == (True, 10.0, 1)
 
 
 @pytest.mark.parametrize("x", [torch.zeros(4), torch.ones(0), torch.tensor([math.nan, math.inf])])

@@ -67,9 +67,9 @@ def subject():
     def make(kernel, reference=double, size=SIZE, **suite):
         device = open_device("cuda", seed=1)
         performance = Performance(kernel, reference, inputs, grid(size=[size]), **suite)
-        own = open_endurance(device)
+        endurance = open_endurance(device)
         described = lambda error: {"error": type(error).__name__, "message": str(error), "file": "-", "line": 0}  # noqa: E731
-        return SoakSubject("op", performance, {"size": size}, device, own, 5, True, lambda *_: None, described)
+        return SoakSubject("op", performance, {"size": size}, device, endurance, 5, True, lambda *_: None, described)
 
     return make
 
@@ -79,7 +79,7 @@ def test_a_kernel_on_the_current_stream_passes_streams_threads_and_many_calls(su
     checks = [check_streams(subject(double)), check_threads(subject(double)), check_determinism(subject(double), 100)]
     checks = [conclude(check, 100, 0.03) for check in checks]
 
-    assert [each.status for each in checks] == [Status.PASS] * 3, checks
+    assert [check.status for check in checks] == [Status.PASS] * 3, checks
     assert checks[0].numbers["late"] is True
 
 
@@ -156,5 +156,5 @@ def test_ops_are_right_beyond_2_to_the_32_elements(capsys, tmp_path, op):
 
     large = [finding for finding in findings if finding["test"] == "large" and finding["case"]]
     assert code == 0, findings
-    assert [each["status"] for each in large] == ["PASS"]
+    assert [check["status"] for check in large] == ["PASS"]
     assert large[0]["numbers"]["elements"] > 1 << 32

@@ -54,7 +54,7 @@ def test_errors_are_told_over_what_is_finite_in_both():
 
 def accepts(right, usual_error, mine, summed=False, peak=2.0):
     """Whether an answer that is off by `mine` is accepted, beside a reference that is off by `usual_error`."""
-    right, usual_error, mine = (np.asarray(each, float) for each in (right, usual_error, mine))
+    right, usual_error, mine = (np.asarray(values, float) for values in (right, usual_error, mine))
     usual = right + usual_error
     standard = Standard(right, right, usual, error_stats(usual, right), 0.0, 1e-12, summed, peak)
     accepted = standard.accepts(right + mine)

@@ -182,7 +182,7 @@ def test_both_arms_make_turns_of_as_many_calls_that_fill_no_queue():
     subject = elsewhere(kernel, base)
 
     assert subject.host[-1].calls == MOST_LAUNCHES
-    assert [each.made.count(MOST_LAUNCHES) >= TURNS * len(subject.host) for each in (kernel, base)] == [True, True]
+    assert [arm.made.count(MOST_LAUNCHES) >= TURNS * len(subject.host) for arm in (kernel, base)] == [True, True]
     assert max(kernel.made + base.made) == MOST_LAUNCHES
 
 

@@ -125,7 +125,7 @@ def test_of_several_outputs_each_figure_is_the_worst_and_l2_is_of_all_together()
 
     error = abs(float(output[0][0, 1]) - 2 * float(INPUTS["x"][0, 1]))
     assert (seen.count, seen.max_abs) == (24, error)
-    whole = np.concatenate([each.ravel() for each in twice(INPUTS["x"].astype(float))])
+    whole = np.concatenate([output.ravel() for output in twice(INPUTS["x"].astype(float))])
     assert seen.l2 == pytest.approx(error / np.linalg.norm(whole))
 
 

@@ -60,7 +60,7 @@ def gradient_that_loses_its_class(x, target):
 
 def find(tried, device, base=None, pattern=None):
     planned = plan_search(tried, SEED, pattern, duel=base is not None)
-    results = [search(tried, device, each, describe, base) for each in planned]
+    results = [search(tried, device, check, describe, base) for check in planned]
     return [result for result in results if result]
 
 
@@ -75,7 +75,7 @@ def test_a_gradient_that_loses_its_true_class_passes_its_suite_and_is_found_on_c
     alone, beside_base = find(tried, device), find(tried, device, gradient)
 
     for failed, kind in ((alone, "less_exact"), (beside_base, "wrong_values")):
-        assert [(each.values, each.case, each.seed) for each in failed if each.values == "confident"] == [
+        assert [(result.values, result.case, result.seed) for result in failed if result.values == "confident"] == [
             ("confident", "rows=5,cols=31,dtype=float16", SEED)
         ]
         assert failed[0].failure.kind == kind
@@ -196,8 +196,8 @@ def test_a_size_beside_a_block_is_tried(device):
 
     answer = find(tried, device, pattern="*")
 
-    assert {(each.values, each.failure.kind) for each in answer} == {("edges", "less_exact")}
-    assert all("cols=129" in each.case for each in answer)
+    assert {(check.values, check.failure.kind) for check in answer} == {("edges", "less_exact")}
+    assert all("cols=129" in check.case for check in answer)
 
 
 def test_a_search_costs_a_share_of_the_suite_and_the_seed_repeats_it():
@@ -208,18 +208,18 @@ def test_a_search_costs_a_share_of_the_suite_and_the_seed_repeats_it():
     assert len(planned) == len(list(checks(tried, SEED, None))) // SHARE
     assert planned == plan_search(tried, SEED, None, duel=True)
     assert planned != plan_search(tried, SEED + 1, None, duel=True)
-    assert {each.values for each in plan_search(tried, SEED, "*", duel=True)} == set(SEARCHED) - set(VALUES)
+    assert {check.values for check in plan_search(tried, SEED, "*", duel=True)} == set(SEARCHED) - set(VALUES)
 
 
 def test_what_a_suite_leaves_out_is_searched_beside_a_base_only():
     tried = suite(softmax, values=("normal", "zeros"))
 
     def kinds(duel):
-        return {each.values for each in plan_search(tried, SEED, "*", duel=duel)}
+        return {check.values for check in plan_search(tried, SEED, "*", duel=duel)}
 
     assert kinds(duel=True) == set(SEARCHED)
     assert kinds(duel=False) == {"ties", "sorted", "repeated", "edges"}
-    assert {each.values for each in plan_search(suite(softmax, values=["normal"]), SEED, "*", duel=True)} == {"edges"}
+    assert {check.values for check in plan_search(suite(softmax, values=["normal"]), SEED, "*", duel=True)} == {"edges"}
 
 
 def test_constants_are_the_numbers_in_the_kernels_file():

@@ -137,7 +137,7 @@ def test_inputs_without_the_nan_of_the_base_are_weaker():
     before = replace(ACCURACY, make_inputs=with_nan)
     reasons = list(find_weaker((before, PERFORMANCE), (ACCURACY, PERFORMANCE), DEVICE))
 
-    assert [(each.facts["name"], each.facts["before"]) for each in reasons] == [("x", "24 NaN")]
+    assert [(reason.facts["name"], reason.facts["before"]) for reason in reasons] == [("x", "24 NaN")]
 
 
 def test_inputs_that_are_the_same_for_every_seed_are_weaker():

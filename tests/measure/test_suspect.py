@@ -114,8 +114,8 @@ def test_a_kernel_whose_first_call_on_other_values_takes_longer_remembers_its_an
 
     reasons = suspicions(timed_case(scripted), scripted.device, Limits())
 
-    assert [each.kind for each in reasons] == kinds
-    assert all(each.facts["extra"] == pytest.approx(extra, rel=0.05) for each in reasons)
+    assert [reason.kind for reason in reasons] == kinds
+    assert all(reason.facts["extra"] == pytest.approx(extra, rel=0.05) for reason in reasons)
 
 
 def test_a_kernel_that_computes_for_some_values_whatever_it_remembers_is_seen_by_the_others():
@@ -134,7 +134,7 @@ def test_a_kernel_that_computes_for_some_values_whatever_it_remembers_is_seen_by
     longer = sorted(case.renewals)
 
     assert longer[len(longer) // 4] == pytest.approx(0.0)
-    assert [each.kind for each in suspicions(case, scripted.device, Limits())] == ["answer_remembered"]
+    assert [reason.kind for reason in suspicions(case, scripted.device, Limits())] == ["answer_remembered"]
 
 
 # --- the reference's operations -----------------------------------------------------------------------------------

@@ -68,13 +68,13 @@ class Sides:
 
     def stretches(self):
         """Whose launches come one after the other, and how many."""
-        found = []
+        turns = []
         for name, *_ in self.log:
-            if found and found[-1][0] == name:
-                found[-1][1] += 1
+            if turns and turns[-1][0] == name:
+                turns[-1][1] += 1
             else:
-                found.append([name, 1])
-        return [tuple(each) for each in found]
+                turns.append([name, 1])
+        return [tuple(turn) for turn in turns]
 
 
 @pytest.fixture

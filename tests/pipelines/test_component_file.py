@@ -24,9 +24,9 @@ def extended(values):
 
     def merged(name):
         blocks = {}
-        for each in [*map(merged, as_list(every[name].get("extends", []))), every[name]]:
+        for part in [*map(merged, as_list(every[name].get("extends", []))), every[name]]:
             blocks |= {
-                key: {**blocks.get(key, {}), **new} if isinstance(new, dict) else new for key, new in each.items()
+                key: {**blocks.get(key, {}), **new} if isinstance(new, dict) else new for key, new in part.items()
             }
         return blocks
 
@@ -73,16 +73,16 @@ def test_every_input_is_used_described_and_has_a_default_that_it_allows():
     body = COMPONENT.read_text().partition("\n---\n")[2]
 
     assert set(re.findall(r"\$\[\[ inputs\.(\w+) \]\]", body)) == INPUTS.keys()
-    for name, each in INPUTS.items():
-        assert each["description"].endswith(".") or ";" in each["description"] or "," in each["description"], name
-        assert each["default"] in each.get("options", [each["default"]])
-        if "regex" in each:
-            assert re.search(each["regex"], each["default"])
+    for name, given in INPUTS.items():
+        assert given["description"].endswith(".") or ";" in given["description"] or "," in given["description"], name
+        assert given["default"] in given.get("options", [given["default"]])
+        if "regex" in given:
+            assert re.search(given["regex"], given["default"])
 
 
 def test_texts_stand_in_quotes_and_cannot_leave_them():
     """GitLab puts them into the file's text: what could end a quoted text must not be in them."""
-    free = {name for name, each in INPUTS.items() if each.get("type", "string") == "string" and "options" not in each}
+    free = {name for name, it in INPUTS.items() if it.get("type", "string") == "string" and "options" not in it}
     for name in free:
         pattern = INPUTS[name]["regex"]
         assert not any(re.search(pattern, f"a{letter}b") for letter in '"\\'), name
@@ -171,7 +171,7 @@ def test_every_job_ends_and_no_cause_is_left_out():
         assert job["timeout"] and "rules" in job, name
         assert all(needed in JOBS for needed in job["needs"] if isinstance(needed, str))
     # Of a job that a pipeline may lack no one waits.
-    (lacking,) = (each for job in JOBS.values() for each in job["needs"] if isinstance(each, dict))
+    (lacking,) = (need for job in JOBS.values() for need in job["needs"] if isinstance(need, dict))
     assert lacking == {"job": "perfci-confirm", "optional": True} and JOBS["perfci-confirm"]["allow_failure"] is True
     nightly = {name for name, job in JOBS.items() if any("schedule" in rule.get("if", "") for rule in job["rules"])}
     on_device = {"perfci-again", "perfci-creep", "perfci-chain", "perfci-soak", "perfci-thorough"}
@@ -225,7 +225,7 @@ def job(name, **values):
     ("device", "given", "found"), [("npu", "", "/cann"), ("npu", "/own", "/own"), ("cuda", "", "")]
 )
 def test_on_an_npu_the_environment_of_cann_is_set_where_the_image_does_not(shell, tmp_path, device, given, found):
-    script = next(each for each in BASE["before_script"] if "set_env.sh" in each)
+    script = next(step for step in BASE["before_script"] if "set_env.sh" in step)
     toolkit = tmp_path / "ascend-toolkit"
     toolkit.mkdir()
     (toolkit / "set_env.sh").write_text("export ASCEND_HOME_PATH=/cann\nfalse\n")
@@ -239,7 +239,7 @@ def test_on_an_npu_the_environment_of_cann_is_set_where_the_image_does_not(shell
 def test_the_jobs_on_an_npu_run_on_its_runners_with_what_the_image_brings():
     jobs = extended({"device": "npu", "tags": ["npu"], "image": "cann", "packages": "pybind11"})
 
-    on_device = {name for name, each in jobs.items() if each.get("tags") == ["npu"]}
+    on_device = {name for name, job in jobs.items() if job.get("tags") == ["npu"]}
     assert on_device == {
         "perfci-check",
         "perfci-confirm",
@@ -440,14 +440,14 @@ def test_beside_a_token_everything_is_installed_by_its_digest(shell):
         assert call[4:7] == ["--require-hashes", "--only-binary", ":all:"]
     pinned = re.findall(r"setuptools==\S+|sha256:\w+", done.stdout.splitlines()[0])
     assert len(pinned) > 1
-    assert all(each in LOCKED for each in pinned), "perfci is built with the setuptools of the list"
+    assert all(pin in LOCKED for pin in pinned), "perfci is built with the setuptools of the list"
 
 
 @pytest.mark.parametrize("job", ["perfci-check", "perfci-note"])
 @pytest.mark.parametrize(("perfci", "lacks", "installs"), [("x", "ensurepip", 1), ("x", "nothing", 0), ("", "all", 0)])
 def test_what_makes_a_venv_is_installed_where_the_image_lacks_it(shell, job, perfci, lacks, installs):
     """Ubuntu's Python lacks ensurepip, and images of torch 2.10 and newer have Ubuntu's."""
-    (script,) = (each for each in JOBS[job]["before_script"] if "ensurepip" in each)
+    (script,) = (step for step in JOBS[job]["before_script"] if "ensurepip" in step)
     shell.program("git")
     shell.program("python3", f'case "$*" in *{lacks}*) exit 1;; esac')
     shell.program("apt-get")

@@ -15,7 +15,7 @@ INPUTS = gitlab.list_inputs()
 
 
 def table() -> str:
-    rows = (f"| `{name}` | {shown(each)} | {each['description'].rstrip('.')} |\n" for name, each in INPUTS.items())
+    rows = (f"| `{name}` | {shown(given)} | {given['description'].rstrip('.')} |\n" for name, given in INPUTS.items())
     return "| input | default | what |\n| --- | --- | --- |\n" + "".join(rows)
 
 
@@ -52,11 +52,11 @@ def examples() -> list[str]:
 
 @pytest.mark.parametrize("text", examples())
 def test_every_example_includes_the_component_with_inputs_that_it_has(text):
-    for each in yaml.safe_load(text)["include"]:
-        place = each.get("file") or f"/templates/{each['component'].rsplit('/', 1)[1].split('@')[0]}.yml"
+    for included in yaml.safe_load(text)["include"]:
+        place = included.get("file") or f"/templates/{included['component'].rsplit('/', 1)[1].split('@')[0]}.yml"
         assert (ROOT / place.lstrip("/")).samefile(COMPONENT)
-        assert each["inputs"].keys() <= INPUTS.keys()
-        for name, value in each["inputs"].items():
+        assert included["inputs"].keys() <= INPUTS.keys()
+        for name, value in included["inputs"].items():
             assert "regex" not in INPUTS[name] or re.search(INPUTS[name]["regex"], value)
 
 

@@ -43,7 +43,7 @@ def test_every_case_has_its_row_those_nearest_to_what_is_allowed_first(examples)
 
     columns = table(OpRun("softmax", tuple(checks), (timed,)))
 
-    assert [each["case"][:3] for each in columns] == ["n=2", "n=8", "n=4", "n=1", "n=3"]
+    assert [column["case"][:3] for column in columns] == ["n=2", "n=8", "n=4", "n=1", "n=3"]
     assert columns[1]["case"].endswith(", timed")
     assert (columns[1]["L2"], columns[1]["of allowed"], columns[-1]["of allowed"]) == ("2.00e-04", "70.0 %", "-")
 

@@ -222,9 +222,9 @@ def test_what_makes_a_run_unlike_others_is_told(examples, changes, told):
     elif changes.keys() & {"stopped"}:
         run = replace(run, **changes)
     else:
-        own = changes.keys() & {"board"}
+        moved = changes.keys() & {"board"}
         blocks = tuple(
-            replace(block, **changes) if own else replace(block, state=replace(block.state, **changes))
+            replace(block, **changes) if moved else replace(block, state=replace(block.state, **changes))
             for block in first.blocks
         )
         cases = (replace(first, blocks=blocks), *op.performance[1:])
@@ -238,8 +238,8 @@ def test_the_mean_over_all_cases_names_the_best_and_the_worst_case(examples):
 
     told = line(bullets(run, judgements), "Speedup")
 
-    known = [row for row in judgements.rows if row.comparison and row.comparison.speedup]
-    worst, best = (end(known, key=lambda row: row.comparison.speedup.value) for end in (min, max))
+    timed = [row for row in judgements.rows if row.comparison and row.comparison.speedup]
+    worst, best = (end(timed, key=lambda row: row.comparison.speedup.value) for end in (min, max))
     assert f"at `{best.op}` `{best.case}`, lowest" in told
     assert told.endswith(f"at `{worst.op}` `{worst.case}`.")
 

@@ -62,14 +62,14 @@ def test_every_figure_of_a_merge_request_has_the_limit_of_its_base(measure, work
     run = measure(forked)
     errors = ErrorStats(1, 0.5)
     ops = tuple(
-        dataclasses.replace(op, accuracy=tuple(dataclasses.replace(each, errors=errors) for each in op.accuracy))
+        dataclasses.replace(op, accuracy=tuple(dataclasses.replace(check, errors=errors) for check in op.accuracy))
         for op in run.ops
     )
 
     kinds = reasons(decide(dataclasses.replace(run, ops=ops), forked))
 
     # Without bytes_moved a share for all ops is not meant for this one.
-    assert {each for each in kinds if each.startswith(("compile_", "bandwidth_", "checked_"))} == {kind} - {None}
+    assert {kind for kind in kinds if kind.startswith(("compile_", "bandwidth_", "checked_"))} == {kind} - {None}
 
 
 def test_a_slow_first_call_is_looked_at_in_two_fresh_processes(settings, heard, workers):

@@ -74,8 +74,8 @@ print(json.dumps(list(map(answer, questions))))
         plain = [sys.executable, "-c", code, given]
         commands = [plain, *([confined(plain, *around.places)] if landlock_version() else [])]
         return [
-            json.loads(subprocess.run(each, check=True, capture_output=True, cwd=around.folder).stdout)
-            for each in commands
+            json.loads(subprocess.run(command, check=True, capture_output=True, cwd=around.folder).stdout)
+            for command in commands
         ]
 
 

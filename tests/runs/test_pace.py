@@ -122,7 +122,7 @@ def test_a_run_says_where_it_is_among_the_ops_that_need_a_worker(measure, worker
     assert said[0] == (0, 1, 2, 0, 6)
     assert (1, 1, 2, 3, 6) in said
     assert said[-1] == (2, 0, 2, 6, 6)
-    assert [each[3] for each in said] == sorted(each[3] for each in said)
+    assert [line[3] for line in said] == sorted(line[3] for line in said)
 
 
 def test_an_op_that_nothing_has_to_be_run_of_is_not_among_them(measure, workers, forked, heard):

@@ -136,20 +136,20 @@ def test_a_duel_that_could_never_fail_is_refused_with_what_to_change():
 
 def _shared(counts, shards, last=None, **plan):
     ops = tuple(PlannedOp(op, performance=tuple(f"n={i}" for i in range(count))) for op, count in counts.items())
-    return {each.op: each for each in share_out(Plan(ops, 1, 2.0, "cuda", **plan), shards, last)}
+    return {share.op: share for share in share_out(Plan(ops, 1, 2.0, "cuda", **plan), shards, last)}
 
 
 def _loads(shared):
     loads = {}
-    for each in shared.values():
-        loads[each.shard] = loads.get(each.shard, 0.0) + each.seconds
+    for share in shared.values():
+        loads[share.shard] = loads.get(share.shard, 0.0) + share.seconds
     return loads
 
 
 def test_without_a_last_run_cases_take_the_budget_and_the_longest_op_comes_first():
     shared = _shared({"a": 5, "b": 3, "c": 3, "d": 2, "e": 1}, 2)
 
-    assert {op: each.seconds for op, each in shared.items()} == {"a": 10.0, "b": 6.0, "c": 6.0, "d": 4.0, "e": 2.0}
+    assert {op: share.seconds for op, share in shared.items()} == {"a": 10.0, "b": 6.0, "c": 6.0, "d": 4.0, "e": 2.0}
     assert _loads(shared) == {1: 14.0, 2: 14.0}
     assert list(shared) == ["a", "b", "c", "d", "e"]
 
@@ -165,8 +165,8 @@ def test_the_last_run_gives_the_seconds_and_an_op_that_it_lacks_takes_as_long_a_
 
     shared = _shared({"a": 2, "b": 2, "new": 1}, 2, last)
 
-    assert {op: each.seconds for op, each in shared.items()} == {"a": 20.0, "b": 4.0, "new": 6.0}
-    assert {op: each.shard for op, each in shared.items()} == {"a": 1, "b": 2, "new": 2}
+    assert {op: share.seconds for op, share in shared.items()} == {"a": 20.0, "b": 4.0, "new": 6.0}
+    assert {op: share.shard for op, share in shared.items()} == {"a": 1, "b": 2, "new": 2}
 
 
 def test_what_needs_no_worker_is_given_to_no_shard():
@@ -179,6 +179,6 @@ def test_what_needs_no_worker_is_given_to_no_shard():
     )
     plan = Plan(ops, 1, 1.0, "cuda", skip_unchanged=True)
 
-    assert [each.shard for each in share_out(plan, 2)] == [0, 0, 2, 1]
+    assert [share.shard for share in share_out(plan, 2)] == [0, 0, 2, 1]
     assert [cases_to_run(plan, op) for op in ops] == [0, 0, 1, 2]
     assert [cases_to_run(replace(plan, skip_unchanged=False), op) for op in ops] == [0, 2, 2, 2]

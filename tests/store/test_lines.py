@@ -149,8 +149,8 @@ def judgement(name, verdict, *reasons):
 
 def counted(*pairs, **changes):
     """Of a run with these cases and their verdicts: counts by board."""
-    cases = tuple(each for each, _ in pairs)
-    rows = [judgement(each.case, verdict) for each, verdict in pairs]
+    cases = tuple(timed for timed, _ in pairs)
+    rows = [judgement(timed.case, verdict) for timed, verdict in pairs]
     line = kept(run_of(*cases), *(case.case for case in cases), rows=rows, **changes)
     return {board.board: (board.judged, board.inconclusive, board.suspects, board.overturned) for board in line.boards}
 

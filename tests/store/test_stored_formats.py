@@ -47,7 +47,7 @@ def sample(kind: typing.Any) -> typing.Any:
     if origin is typing.Annotated:
         return sample(inner[0])
     if origin in {types.UnionType, typing.Union}:
-        return sample(next(each for each in inner if each is not type(None)))
+        return sample(next(kind for kind in inner if kind is not type(None)))
     if origin is typing.Literal:
         return inner[-1]
     if origin is tuple:
@@ -96,8 +96,8 @@ def test_a_record_with_every_field_is_written_as_its_schema_says(name, tmp_path)
     document = documents(sample(RECORDS[name]), tmp_path)
 
     assert faults(document, name) == []
-    written, known = keys(document), {field for each in published(name)["$defs"].values() for field in properties(each)}
-    assert known <= written, "every field that the schema names is written"
+    written, named = keys(document), {field for kind in published(name)["$defs"].values() for field in properties(kind)}
+    assert named <= written, "every field that the schema names is written"
 
 
 def keys(value: typing.Any) -> set[str]:

@@ -153,4 +153,4 @@ def test_any_values_are_read_back_as_they_were_written(tmp_path, seed):
 
     after = understood(empty(tmp_path), write_earned(empty(tmp_path), HERE, fresh))
 
-    assert values(after) == pytest.approx({(each.case, each.key): each.value for each in fresh})
+    assert values(after) == pytest.approx({(entry.case, entry.key): entry.value for entry in fresh})

@@ -74,7 +74,7 @@ def record(release: str) -> Recording:
 
 
 if __name__ == "__main__":
-    found = {release: record(release) for release in sys.argv[1:] or RELEASES}
-    for release, each in found.items():
-        print(release, each.binaries[0].signature, each.steps[1].given, len(each.binaries[0].image))
-    FILE.write_bytes(encode(found) + b"\n")
+    by_release = {release: record(release) for release in sys.argv[1:] or RELEASES}
+    for release, recorded in by_release.items():
+        print(release, recorded.binaries[0].signature, recorded.steps[1].given, len(recorded.binaries[0].image))
+    FILE.write_bytes(encode(by_release) + b"\n")

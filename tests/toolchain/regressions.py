@@ -89,11 +89,12 @@ def compile_op(regression: Regression, release: str, source: str) -> tuple[Kerne
 def main(names: list[str]) -> None:
     """Compile ops, and write down what they compile to."""
     figures = dict(read_figures()) if FIGURES.exists() else {}
-    for each in (each for each in KNOWN if not names or each.op in names):
-        was, now = compile_op(each, each.was, each.before or each.kernel), compile_op(each, each.now, each.kernel)
-        figures[each.op] = {"was": was, "now": now}
+    for regression in (regression for regression in KNOWN if not names or regression.op in names):
+        was = compile_op(regression, regression.was, regression.before or regression.kernel)
+        now = compile_op(regression, regression.now, regression.kernel)
+        figures[regression.op] = {"was": was, "now": now}
         FIGURES.write_bytes(encode(dict(sorted(figures.items()))) + b"\n")
-        print(each.op, *was, *now, sep="\n  ")
+        print(regression.op, *was, *now, sep="\n  ")
 
 
 if __name__ == "__main__":

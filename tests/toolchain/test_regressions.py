@@ -60,7 +60,7 @@ def _judge(regression):
     ],
 )
 def test_it_is_found_and_its_cause_is_named(op, figure):
-    regression = next(each for each in KNOWN if each.op == op)
+    regression = next(regression for regression in KNOWN if regression.op == op)
 
     verdict, figures = _judge(regression)
 
@@ -70,12 +70,12 @@ def test_it_is_found_and_its_cause_is_named(op, figure):
 
 @pytest.mark.parametrize("op", sorted(UNSEEN))
 def test_it_is_not_found_without_a_gpu(op):
-    assert _judge(next(each for each in KNOWN if each.op == op))[0] is Verdict.PASS
+    assert _judge(next(regression for regression in KNOWN if regression.op == op))[0] is Verdict.PASS
 
 
 def test_the_page_names_each_with_its_thread_and_whether_it_is_found():
     rows = {link: line for line in PAGE.read_text().splitlines() for link in re.findall(r"\]\((https:\S+)\)", line)}
 
-    assert {each.thread: each.op in UNSEEN for each in KNOWN} == {
+    assert {regression.thread: regression.op in UNSEEN for regression in KNOWN} == {
         link: "not found" in line for link, line in rows.items() if line.startswith("|")
     }

@@ -51,12 +51,12 @@ WAYS = [
 ]
 
 
-def attempt(own: Path | list[Path], *lines: str, tries: str = "", by=confined, **variables: str) -> str:
+def attempt(granted: Path | list[Path], *lines: str, tries: str = "", by=confined, **variables: str) -> str:
     """Run Python confined to a folder. `tries`: an expression: the name of its error is printed, or "done".
 
     Lists of folders before the lines: what is hidden, and what of it is shown.
     """
-    places = [own if isinstance(own, list) else [own], *(line for line in lines if isinstance(line, list))]
+    places = [granted if isinstance(granted, list) else [granted], *(line for line in lines if isinstance(line, list))]
     lines = [line for line in lines if isinstance(line, str)]
     script = "\n".join(["import os, pathlib, shutil, signal, subprocess, sys, threading", *lines])
     if tries:
@@ -75,7 +75,7 @@ def attempt(own: Path | list[Path], *lines: str, tries: str = "", by=confined, *
 
 
 @pytest.fixture
-def own(tmp_path):
+def granted(tmp_path):
     folder = tmp_path / "own"
     folder.mkdir()
     return folder
@@ -107,31 +107,31 @@ def theirs(tmp_path):
         "shutil.rmtree(given)",
     ],
 )
-def test_what_is_not_its_own_cannot_be_changed(own, theirs, tries):
-    said = attempt(own, f"given, own = {str(theirs)!r}, {str(own)!r}", tries=tries)
+def test_what_is_not_its_own_cannot_be_changed(granted, theirs, tries):
+    said = attempt(granted, f"given, own = {str(theirs)!r}, {str(granted)!r}", tries=tries)
 
     assert said in {"PermissionError", "OSError"}
     assert {path.name: path.read_text() for path in theirs.iterdir()} == {"kept": "kept"}
 
 
 @pytest.mark.skipif(confine.landlock_version() < 3, reason="this kernel's Landlock denies no truncating")
-def test_what_is_not_its_own_cannot_be_emptied(own, theirs):
-    assert attempt(own, tries=f"os.truncate({str(theirs / 'kept')!r}, 0)") == "PermissionError"
+def test_what_is_not_its_own_cannot_be_emptied(granted, theirs):
+    assert attempt(granted, tries=f"os.truncate({str(theirs / 'kept')!r}, 0)") == "PermissionError"
     assert (theirs / "kept").read_text() == "kept"
 
 
 @landlocked
-def test_what_it_starts_is_confined_as_it_is(own, theirs):
+def test_what_it_starts_is_confined_as_it_is(granted, theirs):
     code = f"import pathlib; pathlib.Path({str(theirs / 'new')!r}).touch()"
 
-    assert attempt(own, f"print(subprocess.run([sys.executable, '-c', {code!r}], stderr=-3).returncode)") == "1"
+    assert attempt(granted, f"print(subprocess.run([sys.executable, '-c', {code!r}], stderr=-3).returncode)") == "1"
     assert not (theirs / "new").exists()
 
 
-def test_its_own_folder_devices_and_whatever_can_be_read_stay_open_to_it(own, theirs):
+def test_its_own_folder_devices_and_whatever_can_be_read_stay_open_to_it(granted, theirs):
     said = attempt(
-        own,
-        f"own, theirs = pathlib.Path({str(own)!r}), pathlib.Path({str(theirs)!r})",
+        granted,
+        f"own, theirs = pathlib.Path({str(granted)!r}), pathlib.Path({str(theirs)!r})",
         "(own / 'inner').mkdir()",
         "(own / 'inner' / 'file').write_text('mine')",
         "(own / 'inner' / 'file').rename(own / 'file')",
@@ -148,14 +148,14 @@ def test_its_own_folder_devices_and_whatever_can_be_read_stay_open_to_it(own, th
 
 @landlocked
 @pytest.mark.parametrize("by", WAYS)
-def test_what_is_hidden_cannot_be_read_or_listed_but_for_what_is_shown(own, theirs, by):
+def test_what_is_hidden_cannot_be_read_or_listed_but_for_what_is_shown(granted, theirs, by):
     """Nor by a program that it starts, nor through a link."""
     (theirs / "shown").mkdir()
     (theirs / "shown" / "file").write_text("shown")
-    (own / "link").symlink_to(theirs)
-    places = [own], [theirs], [theirs / "shown"]
+    (granted / "link").symlink_to(theirs)
+    places = [granted], [theirs], [theirs / "shown"]
     tries = (
-        *(f"open({str(folder / 'kept')!r})" for folder in (theirs, own / "link")),
+        *(f"open({str(folder / 'kept')!r})" for folder in (theirs, granted / "link")),
         f"os.listdir({str(theirs)!r})",
         f"subprocess.run(['cat', {str(theirs / 'kept')!r}], check=True, stderr=-3)",
         f"open({str(theirs / 'shown' / 'file')!r})",
@@ -168,10 +168,10 @@ def test_what_is_hidden_cannot_be_read_or_listed_but_for_what_is_shown(own, thei
 
 
 @landlocked
-def test_a_device_that_is_hidden_cannot_be_opened(own):
+def test_a_device_that_is_hidden_cannot_be_opened(granted):
     tries = "open('/dev/zero', 'rb')"
 
-    assert [attempt([own], [Path(path)], tries=tries) for path in ("/dev/full", "/dev/zero")] == [
+    assert [attempt([granted], [Path(path)], tries=tries) for path in ("/dev/full", "/dev/zero")] == [
         "done",
         "PermissionError",
     ]
@@ -179,7 +179,7 @@ def test_a_device_that_is_hidden_cannot_be_opened(own):
 
 @fenced
 @pytest.mark.parametrize("by", WAYS)
-def test_modes_cannot_be_changed_and_asking_for_it_fails_nothing(own, theirs, by):
+def test_modes_cannot_be_changed_and_asking_for_it_fails_nothing(granted, theirs, by):
     kept = theirs / "kept"
     before = kept.stat()
     code = f"""
@@ -191,45 +191,45 @@ def test_modes_cannot_be_changed_and_asking_for_it_fails_nothing(own, theirs, by
         with open(kept) as file:
             os.fchmod(file.fileno(), 0)
         ctypes.CDLL(None).fchmodat(-100, kept.encode(), 0, 0)
-        print(ctypes.CDLL(None, use_errno=True).syscall(425, 1, 0), ctypes.get_errno(), shutil.copy(kept, {str(own)!r}))
+        print(ctypes.CDLL(None, use_errno=True).syscall(425, 1, 0), ctypes.get_errno(), shutil.copy(kept, "{granted}"))
     """
 
-    said = attempt(own, textwrap.dedent(code), by=by)
+    said = attempt(granted, textwrap.dedent(code), by=by)
 
-    assert said == f"-1 38 {own / 'kept'}"  # no ring of calls either
+    assert said == f"-1 38 {granted / 'kept'}"  # no ring of calls either
     assert (kept.stat().st_mode, kept.stat().st_ctime_ns) == (before.st_mode, before.st_ctime_ns)
 
 
 @fenced
 @pytest.mark.parametrize("by", WAYS)
-def test_limits_of_a_process_outside_cannot_be_changed_and_its_own_can(own, by):
+def test_limits_of_a_process_outside_cannot_be_changed_and_its_own_can(granted, by):
     """A limit of its time ends a process as a signal does."""
     with subprocess.Popen(["sleep", "60"]) as victim:
         outside = f"import resource; resource.prlimit({victim.pid}, resource.RLIMIT_CPU, (1, 1))"
         before = resource.prlimit(victim.pid, resource.RLIMIT_CPU)
-        said = attempt(own, f"code = {outside!r}", tries="exec(code)", by=by)
+        said = attempt(granted, f"code = {outside!r}", tries="exec(code)", by=by)
         after = resource.prlimit(victim.pid, resource.RLIMIT_CPU)
         victim.kill()
     own_limits = "import resource; resource.setrlimit(resource.RLIMIT_CORE, (0, 0))"
 
     assert (said, after) == ("PermissionError", before)
-    assert attempt(own, f"code = {own_limits!r}", tries="exec(code)", by=by) == "done"
+    assert attempt(granted, f"code = {own_limits!r}", tries="exec(code)", by=by) == "done"
 
 
 @fenced
 @pytest.mark.parametrize("by", WAYS)
-def test_nothing_in_the_kernel_outlives_it(own, by):
+def test_nothing_in_the_kernel_outlives_it(granted, by):
     """Neither memory, messages and semaphores of System V nor a queue or a key, by which a later process could know."""
     queue, key = {"x86_64": (240, 248), "aarch64": (180, 217)}[os.uname().machine]
     calls = ["shmget(0, 4096, 0o1600)", "msgget(0, 0o1600)", "semget(0, 1, 0o1600)"]
     calls += [f"syscall({queue}, b'x', 0o102, 0o600, None)", f"syscall({key}, b'user', b'x', b'y', 1, -4)"]
     made = ", ".join(f"libc.{call}" for call in calls)
 
-    assert attempt(own, "import ctypes; libc = ctypes.CDLL(None)", f"print({made})", by=by) == "-1 -1 -1 -1 -1"
+    assert attempt(granted, "import ctypes; libc = ctypes.CDLL(None)", f"print({made})", by=by) == "-1 -1 -1 -1 -1"
 
 
 @landlocked
-def test_no_terminal_disk_or_memory_is_open_to_it_but_the_usual_devices_are(own):
+def test_no_terminal_disk_or_memory_is_open_to_it_but_the_usual_devices_are(granted):
     """A terminal obeys what is written to it, whatever perfci does to the text that it shows."""
     master, slave = os.openpty()
     tries = [f"open({os.ttyname(slave)!r}, {mode!r})" for mode in ("w", "r")]
@@ -238,7 +238,7 @@ def test_no_terminal_disk_or_memory_is_open_to_it_but_the_usual_devices_are(own)
         "open('/dev/null', 'w'); open('/dev/zero').read(1); open('/dev/urandom', 'rb').read(1); os.listdir('/dev')"
     ]
 
-    said = [attempt(own, f"given = {text!r}", tries="eval(compile(given, '', 'exec'))") for text in tries]
+    said = [attempt(granted, f"given = {text!r}", tries="eval(compile(given, '', 'exec'))") for text in tries]
 
     os.close(master)
     os.close(slave)
@@ -251,14 +251,14 @@ HIDDEN = {"PermissionError", "FileNotFoundError", "ProcessLookupError"}
 
 @landlocked
 @pytest.mark.parametrize("by", WAYS)
-def test_memory_of_a_process_outside_cannot_be_read(own, by):
-    assert attempt(own, tries=f"open('/proc/{os.getpid()}/mem', 'rb')", by=by) in HIDDEN
+def test_memory_of_a_process_outside_cannot_be_read(granted, by):
+    assert attempt(granted, tries=f"open('/proc/{os.getpid()}/mem', 'rb')", by=by) in HIDDEN
 
 
 @landlocked
 @pytest.mark.parametrize("how", [pytest.param("isolate(); ", id="isolated", marks=isolating), ""])
 @pytest.mark.parametrize("user", ["root", "ordinary"])
-def test_variables_of_a_process_outside_cannot_be_read(own, user, how):
+def test_variables_of_a_process_outside_cannot_be_read(granted, user, how):
     """As whoever runs the tests, and as somebody with no privileges: the kernel asks more of one than of the other."""
     if user == "ordinary" and os.getuid():
         pytest.skip("only root can become another user")
@@ -272,7 +272,7 @@ def test_variables_of_a_process_outside_cannot_be_read(own, user, how):
         look = f"print(open('/proc/{victim.pid}/environ').read())"
         plain, hidden = (
             subprocess.run([sys.executable, "-c", f"{start}; {code}"], capture_output=True, text=True, check=False)
-            for code in (look, f"{how}confine([{str(own)!r}]); {look}")
+            for code in (look, f"{how}confine([{str(granted)!r}]); {look}")
         )
     finally:
         victim.kill()
@@ -287,10 +287,10 @@ def test_variables_of_a_process_outside_cannot_be_read(own, user, how):
     confine.landlock_version() < confine.SIGNAL_SINCE, reason="this kernel's Landlock denies no signals"
 )
 @pytest.mark.parametrize("by", WAYS)
-def test_a_process_outside_gets_no_signal(own, by):
+def test_a_process_outside_gets_no_signal(granted, by):
     victim = subprocess.Popen(["sleep", "60"])
     try:
-        assert attempt(own, tries=f"os.kill({victim.pid}, signal.SIGKILL)", by=by) in HIDDEN
+        assert attempt(granted, tries=f"os.kill({victim.pid}, signal.SIGKILL)", by=by) in HIDDEN
         assert victim.poll() is None
     finally:
         victim.kill()
@@ -299,11 +299,11 @@ def test_a_process_outside_gets_no_signal(own, by):
 
 @isolating
 @pytest.mark.parametrize("by", WAYS[:2])
-def test_an_isolated_program_sees_itself_and_what_it_starts_and_ends_as_it_would_alone(own, by):
+def test_an_isolated_program_sees_itself_and_what_it_starts_and_ends_as_it_would_alone(granted, by):
     listed = "print(os.getpid(), sorted(int(name) for name in os.listdir('/proc') if name.isdigit()))"
-    seen = attempt(own, listed, by=by)
+    seen = attempt(granted, listed, by=by)
     ends = [
-        subprocess.run(by([sys.executable, "-c", code], [own]), capture_output=True, check=False).returncode
+        subprocess.run(by([sys.executable, "-c", code], [granted]), capture_output=True, check=False).returncode
         for code in ("raise SystemExit(7)", "import os; os.abort()", "import os, signal; os.kill(os.getpid(), 9)")
     ]
 
@@ -313,36 +313,36 @@ def test_an_isolated_program_sees_itself_and_what_it_starts_and_ends_as_it_would
 
 @isolating
 @pytest.mark.parametrize("by", WAYS[:2])
-def test_what_an_isolated_program_forks_may_name_its_threads_as_cuda_does(own, by):
+def test_what_an_isolated_program_forks_may_name_its_threads_as_cuda_does(granted, by):
     names = "pathlib.Path('/proc/self/task', str(threading.get_native_id()), 'comm').write_text('cuda')"
     ended = "os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])"
     code = f"child = os.fork() or ({names}, os._exit(0)); raise SystemExit({ended})"
 
-    assert attempt(own, code, by=by) == ""
+    assert attempt(granted, code, by=by) == ""
 
 
 @isolating
 @pytest.mark.skipif(os.getuid() != 0, reason="not root")
 @pytest.mark.parametrize("by", WAYS)
 @pytest.mark.parametrize("path", ["sys/vm/drop_caches", "sys/kernel/hostname", "irq/default_smp_affinity"])
-def test_root_cannot_write_what_is_the_systems_in_proc(own, path, by):
+def test_root_cannot_write_what_is_the_systems_in_proc(granted, path, by):
     if not Path("/proc", path).exists():
         pytest.skip("this kernel has none")
-    attempted = attempt(own, tries=f"os.open('/proc/{path}', os.O_WRONLY)", by=by)
+    attempted = attempt(granted, tries=f"os.open('/proc/{path}', os.O_WRONLY)", by=by)
 
     assert attempted in {"OSError", "PermissionError"}
 
 
 @isolating
 @pytest.mark.parametrize("by", WAYS[:2])
-def test_the_shared_memory_of_an_isolated_program_is_its_own(own, by):
+def test_the_shared_memory_of_an_isolated_program_is_its_own(granted, by):
     place = Path(f"/dev/shm/perfci-test-{os.getpid()}")
     with place.open("w+") as held:  # what is open there no other worker's end removes
         held.write("theirs")
         held.flush()
 
         code = f"print(os.listdir('/dev/shm')); open('{place}', 'w').write('mine')"
-        said = attempt([own, Path("/dev/shm")], code, by=by)
+        said = attempt([granted, Path("/dev/shm")], code, by=by)
         kept = place.read_text()
         place.unlink()
 
@@ -351,10 +351,10 @@ def test_the_shared_memory_of_an_isolated_program_is_its_own(own, by):
 
 @isolating
 @pytest.mark.parametrize("is_forked", [True, False], ids=["forked", "started"])
-def test_a_judge_shares_memory_with_the_processes_that_it_starts_and_with_no_other(own, is_forked):
+def test_a_judge_shares_memory_with_the_processes_that_it_starts_and_with_no_other(granted, is_forked):
     """CUDA and torch hand a GPU's memory to another process by files there."""
     place, look = Path(f"/dev/shm/perfci-test-{os.getpid()}"), "import os; print(os.listdir('/dev/shm'))"
-    started = confined([sys.executable, "-c", look], [str(own)])
+    started = confined([sys.executable, "-c", look], [str(granted)])
     if is_forked:
         # The judge's own server forks what it starts, as it forks the process of an op's code.
         asked = f"""
@@ -364,7 +364,7 @@ def test_a_judge_shares_memory_with_the_processes_that_it_starts_and_with_no_oth
             pathlib.Path({str(place)!r}).write_text("a handle")
             print(forked.run(dict(os.environ), {look!r}, pathlib.Path.cwd())[0].strip(), os.listdir("/dev/shm"))
         """
-        environment = forked.begin(own / "package", added=[Path(forked.__file__).parents[2]])
+        environment = forked.begin(granted / "package", added=[Path(forked.__file__).parents[2]])
         said = forked.run(environment, textwrap.dedent(asked), Path.cwd(), None)[0]
         forks.end()
     else:
@@ -382,11 +382,11 @@ def test_a_judge_shares_memory_with_the_processes_that_it_starts_and_with_no_oth
 
 @isolating
 @pytest.mark.parametrize("by", WAYS[:2])
-def test_what_an_isolated_program_leaves_behind_ends_with_it_and_holds_no_pipe(own, by):
+def test_what_an_isolated_program_leaves_behind_ends_with_it_and_holds_no_pipe(granted, by):
     code = "import subprocess; print(subprocess.Popen(['sleep', '600'], start_new_session=True).pid)"
 
     done = subprocess.run(
-        by([sys.executable, "-c", code], [own]), capture_output=True, text=True, timeout=60, check=True
+        by([sys.executable, "-c", code], [granted]), capture_output=True, text=True, timeout=60, check=True
     )
 
     assert done.stdout.strip() == "3"  # the pipe has ended, so nothing that had it open is left
@@ -394,10 +394,10 @@ def test_what_an_isolated_program_leaves_behind_ends_with_it_and_holds_no_pipe(o
 
 @isolating
 @pytest.mark.parametrize("by", WAYS[:2])
-def test_a_program_has_only_the_rights_that_are_left_to_it_and_can_get_no_more(own, by):
+def test_a_program_has_only_the_rights_that_are_left_to_it_and_can_get_no_more(granted, by):
     """Dropped from what root may regain by another program, and from what it has now."""
     read = "found = dict(line.split(':') for line in open('/proc/self/status'))"
-    said = attempt(own, read, "print(*(found['Cap' + name].strip() for name in ('Eff', 'Prm', 'Bnd')))", by=by)
+    said = attempt(granted, read, "print(*(found['Cap' + name].strip() for name in ('Eff', 'Prm', 'Bnd')))", by=by)
 
     effective, permitted, bounds = (int(part, 16) for part in said.split())
     assert not bounds & ~sum(1 << kept for kept in confine.CAPABILITIES)
@@ -406,7 +406,7 @@ def test_a_program_has_only_the_rights_that_are_left_to_it_and_can_get_no_more(o
 
 @fenced
 @pytest.mark.parametrize("by", [WAYS[0], WAYS[2]])
-def test_a_process_that_flees_from_its_session_ends_with_its_group(own, by):
+def test_a_process_that_flees_from_its_session_ends_with_its_group(granted, by):
     """Detached twice over as a daemon is, and by another program too."""
     daemon = """
         import os, subprocess, sys, time
@@ -421,7 +421,7 @@ def test_a_process_that_flees_from_its_session_ends_with_its_group(own, by):
             time.sleep(300)
         time.sleep(300)
     """
-    command = by([sys.executable, "-c", textwrap.dedent(daemon)], [own])
+    command = by([sys.executable, "-c", textwrap.dedent(daemon)], [granted])
     worker = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
     with worker.stdout:
         worker.stdout.readline()  # the daemon's number
@@ -482,8 +482,8 @@ def rules(monkeypatch, version, folder):
     ("version", "denied", "scopes"),
     [(1, 0x1FFE, 0), (2, 0x3FFE, 0), (3, 0x7FFE, 0), (5, 0x7FFE, 0), (6, 0x7FFE, 2), (9, 0x7FFE, 2)],
 )
-def test_a_kernel_is_asked_to_deny_what_its_version_knows(monkeypatch, own, version, denied, scopes):
-    found, scoped, (visible, file, device, devices, folder, threads) = rules(monkeypatch, version, own)
+def test_a_kernel_is_asked_to_deny_what_its_version_knows(monkeypatch, granted, version, denied, scopes):
+    found, scoped, (visible, file, device, devices, folder, threads) = rules(monkeypatch, version, granted)
 
     assert (found, scoped, folder) == (denied, scopes, denied)
     assert (visible, file, devices) == (0xC, 0x4, 0x8)  # to read files and folders, one file, a folder alone
@@ -492,10 +492,10 @@ def test_a_kernel_is_asked_to_deny_what_its_version_knows(monkeypatch, own, vers
     assert not found & 0x8001  # neither executing, nor what drivers are asked for
 
 
-def test_a_kernel_without_landlock_is_asked_for_nothing(monkeypatch, own):
+def test_a_kernel_without_landlock_is_asked_for_nothing(monkeypatch, granted):
     kernel = Kernel(-1)
     monkeypatch.setattr(confine, "_call", kernel)
 
-    confine.restrict_files([str(own)])
+    confine.restrict_files([str(granted)])
 
     assert kernel.calls == []

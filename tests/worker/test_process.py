@@ -342,7 +342,7 @@ def test_lanes_go_on_side_by_side_until_all_have_ended(worker):
     side_by_side([lanes.lane("relu"), lanes.lane("other")])
 
     assert {message.tuned for message in lanes.heard if isinstance(message, OpDone)} == {"relu", "other"}
-    assert {each for each in lanes.ended if isinstance(each, tuple)} == {("relu", None), ("other", None)}
+    assert {entry for entry in lanes.ended if isinstance(entry, tuple)} == {("relu", None), ("other", None)}
 
 
 @pytest.mark.parametrize("error", [Stopped("SIGTERM"), ValueError("record")])

@@ -119,7 +119,7 @@ class Clock:
         monkeypatch.setattr("perfci.worker.work.time.time", self)
 
     def __call__(self):
-        return float(sum(isinstance(each, Doing) and each.stage == "measure" for each in self._mouth.said))
+        return float(sum(isinstance(line, Doing) and line.stage == "measure" for line in self._mouth.said))
 
 
 def said(mouth, kind):

@@ -17,8 +17,8 @@ for name, (op, files) in json.load(sys.stdin).items():
     wanted = decode(json.dumps(files).encode(), SketchFiles)
     with contextlib.redirect_stdout(sys.stderr):
         try:
-            found = function.find(op, wanted, lambda file: None)
-            answers[name] = {"sketch": json.loads(encode(found))}
+            sketch = function.find(op, wanted, lambda file: None)
+            answers[name] = {"sketch": json.loads(encode(sketch))}
         except PerfciError as error:
             answers[name] = {"reason": str(error)}
 print(json.dumps(answers))

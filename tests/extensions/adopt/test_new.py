@@ -122,10 +122,10 @@ def test_an_op_that_is_there_already_is_left_alone(project, capsys):
 
 @pytest.mark.parametrize(("name", "kind"), [("softmax/fast", "new_op_nested"), ("group", "new_op_nested")])
 def test_no_folder_hides_another_op(tmp_path, name, kind):
-    known = {"softmax": tmp_path / "softmax", "inner": tmp_path / "group" / "inner"}
+    folders = {"softmax": tmp_path / "softmax", "inner": tmp_path / "group" / "inner"}
 
     with pytest.raises(UsageError) as caught:
-        place_op(name, tmp_path, known)
+        place_op(name, tmp_path, folders)
 
     assert caught.value.reason.kind == kind
 

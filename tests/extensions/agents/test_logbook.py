@@ -14,14 +14,14 @@ START = "a" * 40
 
 
 def made(number, verdict="kept", **options):
-    known = {
+    rounds = {
         "op": "scale",
         "why": "why",
         "time": f"2026-01-{number:02}T00:00:00Z",
         "start": START,
         "commit": f"c{number}",
     }
-    return Round(**{**known, "number": number, "verdict": RoundVerdict(verdict), "place": number, **options})
+    return Round(**{**rounds, "number": number, "verdict": RoundVerdict(verdict), "place": number, **options})
 
 
 def keep(folder, *rounds):

@@ -52,10 +52,10 @@ def kinds(*arguments):
 
 
 def test_one_formula_gives_equal_bits_in_all_configurations_and_to_the_base():
-    found = kinds(trace(total, 1, 2), trace(lambda x: x[::-1].sum(0)))
+    differences = kinds(trace(total, 1, 2), trace(lambda x: x[::-1].sum(0)))
 
-    assert [kind for kind, _ in found] == ["formula_of_all", "formula_same"]
-    assert (found[0][1]["count"], found[1][1]["cases"]) == (2, 2)
+    assert [kind for kind, _ in differences] == ["formula_of_all", "formula_same"]
+    assert (differences[0][1]["count"], differences[1][1]["cases"]) == (2, 2)
 
 
 def test_a_configuration_that_leaves_something_out_is_named_with_its_case():

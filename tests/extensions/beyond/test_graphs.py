@@ -131,7 +131,7 @@ def test_a_graph_of_cuda_shows_a_launch_that_it_skips():
         )
 
     device = open_device("cuda", seed=0)
-    found = [
+    failures = [
         list(
             check_graphs(
                 Accuracy(kernel, lambda x: 2 * x, make, grid(rows=[33], cols=[100]), graph=True),
@@ -144,5 +144,5 @@ def test_a_graph_of_cuda_shows_a_launch_that_it_skips():
         for kernel in (lambda x: 2 * x, keeps)
     ]
 
-    assert found[0][0].failure is None
-    assert found[1][0].failure.kind == "wrong_replay"
+    assert failures[0][0].failure is None
+    assert failures[1][0].failure.kind == "wrong_replay"

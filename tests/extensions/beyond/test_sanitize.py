@@ -107,10 +107,10 @@ def sanitize(project, tmp_path, monkeypatch):
 
 def test_a_finding_is_wrong_with_kernel_and_line(sanitize):
     answer, op = sanitize("memcheck", OUT_OF_BOUNDS)
-    (found,) = [sentence(check.failure) for check in op.accuracy if check.failure]
+    (said,) = [sentence(check.failure) for check in op.accuracy if check.failure]
 
     assert (answer.code, answer.verdicts("scale")) == (2, {"WRONG"})
-    assert found.startswith("memcheck found in softmax_kernel (/repo/kernels/softmax/softmax_triton.py:95), 2 times: ")
+    assert said.startswith("memcheck found in softmax_kernel (/repo/kernels/softmax/softmax_triton.py:95), 2 times: ")
 
 
 def test_sanitizers_that_find_nothing_are_checks_that_passed(sanitize):

@@ -34,8 +34,8 @@ def double(x):
 def find(kernel, **stated):
     suite = Accuracy(kernel, double, make_inputs, CASES, **stated)
     device = open_device("cpu", seed=0)
-    found = (check_placed(suite, device, CASES[0], placed, describe) for placed in list_placed(suite))
-    return [result.failure.facts["placed"] for result in found if result]
+    checked = (check_placed(suite, device, CASES[0], placed, describe) for placed in list_placed(suite))
+    return [result.failure.facts["placed"] for result in checked if result]
 
 
 def test_a_right_kernel_passes_wherever_its_arrays_lie():

@@ -94,7 +94,7 @@ def test_nothing_of_a_text_becomes_anything_in_gitlab_or_github(reader, foreign)
     assert reader.read(table).addresses == []
 
 
-@pytest.mark.parametrize("foreign", [each for each in ACTIVE if "`" not in each])
+@pytest.mark.parametrize("foreign", [name for name in ACTIVE if "`" not in name])
 def test_a_text_is_read_as_it_is(reader, foreign):
     assert reader.seen(inline(foreign)) == text.plain(foreign)
 

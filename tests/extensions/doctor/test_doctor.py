@@ -31,7 +31,7 @@ BARE = Facts(python="3.11.7", packages={"torch": "2.13.0+cpu", "triton": "3.7.1"
 
 
 def kinds(facts: Facts, level: Level | None = None) -> set[str]:
-    return {each.reason.kind for each in examine(facts) if level in {None, each.level}}
+    return {finding.reason.kind for finding in examine(facts) if level in {None, finding.level}}
 
 
 def test_a_quarantined_board_is_named_whatever_the_spelling():
@@ -65,7 +65,7 @@ def packages(**changes: str | None) -> dict[str, str]:
 
 
 def test_a_healthy_machine_has_nothing_to_mend():
-    assert {each.level for each in examine(HEALTHY)} == {Level.OK}
+    assert {finding.level for finding in examine(HEALTHY)} == {Level.OK}
     assert kinds(HEALTHY) == {
         "doctor_torch", "doctor_triton", "doctor_device", "doctor_timer", "doctor_state", "doctor_isolated",
         "doctor_commit",
@@ -154,7 +154,7 @@ def test_the_ordinary_power_cap_is_no_problem():
 def test_every_finding_has_a_sentence():
     facts = [HEALTHY, BARE, dataclasses.replace(HEALTHY, packages={}, device=None, here=DIRTY, reports_writable=False)]
 
-    for finding in (each for fact in facts for each in examine(fact)):
+    for finding in (finding for fact in facts for finding in examine(fact)):
         assert finding.reason.kind in catalogue()
         assert "-" not in sentence(finding.reason).split()
 

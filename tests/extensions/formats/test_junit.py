@@ -122,11 +122,11 @@ def test_run_commit_device_and_base_are_properties(examples, tmp_path):
     suites = list(JUnitXml.fromfile(str(write(run, judgements, tmp_path))))
 
     for suite in suites:
-        known = {one.name: one.value for one in suite.properties()}
-        assert known["perfci.run"] == run.id
-        assert known["perfci.commit"] == run.environment.commit
-        assert known["perfci.device"] == "nvidia-h200"
-        assert known["perfci.base"] == examples.BASE.commit
+        properties = {one.name: one.value for one in suite.properties()}
+        assert properties["perfci.run"] == run.id
+        assert properties["perfci.commit"] == run.environment.commit
+        assert properties["perfci.device"] == "nvidia-h200"
+        assert properties["perfci.base"] == examples.BASE.commit
     assert [suite.name for suite in suites] == ["bias_relu", "broadcast", "gelu", "matmul", "softmax", "layernorm"]
 
 

@@ -74,8 +74,8 @@ class History:
         """How sure the one suspect of a place is, compared with its parent; None if that denies it."""
         (commit,) = place.suspects
         for processes in bisection.LOOKS[1:]:
-            own = self.duel(commit, str(int(commit) - 1), processes)
-            agrees, chance = confirm(own, place.gap, estimate_noise([*search.duels, own]))
+            duel = self.duel(commit, str(int(commit) - 1), processes)
+            agrees, chance = confirm(duel, place.gap, estimate_noise([*search.duels, duel]))
             if agrees and chance <= bisection.CONFIRM:
                 break
         return find_certainty(place.error, chance) if agrees else None
@@ -159,12 +159,12 @@ def test_a_duel_strays_no_more_often_than_its_chance_says(heavy, processes):
 
 def test_noise_is_learnt_from_all_duels_and_never_below_what_devices_showed():
     history = History({}, process=0.004, block=0.01)
-    known = estimate_noise([history.duel(str(number), "0", 4) for number in range(40)])
+    noise = estimate_noise([history.duel(str(number), "0", 4) for number in range(40)])
     quiet = estimate_noise([Shown(((0.0,) * 12, (0.0,) * 12))])
 
-    assert known.block == pytest.approx(0.01, rel=0.1)
+    assert noise.block == pytest.approx(0.01, rel=0.1)
     # The median of twelve blocks adds some of their spread.
-    assert known.process == pytest.approx(math.hypot(0.004, 0.01 * 1.2 / math.sqrt(12)), rel=0.2)
+    assert noise.process == pytest.approx(math.hypot(0.004, 0.01 * 1.2 / math.sqrt(12)), rel=0.2)
     assert (quiet.block, quiet.process) == (0.0, strays.BIAS)
 
 
@@ -185,10 +185,10 @@ def test_the_tail_falls_all_the_way():
 
 
 def test_a_culprit_that_its_parent_denies_is_not_confirmed():
-    own = Shown(((0.001,) * 12,) * 4)
+    shown = Shown(((0.001,) * 12,) * 4)
 
-    assert confirm(own, 0.05, estimate_noise([own]))[0] is False
-    assert confirm(Shown(((0.05,) * 12,) * 4), 0.05, estimate_noise([own])) == (True, pytest.approx(0.0, abs=1e-3))
+    assert confirm(shown, 0.05, estimate_noise([shown]))[0] is False
+    assert confirm(Shown(((0.05,) * 12,) * 4), 0.05, estimate_noise([shown])) == (True, pytest.approx(0.0, abs=1e-3))
 
 
 # --- several culprits -------------------------------------------------------------------------------------------------

@@ -146,9 +146,9 @@ def test_boards_that_were_measured_replace_what_boards_differ_by_as_a_rule():
 def test_fewer_than_one_of_a_thousand_unseen_boards_lies_beyond_the_room(kernel_us, intensity, spread):
     """By the largest spread that was measured of such kernels."""
     rng = np.random.default_rng(10)
-    known, unseen = math.log(kernel_us) + spread * rng.standard_normal((2, 50_000))
+    seen, unseen = math.log(kernel_us) + spread * rng.standard_normal((2, 50_000))
 
-    beyond = np.mean(np.abs(unseen - known) > board_spread.find_room({"GPU-1": [math.log(kernel_us)]}, intensity))
+    beyond = np.mean(np.abs(unseen - seen) > board_spread.find_room({"GPU-1": [math.log(kernel_us)]}, intensity))
 
     assert beyond <= board_spread.RATE
 

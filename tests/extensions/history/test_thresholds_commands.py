@@ -61,14 +61,14 @@ def test_what_would_be_tightened_is_shown_then_written_then_explained(ask, root)
 def test_programs_get_every_field(ask, root):
     code, text, _ = ask("tighten", "--write", "--format", "json")
     (file,) = json.loads(text)
-    speedup = next(each for each in file["changes"] if each["key"] == "speedup")
+    speedup = next(change for change in file["changes"] if change["key"] == "speedup")
     assert (code, file["path"]) == (0, f"thresholds/{KEY}/relu.json")
     assert (speedup["before"], speedup["after"], speedup["began"], speedup["runs"]) == (1.2, speedup["value"], 1.2, 10)
     assert speedup["why"]
 
     _, text, _ = ask("show", "--op", "relu", "--key", "speedup", "--format", "json")
     (file,) = json.loads(text)
-    layers = {each["case"]: each["layer"] for each in file["values"]}
+    layers = {value["case"]: value["layer"] for value in file["values"]}
     assert layers == {None: "file", "rows=1": "earned"}
     assert file["values"][1]["earned"]["predicted"] < 0.001
 

@@ -35,8 +35,8 @@ def runs(count, start=0, *, speedup=1.5, **surroundings):
 
 
 def keep(settings, *kept, op="relu"):
-    for each in kept:
-        append_history(settings.baselines, KEY, op, each)
+    for entry in kept:
+        append_history(settings.baselines, KEY, op, entry)
 
 
 def path_of(settings, op="relu"):
@@ -80,17 +80,17 @@ def test_what_is_earned_is_written_with_its_record_and_holds(nights):
 
 
 def ends(settings):
-    known = read_history(settings.baselines, KEY, "relu").runs
-    return known[0].run, known[-1].run
+    runs = read_history(settings.baselines, KEY, "relu").runs
+    return runs[0].run, runs[-1].run
 
 
 def test_each_further_run_goes_on_by_at_most_a_quarter(nights):
     seen = [1.2]
     for number in range(10, 14):
         tighten(nights, write=True, day=DAY)
-        known = earned(nights)[CASE, "speedup"]
-        assert known.value - seen[-1] <= 0.2501 * (known.bound - seen[-1])
-        seen.append(known.value)
+        record = earned(nights)[CASE, "speedup"]
+        assert record.value - seen[-1] <= 0.2501 * (record.bound - seen[-1])
+        seen.append(record.value)
         keep(nights, *runs(1, number))
 
     assert seen == sorted(seen)
@@ -105,7 +105,7 @@ def test_in_another_environment_all_goes_back_to_where_it_began(nights):
     (tightened,) = tighten(nights, write=True, day=DAY)
 
     assert tightened.changes == ()
-    assert {each.key for each in tightened.anew} >= {"speedup", "rsd"}
+    assert {entry.key for entry in tightened.anew} >= {"speedup", "rsd"}
     assert "-> 590" in sentence(tightened.said[0])
     assert earned(nights) == {}
     assert '"driver": "590"' in path_of(nights).read_text()
@@ -190,7 +190,7 @@ def test_what_was_earned_is_rescaled_by_an_accepted_loss(nights):
     after = earned(nights)[CASE, "speedup"]
     assert after.value == pytest.approx(before.value / 1.03, rel=1e-3)
     assert (after.before, after.began, after.rescaled) == (before.value, 1.2, run.run)
-    assert [each.kind for each in rescaled.said] == ["earned_rescaled_said"]
+    assert [line.kind for line in rescaled.said] == ["earned_rescaled_said"]
     assert earned(nights)[CASE, "rsd"] == dataclasses.replace(earned(nights)[CASE, "rsd"])
 
 
@@ -215,7 +215,7 @@ def test_accepting_a_loss_rescales_its_target_at_once(settings):
     ((_, after),) = earned(settings).items()
     assert after.value == pytest.approx(1.2 / 1.06, rel=0.01)
     assert after.rescaled == slower.id
-    assert "earned_rescaled_said" in [each.kind for each in answer.said]
+    assert "earned_rescaled_said" in [line.kind for line in answer.said]
 
 
 def test_only_cases_that_fit_are_tightened_and_none_that_fits_is_an_error(nights):

@@ -68,16 +68,16 @@ def test_the_project_is_its_own_base_without_what_was_made_of_it(settings):
     for place in (".venv/lib", "data", "reports/old", "kernels/relu/__pycache__"):
         (settings.root / place).mkdir(parents=True)
         (settings.root / place / "file").write_text("x")
-    own = replace(settings, reports=settings.reports / "selftest" / "unchanged")
-    own.reports.mkdir(parents=True)
-    with open_bench(own, print) as bench:
+    unchanged = replace(settings, reports=settings.reports / "selftest" / "unchanged")
+    unchanged.reports.mkdir(parents=True)
+    with open_bench(unchanged, print) as bench:
         tree = copy_tree(bench)
 
         assert (tree.settings.root / "data" / "file").read_text() == "x"
         assert (tree.settings.kernels / "relu" / "relu_triton.py").is_file()
         left_out = (".venv", "reports/selftest", "kernels/relu/__pycache__")
         assert not any((tree.settings.root / place).exists() for place in left_out)
-        assert tree.base.how == "asked" and tree.settings.reports == own.reports
+        assert tree.base.how == "asked" and tree.settings.reports == unchanged.reports
 
 
 def test_without_a_device_there_is_one_sentence_before_anything_runs(workers, settings, heard, monkeypatch):

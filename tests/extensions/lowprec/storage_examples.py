@@ -111,4 +111,4 @@ def clipped(op="quantised"):
     """An op with a scale per tensor that is now too small, with twelve accepted runs."""
     history = [line(number) for number in range(12)]
     now = measured(functools.partial(store, shrink=0.3))
-    return OpRun(op, stored=tuple(add_history(each, history) for each in now))
+    return OpRun(op, stored=tuple(add_history(tensor, history) for tensor in now))

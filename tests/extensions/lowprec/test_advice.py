@@ -22,7 +22,7 @@ from tests.extensions.lowprec.storage_examples import E4M3, E5M2, changed, line,
 def test_a_family_holds_all_ways_of_storing_one_tensor():
     tensors = families(sound())
 
-    assert {family: len(each) for family, each in tensors.items()} == {"stored=a": 6, "stored=b": 6}
+    assert {family: len(tensor) for family, tensor in tensors.items()} == {"stored=a": 6, "stored=b": 6}
 
 
 # --- accepted runs ---

@@ -33,13 +33,13 @@ def refused(store):
 def test_every_tensor_of_every_case_is_recorded_under_an_id_of_its_own():
     tensors = sound()
 
-    assert len(tensors) == 12 == len({each.case for each in tensors})
+    assert len(tensors) == 12 == len({tensor.case for tensor in tensors})
     first = tensors[0]
     assert first.case == "stored=a,scaling=tensor,dtype=float8_e4m3fn"
     assert (first.tensor, first.mode, first.dtype, first.family) == ("a", "tensor", E4M3, "stored=a")
-    assert {each.mode for each in tensors} == {"tensor", "row", "group"}
+    assert {tensor.mode for tensor in tensors} == {"tensor", "row", "group"}
     assert (first.groups, first.scale_bytes) == (1, 4)
-    assert {each.groups for each in tensors if each.mode == "group"} == {64 * 8}
+    assert {tensor.groups for tensor in tensors if tensor.mode == "group"} == {64 * 8}
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ def rows(op, limits=LIMITS):
 
 
 def case(name, judged):
-    return next(each for each in judged if name in each.case)
+    return next(row for row in judged if name in row.case)
 
 
 def test_by_default_three_hundredths_of_error_and_two_per_cent_of_clipping_are_allowed():

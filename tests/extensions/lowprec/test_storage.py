@@ -72,9 +72,9 @@ def test_what_is_stored_is_recorded_and_passes(scale):
     row = answer.rows["scale", "accuracy", None]
     assert "stored_within" in {reason["kind"] for reason in [row["reason"], *row["also"]]}
     run = scale.run_record()
-    assert [each.case for each in run.ops[0].stored] == [TENSOR, ROW]
+    assert [tensor.case for tensor in run.ops[0].stored] == [TENSOR, ROW]
     assert run.plan.ops[0].stored == (TENSOR.replace("=x,", "=*,"), ROW.replace("=x,", "=*,"))
-    assert [each.divergence for each in run.ops[0].stored] == [0.0, 0.0]
+    assert [tensor.divergence for tensor in run.ops[0].stored] == [0.0, 0.0]
     assert faults(json.loads((scale.root / "reports" / "run.json").read_text()), "run.schema.json") == []
 
 
@@ -83,17 +83,17 @@ def test_an_accepted_run_keeps_it_and_the_next_is_held_against_that(scale):
     assert scale.accept().code == 0
 
     (kept,) = history(scale).runs
-    assert [each.case for each in kept.stored] == [TENSOR, ROW]
+    assert [tensor.case for tensor in kept.stored] == [TENSOR, ROW]
     line = (scale.root / "baselines" / KEY / "scale.history.jsonl").read_text()
     assert faults(json.loads(line), "history.schema.json") == []
 
     accuracy(scale)
-    assert [each.divergence for each in scale.run_record().ops[0].stored] == [0.0, 0.0]
+    assert [tensor.divergence for tensor in scale.run_record().ops[0].stored] == [0.0, 0.0]
     scale.edit("scale", "accuracy", "SIZE, SHRINK = 0.25", "SIZE, SHRINK = 0.26")
     assert accuracy(scale).code == 0
     tensors = scale.run_record().ops[0].stored
-    assert all(each.divergence > 0 for each in tensors)
-    assert [each.before[-1].run for each in tensors] == [kept.run] * 2
+    assert all(tensor.divergence > 0 for tensor in tensors)
+    assert [tensor.before[-1].run for tensor in tensors] == [kept.run] * 2
 
 
 def test_a_scale_that_is_too_small_is_wrong_with_its_cause_and_advice(scale):

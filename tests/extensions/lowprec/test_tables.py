@@ -61,9 +61,9 @@ def test_hostile_names_break_neither_page(examples, tmp_path):
     op = clipped("quantised")
     hostile = "<script>alert(1)</script>|`x`"
     bad = tuple(
-        replace(each, tensor=hostile, case=each.case.replace("stored=a", f"stored={hostile}"),
-                family=each.family.replace("stored=a", f"stored={hostile}"))
-        for each in op.stored
+        replace(tensor, tensor=hostile, case=tensor.case.replace("stored=a", f"stored={hostile}"),
+                family=tensor.family.replace("stored=a", f"stored={hostile}"))
+        for tensor in op.stored
     )  # fmt: skip
     run, judgements = examples.judged(examples.run((replace(op, stored=bad),)))
 

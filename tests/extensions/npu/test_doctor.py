@@ -39,7 +39,7 @@ ASCEND = Facts(
 
 def of_npu(level: Level | None = None, npu: dict | None = None, **changes: object) -> set[str]:
     facts = dataclasses.replace(ASCEND, looks=(dataclasses.replace(HOST, **(npu or {})),), **changes)
-    return {each.reason.kind for each in examine(facts) if level in {None, each.level}}
+    return {finding.reason.kind for finding in examine(facts) if level in {None, finding.level}}
 
 
 def test_a_healthy_npu_has_nothing_to_mend_and_its_clock_is_that_of_its_cores():
@@ -58,7 +58,7 @@ def test_what_opening_the_device_said_already_is_not_said_twice():
     shut = dataclasses.replace(HOST, shut=("/dev/davinci0",))
     facts = dataclasses.replace(ASCEND, looks=(shut,), device_failure=Reason("npu_no_permission"))
 
-    assert [each.reason.kind for each in examine(facts)].count("npu_no_permission") == 1
+    assert [finding.reason.kind for finding in examine(facts)].count("npu_no_permission") == 1
 
 
 def test_processes_of_others_are_counted_once_whether_or_not_the_device_could_be_opened():

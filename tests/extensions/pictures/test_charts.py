@@ -58,7 +58,7 @@ def chart():
     launches["kernel"][5] = 400.0
     return CaseChart(
         "rows=4096,cols=1024,dtype=float16", Verdict.REGRESSED, Gate.FAILS, (0,) * 8 + (1,) * 8 + (2,) * 8, medians,
-        9.8, launches, tuple(np.array(each) for each in ((0.04, 0.05), (0.03, 0.04), (0.05, 0.04))),
+        9.8, launches, tuple(np.array(ends) for ends in ((0.04, 0.05), (0.03, 0.04), (0.05, 0.04))),
         Interval(0.041, 0.03, 0.05, 0.95), 0.015, Interval(2.0, 1.9, 2.1, 0.95), 1.5,
     )  # fmt: skip
 

@@ -71,7 +71,7 @@ def build(examples, read_page, folder, evil):
     case = replace(examples.performance_case("n=1", 5.0), case=evil, dtype=evil)
     case = replace(case, compiled=tuple(replace(one, name=evil, constants=evil) for one in case.compiled))
     arms = [{**block.arms, f"arm {evil}": block.arms["kernel"]} for block in case.blocks]
-    case = replace(case, blocks=tuple(replace(block, arms=each) for block, each in zip(case.blocks, arms, strict=True)))
+    case = replace(case, blocks=tuple(replace(block, arms=arm) for block, arm in zip(case.blocks, arms, strict=True)))
     fine = replace(case, case=f"fine {evil}")
     failed = examples.reason("example_raised", error=evil, message=evil)
     op = examples.OpRun(evil, (examples.accuracy_case("n=1", evil, failure=failed, layout=evil),), (case, fine))
@@ -231,7 +231,7 @@ def test_opening_a_case_explains_it_and_repeats_it_alone_with_the_same_base_and_
 def test_no_command_ends_where_a_hostile_name_wants_it_to(examples):
     lines = lines_of(examples.hostile())
 
-    commands = [line for each in lines for _, command in each.commands for line in command.splitlines()]
+    commands = [line for section in lines for _, command in section.commands for line in command.splitlines()]
     assert commands and all(shlex.split(line)[0] == "perfci" for line in commands)
 
 

@@ -59,10 +59,10 @@ def test_the_index_leads_to_every_page_and_back(shown):
 def test_the_index_is_sorted_by_numbers(shown):
     page = shown("index.html", "#sort=-worst")
     values = page.js(f"{ROWS}.map((body) => body.querySelectorAll('td.n')[2].dataset.n ?? null)")
-    known = [float(value) for value in values if value is not None]
+    numbers = [float(value) for value in values if value is not None]
 
-    assert known == sorted(known, reverse=True)
-    assert known and values[len(known) :] == [None] * (len(values) - len(known))
+    assert numbers == sorted(numbers, reverse=True)
+    assert numbers and values[len(numbers) :] == [None] * (len(values) - len(numbers))
 
 
 def test_the_index_is_filtered_by_device_state_and_words(shown):

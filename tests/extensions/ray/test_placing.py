@@ -29,7 +29,7 @@ from tests.extensions.ray.ray_cluster import StandIn
 from tests.git_repositories import commit_all, git
 
 A, B, C = (Node(name, boards) for name, boards in (("a", 2), ("b", 1), ("c", 1)))
-NODES = {each.name: each for each in (A, B, C)}
+NODES = {node.name: node for node in (A, B, C)}
 FITS = {"perfci": __version__, "triton": "3.8.0", "torch-npu": None, "time": 1000.0}
 FITS["torch"] = installed_versions(["torch"]).get("torch")
 
@@ -88,7 +88,7 @@ def test_a_shard_with_groups_takes_all_of_its_boards_at_once_and_before_those_of
 def test_what_a_node_was_lost_with_begins_again_elsewhere_and_that_node_gets_no_more(seed):
     boards = Boards(bad={"a"}, seed=seed)
 
-    assert [each.facts["node"] for each in boards.share(12)] == ["a"]
+    assert [note.facts["node"] for note in boards.share(12)] == ["a"]
     assert sorted(boards.kept) == [*range(1, 13)]
     assert 1 <= sum(node == "a" for node, _ in boards.begun) <= A.boards
 

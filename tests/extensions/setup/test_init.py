@@ -302,8 +302,8 @@ def test_the_pipeline_made_fits_gitlabs_schema_and_is_the_component_filled_in(re
 
 def as_gitlab(values):
     """GitLab's way: into the text before it is YAML; texts as they are, other values as JSON."""
-    known = {name: each["default"] for name, each in gitlab.list_inputs().items()} | values
-    texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in known.items()}
+    inputs = {name: given["default"] for name, given in gitlab.list_inputs().items()} | values
+    texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in inputs.items()}
     body = template("jobs.yml").partition("\n---\n")[2]
     return yaml.safe_load(re.sub(r"\$\[\[ inputs\.(\w+) \]\]", lambda match: texts[match[1]], body))
 
@@ -434,7 +434,7 @@ def test_an_existing_codeowners_is_extended_where_gitlab_finds_it(repository, pl
     text = path.read_bytes().decode()
     assert text.startswith("* @all\r\n\r\n# ")
     assert text.endswith("/thresholds/ @kernels\r\n/baselines/ @kernels\r\n")
-    assert [each for each in plan.OWNER_FILES["gitlab"] if (repository / each).exists()] == [place]
+    assert [name for name in plan.OWNER_FILES["gitlab"] if (repository / name).exists()] == [place]
 
 
 @pytest.mark.parametrize("name", ["kernels", "@", "@a @", "", "@a b"])
@@ -456,7 +456,7 @@ def test_a_folder_of_a_repository_with_no_project_becomes_one_of_its_own(reposit
         set_up(repository / name, "@kernels")
 
     included = yaml.safe_load((repository / ".gitlab-ci.yml").read_text())["include"]
-    places = [repository / each["local"] for each in included]
+    places = [repository / file["local"] for file in included]
     assert [path.name for path in places] == ["perfci-ops-small-ones.yml", "perfci-ops-fast.yml"]
     jobs = [yaml.safe_load(path.read_text()) for path in places]
     assert jobs[1][".perfci-ops-fast"]["variables"]["PERFCI_PROJECT"] == "ops/fast"

@@ -176,7 +176,7 @@ def forge(**changes):
 
 def forge_op(**changes):
     def write(stored):
-        op = next(each for each in stored["plan"]["ops"] if each["op"] == "scale")
+        op = next(op for op in stored["plan"]["ops"] if op["op"] == "scale")
         op.update({**changes, "base": {**op["base"], **changes.get("base", {})}})
 
     return write
@@ -186,7 +186,7 @@ def say_unchanged(stored):
     """All that a plan has of an op that is the base's."""
     forge_op(base={"same": True, "changed": []})(stored)
     stored["plan"]["duel_family"] = 0
-    next(each for each in stored["ops"] if each["op"] == "scale").update(shard=0, files="")
+    next(op for op in stored["ops"] if op["op"] == "scale").update(shard=0, files="")
 
 
 def leave_out(stored):
@@ -199,7 +199,7 @@ def compare_with_itself(stored):
 
 
 def give_other_files(stored):
-    next(each for each in stored["ops"] if each["op"] == "scale").update(files="0" * 64)
+    next(op for op in stored["ops"] if op["op"] == "scale").update(files="0" * 64)
 
 
 FORGERIES = {

@@ -81,20 +81,20 @@ def size_to_add(gap):
 
 def test_a_second_tile_that_only_performance_has_is_named_with_the_smallest_case_of_two_tiles(all_ops):
     gap = find_gap(all_ops, "one_tile")
-    assert [(each["what"], each["place"]) for each in gap["features"]] == [("program", "0")]
+    assert [(feature["what"], feature["place"]) for feature in gap["features"]] == [("program", "0")]
     assert 64 < size_to_add(gap) <= 128
 
 
 def test_a_constant_that_only_performance_reaches_is_a_kernel_that_accuracy_never_compiles(all_ops):
     gap = find_gap(all_ops, "other_block")
-    assert [each["what"] for each in gap["features"]] == ["compiled"]
+    assert [feature["what"] for feature in gap["features"]] == ["compiled"]
     assert "BLOCK=128" in gap["features"][0]["constants"]
     assert size_to_add(gap) == 100  # half of it has the other block
 
 
 def test_a_loop_that_only_performance_turns_twice_is_named_by_its_line(all_ops):
     gap = find_gap(all_ops, "one_turn")
-    assert [(each["what"], each["place"]) for each in gap["features"]] == [("turn", "_double:6")]
+    assert [(feature["what"], feature["place"]) for feature in gap["features"]] == [("turn", "_double:6")]
     assert 64 < size_to_add(gap) <= 128
 
 

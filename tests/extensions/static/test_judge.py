@@ -127,7 +127,7 @@ def test_a_kernel_that_lost_all_its_double_buffers_is_worse_and_one_that_lost_so
 
     assert (lost.verdict, lost.reasons[0].facts["option"]) == (Verdict.REGRESSED, "double_buffers")
     assert fewer.verdict is Verdict.PASS
-    assert "2 double buffers" in sentence(next(each for each in fewer.reasons if each.kind == "compiled_changed"))
+    assert "2 double buffers" in sentence(next(reason for reason in fewer.reasons if reason.kind == "compiled_changed"))
 
 
 @pytest.mark.parametrize(("limit", "traits"), [("barriers", {"barriers": 9}), ("shared_memory", {"l1_bytes": 4096})])

@@ -141,20 +141,20 @@ GAPPED = replace(
 
 
 def test_a_call_with_its_inputs_in_the_cache_gets_longer_by_as_many_microseconds_as_alone():
-    known = changed(0.04, 0.03, 0.05, us=140.0, device="nvidia-h200")
+    measured = changed(0.04, 0.03, 0.05, us=140.0, device="nvidia-h200")
 
-    cost = predict(GAPPED, {CASE: known}).change
+    cost = predict(GAPPED, {CASE: measured}).change
 
     # Twice as long alone as in the step: +5.6 us there, and 1.2 of the call of 30 us, whose size is another.
     assert (cost.value, cost.low, cost.high) == pytest.approx((0.0068, 0.003, 0.0085))
-    assert predict(GAPPED, {CASE: replace(known, device="nvidia-b200")}).change.value == pytest.approx(0.004)
+    assert predict(GAPPED, {CASE: replace(measured, device="nvidia-b200")}).change.value == pytest.approx(0.004)
 
 
 def test_at_the_power_limit_a_call_gets_longer_by_as_many_microseconds_as_alone_there():
     held = replace(GAPPED, free_mhz=1980.0, state=DeviceState(sm_clock_mhz=1500, throttle=("power_cap",)))
-    known = changed(0.10, 0.09, 0.11, sustained=Interval(0.06, 0.05, 0.07), us=50.0, device="nvidia-h200")
+    measured = changed(0.10, 0.09, 0.11, sustained=Interval(0.06, 0.05, 0.07), us=50.0, device="nvidia-h200")
 
-    cost = predict(held, {CASE: replace(known, sustained_us=60.0)}).change
+    cost = predict(held, {CASE: replace(measured, sustained_us=60.0)}).change
 
     assert cost.value == pytest.approx((0.06 * 60 + 0.06 * 30) / 1000)
 

@@ -52,11 +52,11 @@ class Suite:
 def check(kernel, suite) -> bool:
     """Whether three answers are right: with the answers known before, or looked at afterwards."""
     given = [suite.given(64, 32, seed) for seed in range(3)]
-    wanted = [suite.reference(each) for each in given]
-    answers = [kernel(each) for each in given]
+    wanted = [suite.reference(value) for value in given]
+    answers = [kernel(value) for value in given]
     gc.collect()
     time.sleep(0.06)
-    after = [suite.reference(each) for each in given]
+    after = [suite.reference(value) for value in given]
     return all(suite.close(a, w) or suite.close(a, b) for a, w, b in zip(answers, after, wanted, strict=True))
 
 

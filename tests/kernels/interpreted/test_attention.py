@@ -101,7 +101,7 @@ def test_masks_of_places_hide_them_or_are_added_to_their_scores(kind, split, mod
 
     got = gradients(module.attention, qkv, grad, **hiding)
 
-    close(got, gradients(dense, [each.double() for each in qkv], grad, **hiding))
+    close(got, gradients(dense, [tensor.double() for tensor in qkv], grad, **hiding))
 
 
 @pytest.mark.parametrize("lowest", [-math.inf, torch.finfo(torch.float32).min])
@@ -114,7 +114,7 @@ def test_a_query_whose_scores_are_all_hidden_or_lowest_gives_what_pytorch_gives(
 
     torch.testing.assert_close(out, usual, rtol=1e-5, atol=1e-5)
     assert bool(out[:, :, 3].any()) == (lowest != -math.inf)
-    assert all(each.isfinite().all() for each in given) and not given[0][:, :, 3].any()
+    assert all(gradient.isfinite().all() for gradient in given) and not given[0][:, :, 3].any()
 
 
 def test_a_mask_that_needs_a_gradient_is_refused(module):
@@ -165,8 +165,8 @@ def test_nothing_in_gives_nothing_or_zeros(sizes, module, monkeypatch):
 
     given = gradients(module.attention, qkv, torch.ones(qkv[0].shape))
 
-    assert [each.shape for each in given] == [qkv[0].shape, *(each.shape for each in qkv)]
-    assert not any(each.any() for each in given)
+    assert [gradient.shape for gradient in given] == [qkv[0].shape, *(gradient.shape for gradient in qkv)]
+    assert not any(gradient.any() for gradient in given)
 
 
 def uniform(keys, module, **how):
@@ -215,8 +215,8 @@ def test_parts_in_which_nobody_sees_a_key_are_not_walked(how, module, small_part
     q, k, v = tensors(3, 1, queries=2, keys=200)
     wanted = dense(q, k, v, **how)
     first, last = (90, 120) if "mask" in how else (138, 200)
-    for each in (k, v):
-        each[:, :, : first // 16 * 16] = each[:, :, -(-last // 16) * 16 :] = math.nan
+    for tensor in (k, v):
+        tensor[:, :, : first // 16 * 16] = tensor[:, :, -(-last // 16) * 16 :] = math.nan
 
     close([module.attention(q, k, v, **how)], [wanted])
     assert small_parts == [7 if "mask" in how else 3]
@@ -250,6 +250,6 @@ def test_every_case_finds_a_config_that_its_device_can_hold(queries, sides, extr
         config = module.choose_config(queries, width, itemsize, sides, extras, limits)
         split = module.choose_split(min(queries, 16), width, itemsize, limits)
         assert split.fill > 0 == config.fill
-        for each in (config, split):
-            rows = each.block_m + 2 * each.block_n * each.stages
+        for choice in (config, split):
+            rows = choice.block_m + 2 * choice.block_n * choice.stages
             assert rows * width * itemsize <= limits.shared_bytes

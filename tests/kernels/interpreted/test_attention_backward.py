@@ -26,7 +26,7 @@ def test_nan_and_infinity_go_where_the_formula_takes_them(name, value, module, s
     made = suite.make_inputs(1, 2, 1, 9, 20, 16, torch.float32, "cpu", 7)
     made[name][0, 0, 3, 5] = value
     made["out"], made["sums"] = attention_forward(made["q"], made["k"], made["v"])
-    wide = {key: each.double() if torch.is_tensor(each) else each for key, each in made.items()}
+    wide = {key: value.double() if torch.is_tensor(value) else value for key, value in made.items()}
 
     for got, wanted in zip(module.attention_backward(**made), suite.reference(**wide), strict=True):
         assert torch.equal(got.isfinite(), wanted.isfinite())

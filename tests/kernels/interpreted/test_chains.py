@@ -21,7 +21,7 @@ def check(name, params, stage=None, kernel=None, inputs=None):
     """Check a case with one stage's kernel replaced by a function of the right one."""
     chain = load_chain(name, KERNELS / "_chains", KERNELS)
     stages = [
-        dataclasses.replace(each, kernel=kernel(each.kernel)) if each.name == stage else each for each in chain.stages
+        dataclasses.replace(part, kernel=kernel(part.kernel)) if part.name == stage else part for part in chain.stages
     ]
     chain = dataclasses.replace(
         chain, stages=stages, make_inputs=inputs(chain.make_inputs) if inputs else chain.make_inputs

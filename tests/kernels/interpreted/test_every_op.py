@@ -48,7 +48,7 @@ def test_an_op_agrees_with_the_reference_in_float64(op, case):
 
     got, exact = suite.kernel(**inputs), suite.reference(**widen(inputs))
 
-    outputs = zip(*(each if isinstance(each, tuple) else (each,) for each in (got, exact)), strict=True)
+    outputs = zip(*(output if isinstance(output, tuple) else (output,) for output in (got, exact)), strict=True)
     for one, other in outputs:
         rtol, atol = TOLERANCES.get(op, USUAL)[one.dtype]
         room = atol * max(case.get("k", 1), 1) ** 0.5

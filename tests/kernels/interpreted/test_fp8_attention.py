@@ -38,7 +38,7 @@ def check(module, made, room=ROOM):
 def defined(q, k, v, scale_v, scale_q=None, scale_k=None, causal=False, scale=None, out_dtype=None, cast=None):
     """The definition, query by query in float64. `cast`: a dtype that weights are rounded to, beside their maximum."""
     out = torch.zeros(q.shape, dtype=torch.float64)
-    q, k, v = (_plain(*each) for each in ((q, scale_q), (k, scale_k), (v, scale_v)))
+    q, k, v = (_plain(*pair) for pair in ((q, scale_q), (k, scale_k), (v, scale_v)))
     for b, head, i in itertools.product(*map(range, q.shape[:3])):
         own, seen = head // (q.shape[1] // k.shape[1]), i + 1 + k.shape[2] - q.shape[2] if causal else k.shape[2]
         if seen <= 0:

@@ -187,5 +187,5 @@ def test_a_pointwise_tile_is_that_of_the_tuned_file_where_there_is_one(entries, 
 def test_a_tile_is_cut_to_what_fits_only_on_a_chip_without_registers():
     chip = replace(_launch.limits(Device("meta")), registers=0, shared_bytes=192 << 10)
 
-    assert [_launch.fitting(4096, each, chip) for each in (16, 64, 128)] == [4096, 2048, 1024]
+    assert [_launch.fitting(4096, size, chip) for size in (16, 64, 128)] == [4096, 2048, 1024]
     assert _launch.fitting(4096, 128, replace(chip, registers=65536)) == 4096

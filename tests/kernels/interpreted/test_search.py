@@ -74,15 +74,15 @@ def load(folder, op, write):
 
 def find(suite, device):
     planned = plan_search(suite, SEED, None, duel=False)
-    failed = [search(suite, device, each, describe, None) for each in planned]
-    return [(each.values, each.case) for each in failed if each]
+    failed = [search(suite, device, check, describe, None) for check in planned]
+    return [(result.values, result.case) for result in failed if result]
 
 
 def test_a_gradient_that_loses_its_true_class_is_found_by_what_perfci_new_writes(tmp_path):
     suite, device = load(tmp_path, "losing", LOSING), open_device("cpu", seed=1)
 
     planned = checks(suite, SEED, "dtype=bfloat16")
-    assert {verify(suite, device, each, describe).failure for each in planned} == {None}
+    assert {verify(suite, device, check, describe).failure for check in planned} == {None}
     failures = find(suite, device)
     assert {("confident", f"rows=33,cols=100,dtype={dtype}") for dtype in ("bfloat16", "float16")} <= set(failures)
 

@@ -38,7 +38,7 @@ def test_an_op_is_right_on_a_small_twin_of_a_device(op, twin):
     suites = [suite, *[replace(suite, kernel=launched_once(suite.kernel))] * len(once)]
     checked = zip(suites, once, strict=False)
     differing = [
-        verify(each, twin, check, lambda error: describe_exception(error, KERNELS / op)) for each, check in checked
+        verify(suite, twin, check, lambda error: describe_exception(error, KERNELS / op)) for suite, check in checked
     ]
 
     assert len(differing) == len(once)
@@ -55,7 +55,7 @@ def launched_once(kernel):
             return answers.pop()
         answer = kernel(**inputs)
         several = isinstance(answer, tuple)
-        copies = tuple(each.clone() for each in (answer if several else (answer,)))
+        copies = tuple(output.clone() for output in (answer if several else (answer,)))
         answers.append(copies if several else copies[0])
         return answer
 

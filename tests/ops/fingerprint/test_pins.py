@@ -16,8 +16,8 @@ def changes(tmp_path):
             if text is not None:
                 path.write_text(text)
         pins = pins_changed(tmp_path / "head", tmp_path / "base")
-        assert all(each.startswith(f"{name}: ") for each in pins)
-        return tuple(each.removeprefix(f"{name}: ") for each in pins)
+        assert all(pin.startswith(f"{name}: ") for pin in pins)
+        return tuple(pin.removeprefix(f"{name}: ") for pin in pins)
 
     return changes
 

@@ -216,7 +216,7 @@ def test_perfci_itself_is_no_part_of_an_op(write, take):
 )  # fmt: skip
 def test_every_file_that_python_really_imports_counts(write, take, tmp_path, texts):
     write(texts)
-    folders = [str(tmp_path / each) for each in ("kernels/softmax", "kernels", ".", "src")]
+    folders = [str(tmp_path / name) for name in ("kernels/softmax", "kernels", ".", "src")]
     code = (
         f"import sys; sys.path[:0] = {folders}; import softmax_triton\n"
         "print(*[m.__file__ for m in sys.modules.values() if getattr(m, '__file__', None)], sep='\\n')"
@@ -499,5 +499,5 @@ def test_a_tree_reads_what_ops_share_once(write, tmp_path, monkeypatch):
     fingerprints = [tree.fingerprint(f"op{number}") for number in range(20)]
 
     assert fingerprints[0] == first
-    assert len({each.digest for each in fingerprints}) == 20
+    assert len({fingerprint.digest for fingerprint in fingerprints}) == 20
     assert sorted(read) == sorted(f"op{number}_triton.py" for number in range(1, 20))

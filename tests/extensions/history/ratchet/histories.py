@@ -19,17 +19,17 @@ def run(number, environment=HERE, board="GPU-1", case=CASE, epoch=None, accuracy
     kernel_us = figures.pop("kernel_us", 100.0)
     if "speedup" in figures:
         figures["shift"] = -math.log(figures.pop("speedup"))
-    known = HistoryCase(case, 12, Spread(kernel_us, kernel_us, kernel_us), **figures)
+    case_of_run = HistoryCase(case, 12, Spread(kernel_us, kernel_us, kernel_us), **figures)
     place = replace(environment, device=replace(environment.device, uuid=board))
     checks = (HistoryAccuracy(case, 9, accuracy),) if accuracy else ()
-    return HistoryRun(f"r{number}", "2026-11-01T00:00:00Z", place, (known,), checks, epoch, inconclusive)
+    return HistoryRun(f"r{number}", "2026-11-01T00:00:00Z", place, (case_of_run,), checks, epoch, inconclusive)
 
 
 def nulls(count, block=0.001, process=0.0, blocks=6, seed=0):
     """A/A duels of one process each."""
     rng = np.random.default_rng(seed)
     d = rng.normal(0, block, (count, blocks)) + rng.normal(0, process, (count, 1))
-    return [(tuple(own),) for own in d.tolist()]
+    return [(tuple(shifts),) for shifts in d.tolist()]
 
 
 def with_nulls(count, **noise):

@@ -33,7 +33,7 @@ def test_the_bound_lies_above_the_truth_and_comes_nearer():
 
 def test_blocks_beyond_the_shortest_null_are_not_read():
     first = _first(30, blocks=4)
-    longer = [(*own, 5.0, 5.0) for own in first]
+    longer = [(*blocks, 5.0, 5.0) for blocks in first]
 
     assert noise.bound_scales([*longer[:-1], first[-1]]) == noise.bound_scales(first)
 

@@ -67,9 +67,9 @@ def test_one_odd_run_moves_the_robust_bound_little_and_the_other_much():
     room = [
         [
             form.bound(0.001) - form.centre
-            for form in (prediction.predict_robustly(own, 8), prediction.predict_by_moments(own, [BOARD] * 20))
+            for form in (prediction.predict_robustly(series, 8), prediction.predict_by_moments(series, [BOARD] * 20))
         ]
-        for own in (values, odd)
+        for series in (values, odd)
     ]
 
     assert room[1][0] < 1.5 * room[0][0]

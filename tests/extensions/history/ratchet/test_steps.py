@@ -194,14 +194,14 @@ def test_exact_results_are_bounded_by_the_roundoff_of_their_dtype():
 @pytest.mark.parametrize("key", [key.name for key in KEYS])
 def test_every_key_tightens_by_steps_and_keeps_its_rate(key):
     rng = np.random.default_rng(4)
-    known = next(threshold_key for threshold_key in KEYS if threshold_key.name == key)
+    threshold = next(threshold_key for threshold_key in KEYS if threshold_key.name == key)
     before = None
     for _ in range(25):
         series = ratchet.figures.FigureSeries(tuple(rng.normal(0, 0.01, 40).tolist()), ("GPU-1",) * 40, ("r",) * 40)
-        change = steps.tighten_figure(series, known, before)
+        change = steps.tighten_figure(series, threshold, before)
         if change is None:
             continue
-        assert before is None or is_stricter(known.name, change.after, before)
+        assert before is None or is_stricter(threshold.name, change.after, before)
         assert before is None or abs(change.after - before) <= 0.25 * abs(change.bound - before) * (1 + 1e-9)
         assert change.predicted <= RATE
         before = change.after

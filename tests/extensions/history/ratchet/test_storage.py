@@ -21,15 +21,16 @@ STORED = ("stored_p99", "clip_ratio", "divergence")
 def history(count=40, **figures_of):
     """Accepted runs with a tensor that has these figures, one a run."""
     return [
-        replace(line(number, [changed(TENSOR, **{name: own(number) for name, own in figures_of.items()})]),
+        replace(line(number, [changed(TENSOR, **{name: figure_at(number) for name, figure_at in figures_of.items()})]),
                 environment=HERE)
         for number in range(count)
     ]  # fmt: skip
 
 
 def propose(runs, **limits):
-    own = Thresholds(ops={"op": OpThresholds(CaseThresholds(), ((TENSOR.case, limits),))}) if limits else Thresholds()
-    return {change.key: change for change in steps.propose(runs, own, "op", family=1)}
+    op = OpThresholds(CaseThresholds(), ((TENSOR.case, limits),))
+    limits_of = Thresholds(ops={"op": op}) if limits else Thresholds()
+    return {change.key: change for change in steps.propose(runs, limits_of, "op", family=1)}
 
 
 def test_a_history_of_storage_earns_limits_on_its_three_figures_and_no_others():

@@ -29,11 +29,11 @@ def test_processes_that_stray_cost_more_than_blocks_that_do():
 
 
 def test_what_is_least_keeps_all_that_is_asked_and_a_little_less_does_not():
-    known = _noise(0.003, 0.5)
-    least = noise.find_least_tau(known, FAMILY, ALPHA, 0.001, 0.02)
+    measured = _noise(0.003, 0.5)
+    least = noise.find_least_tau(measured, FAMILY, ALPHA, 0.001, 0.02)
 
-    assert noise.predict_rates(least, known, FAMILY, ALPHA).bearable
-    assert not noise.predict_rates(least / 1.02, known, FAMILY, ALPHA).bearable
+    assert noise.predict_rates(least, measured, FAMILY, ALPHA).bearable
+    assert not noise.predict_rates(least / 1.02, measured, FAMILY, ALPHA).bearable
 
 
 def test_no_predicted_rate_is_told_as_zero():

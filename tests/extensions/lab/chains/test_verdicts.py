@@ -16,7 +16,7 @@ def chain(so_far, usual, reads=LINE, largest=1.0, measure="l2"):
     """Stages called a, b, c with these errors."""
     stages = []
     for name, mine, theirs, read in zip("abc", so_far, usual, reads, strict=True):
-        two = [Error(**{"l2": 0.0, "max_abs": 0.0, measure: each}) for each in (mine, theirs)]
+        two = [Error(**{"l2": 0.0, "max_abs": 0.0, measure: error}) for error in (mine, theirs)]
         stages.append(StageMeasured(name, read, two[1], (Output(name, "float16", 2.0**-10, largest, *two),)))
     return stages
 
@@ -65,7 +65,7 @@ def test_a_single_element_far_off_fails_though_the_mean_does_not_show_it():
 
 def values(got, exact, rounded=None, usual=None):
     lists = (got, exact, exact if rounded is None else rounded, exact if usual is None else usual)
-    return tuple(np.array(each, dtype=np.float64) for each in lists)
+    return tuple(np.array(values, dtype=np.float64) for values in lists)
 
 
 def test_a_nan_that_only_the_kernels_have_is_introduced():

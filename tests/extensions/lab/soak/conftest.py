@@ -20,7 +20,7 @@ def subject():
         opened = open_device(device, seed=1, fake={"spike_share": 0.0})
         params = params or {"rows": 4}
         performance = Performance(kernel, reference or kernel, make_inputs, [params], **suite)
-        own = open_endurance(opened)
-        return SoakSubject("op", performance, params, opened, own, 7, deterministic, lambda *_: None, described)
+        endurance = open_endurance(opened)
+        return SoakSubject("op", performance, params, opened, endurance, 7, deterministic, lambda *_: None, described)
 
     return make

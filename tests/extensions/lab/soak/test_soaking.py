@@ -177,7 +177,7 @@ def test_a_crash_and_a_hang_are_errors_of_their_test_and_the_rest_goes_on(projec
     code, findings = project.findings()
 
     assert code == 2
-    died = [key for key, each in findings.items() if each["status"] == "ERROR" and key[0] == "dying"]
+    died = [key for key, finding in findings.items() if finding["status"] == "ERROR" and key[0] == "dying"]
     assert [findings[key]["reason"]["kind"] for key in died] == ["worker_died"] * len(died)
     assert ("dying", "memory", "rows=4") in died
     assert all(status(findings, "dying", test, "rows=8") == "PASS" for test in ("threads", "memory", "decay"))

@@ -27,16 +27,16 @@ def test_a_kernel_without_state_passes(subject):
 
 
 def test_a_scratch_buffer_that_threads_share_is_found(subject):
-    scratch, own, both = np.empty((4, 64)), threading.local(), threading.Barrier(2)
+    scratch, per_thread, both = np.empty((4, 64)), threading.local(), threading.Barrier(2)
 
     def sharing(x):
-        own.calls = getattr(own, "calls", 0) + 1
+        per_thread.calls = getattr(per_thread, "calls", 0) + 1
         if threading.current_thread() is threading.main_thread():
             return x * 2.0
         np.copyto(scratch, x)
-        if own.calls == 30:
+        if per_thread.calls == 30:
             _meet(both)  # both have written; what either reads now is the other's
-        return scratch * 2.0 if own.calls == 30 else x * 2.0
+        return scratch * 2.0 if per_thread.calls == 30 else x * 2.0
 
     threads = check_threads(subject(sharing, inputs))
 

@@ -12,4 +12,4 @@ def test_a_trend_is_seen_beyond_noise_and_seldom_where_there_is_none():
 
     assert false <= 12  # 5 are expected
     assert all(trend_p(series + np.arange(20)) < 1e-6 for series in noise[:20])
-    assert sum(each.low <= 0.2 <= each.high for each in trends) >= 88
+    assert sum(trend.low <= 0.2 <= trend.high for trend in trends) >= 88

@@ -17,12 +17,12 @@ def grid(lists=LISTS, valid=lambda _: True, seed=7, **fields):
     return Choices(lists, valid, seed, **fields)
 
 
-def searched(on, cost, known=None):
+def searched(on, cost, attempts=None):
     """A whole search over a function of the configuration; returns everything that was tried."""
-    known = [Attempt("*", None, shifts={"a": (0.0,)})] if known is None else known
-    while batch := find_next(on, known):
-        known += [Attempt("*", each, shifts={"a": (cost(each),)}) for each in batch]
-    return known
+    attempts = [Attempt("*", None, shifts={"a": (0.0,)})] if attempts is None else attempts
+    while batch := find_next(on, attempts):
+        attempts += [Attempt("*", config, shifts={"a": (cost(config),)}) for config in batch]
+    return attempts
 
 
 def bowl(config):
@@ -48,21 +48,21 @@ def test_the_coarse_grid_holds_ends_and_every_second_value_and_all_that_has_no_o
 
 
 def test_steps_around_the_best_find_what_the_coarse_grid_leaves_out():
-    known = searched(grid(), bowl)
+    attempts = searched(grid(), bowl)
 
-    assert choose_finalists(grid(), known)[0] == {"block": 128, "warps": 4, "fast": True}
-    assert len(known) < 6 * 5 * 2, "not all is tried"
+    assert choose_finalists(grid(), attempts)[0] == {"block": 128, "warps": 4, "fast": True}
+    assert len(attempts) < 6 * 5 * 2, "not all is tried"
 
 
 def test_a_trade_of_two_values_gets_along_a_rule_that_bounds_their_product():
     lists = {"rows": (16, 32, 64, 128, 256), "cols": (16, 32, 64, 128, 256)}
     bounded = grid(lists, lambda config: config["rows"] * config["cols"] <= 4096)
 
-    known = searched(
+    attempts = searched(
         bounded, lambda config: abs(math.log2(config["rows"] / config["cols"])) - math.log2(config["rows"])
     )
 
-    assert choose_finalists(bounded, known)[0] == {"rows": 64, "cols": 64}
+    assert choose_finalists(bounded, attempts)[0] == {"rows": 64, "cols": 64}
 
 
 def test_what_is_known_is_not_tried_again_and_a_search_that_goes_on_ends_alike():
@@ -71,14 +71,14 @@ def test_what_is_known_is_not_tried_again_and_a_search_that_goes_on_ends_alike()
 
     again = searched(grid(), bowl, [*half])
 
-    assert {each.key for each in again} == {each.key for each in whole}
-    assert len({each.key for each in again}) == len(again)
+    assert {config.key for config in again} == {config.key for config in whole}
+    assert len({config.key for config in again}) == len(again)
 
 
 def test_todays_choice_is_not_a_candidate_but_its_neighbours_are():
-    known = searched(grid(current=TODAY), lambda config: 0.3)
+    attempts = searched(grid(current=TODAY), lambda config: 0.3)
 
-    tried = {each.key for each in known}
+    tried = {attempt.key for attempt in attempts}
     assert key(TODAY) not in tried
     assert key({**TODAY, "block": 32}) in tried
 
@@ -93,7 +93,7 @@ def test_todays_choice_stays_unless_it_is_beaten_beyond_doubt_and_by_enough(shif
 @pytest.mark.parametrize("stage", [SEARCH, FINAL, SUITE])
 def test_what_is_wrong_in_any_stage_never_wins(stage):
     fast, slow = {**TODAY, "block": 64}, {**TODAY, "block": 32}
-    known = [*final(fast, *[-0.9] * 12), *final(slow, *[-0.1] * 12), Attempt("*", fast, stage, failure=WRONG)]
+    attempts = [*final(fast, *[-0.9] * 12), *final(slow, *[-0.1] * 12), Attempt("*", fast, stage, failure=WRONG)]
 
-    assert decide(grid(current=TODAY), regime(), known).config == slow
-    assert fast not in choose_finalists(grid(current=TODAY), known)
+    assert decide(grid(current=TODAY), regime(), attempts).config == slow
+    assert fast not in choose_finalists(grid(current=TODAY), attempts)

@@ -93,7 +93,7 @@ def project(tmp_path, capsys):
 
 def failures(answer):
     """Kinds of what failed, by configuration."""
-    candidates = [each for entry in answer["entries"] for each in entry["candidates"] if each["failure"]]
+    candidates = [candidate for entry in answer["entries"] for candidate in entry["candidates"] if candidate["failure"]]
     return {
         (candidate["config"]["block"], candidate["config"]["warps"]): candidate["failure"]["kind"]
         for candidate in candidates

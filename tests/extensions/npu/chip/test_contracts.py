@@ -88,7 +88,7 @@ def test_the_profiler_takes_what_perfci_passes_by_name(name, release):
         for node in ast.walk(ast.parse(wheel(release).read(file)))
         if isinstance(node, ast.ClassDef) and node.name == name
     ]
-    taken = {each.arg for node in classes for each in ast.walk(node) if isinstance(each, ast.arg)}
+    taken = {part.arg for node in classes for part in ast.walk(node) if isinstance(part, ast.arg)}
 
     assert set(KEYWORDS[name]) <= taken
 

@@ -66,9 +66,9 @@ def test_githubs_action_checks_on_an_npu(runner):
 def fill(value, **inputs):
     """A part of the component with its inputs in their places."""
     if isinstance(value, dict):
-        return {fill(name, **inputs): fill(each, **inputs) for name, each in value.items()}
+        return {fill(name, **inputs): fill(content, **inputs) for name, content in value.items()}
     if isinstance(value, list):
-        return [fill(each, **inputs) for each in value]
+        return [fill(item, **inputs) for item in value]
     if not isinstance(value, str):
         return value
     return re.sub(r"\$\[\[ inputs\.(\w+) \]\]", lambda match: str((INPUTS | inputs)[match[1]]), value)

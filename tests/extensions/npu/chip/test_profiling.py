@@ -21,4 +21,4 @@ def test_a_profile_has_the_chips_own_counters_and_no_advice_about_what_it_lacks(
     for case in answer["cases"]:
         assert case["counters"] == {"cube": 0.0, "vector": 0.125, "mte": 0.75}
         assert case["bound"] == "memory"
-        assert not [each["id"] for each in case["advice"] if "warps" in each["id"]]
+        assert not [advice["id"] for advice in case["advice"] if "warps" in advice["id"]]
