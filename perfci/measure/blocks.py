@@ -17,7 +17,7 @@ from perfci.device.seam import WARMING, Launch, Session
 from perfci.measure.baton import Baton
 from perfci.measure.bench import BASE, KERNEL, REFERENCE, Arm, Listener, Rig, Subject
 from perfci.measure.host import is_compared, take_host_blocks, wants_host_block
-from perfci.measure.inputs import flat, gather
+from perfci.measure.inputs import call_fresh, flat, gather
 from perfci.measure.outputs import wrong_output
 from perfci.measure.power import is_held, measure_sustained
 from perfci.statistics import duel_rule, exact, tail_rule
@@ -326,8 +326,13 @@ def _launch_all(bench: Rig, block: _QueuedBlock, baton: Baton | None) -> None:
     errors = subject.errors if block.index == 0 or secrets.randbelow(ERRORS_EVERY) == 0 else None
     if renewed is not None:  # to make the inputs again for every block would cost more than it could show
         subject.failure = subject.failure or _find_changed(bench, block, inputs)
+    right: Sequence[Any] = ()
+    if bench.base and subject.duelled and errors is None:  # what the base answers counts as right: it is the judge's
+        block.arm = BASE
+        right = call_fresh(bench.base.kernel, inputs, arrays, [*mutated])
+        block.arm = REFERENCE
     for output in (*untimed, kept):
-        failure = wrong_output(suite, arrays, subject.params, inputs, output, errors, subject.dtypes)
+        failure = wrong_output(suite, arrays, subject.params, inputs, output, errors, subject.dtypes, right)
         # The first that is wrong ends the case.
         subject.failure = subject.failure or failure
     del padding

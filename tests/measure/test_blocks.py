@@ -142,6 +142,24 @@ def test_an_output_of_every_block_is_verified_and_any_since_its_values_changed_m
     assert turns[3] == turns[7] == {count - 1}
 
 
+@pytest.mark.parametrize(("factor", "references"), [(2.0, 2), (2.000001, 2 + duel_rule.FIRST)])
+def test_an_answer_with_the_bits_of_the_bases_needs_no_reference_behind_a_first_block(monkeypatch, factor, references):
+    monkeypatch.setattr("perfci.measure.blocks.secrets.randbelow", lambda below: 1 % below)  # no errors are wanted
+    asked = []
+
+    def reference(x):
+        asked.append(x.dtype)
+        return x * 2
+
+    scripted = Scripted()
+    scripted.cases, scripted.reference = CASES[:1], reference
+    scripted.kernel, scripted.base = working(10.0), working(11.0, lambda x: x * x.dtype.type(factor))
+    (subject,) = scripted.measure().values()
+
+    assert (subject.failure, len(subject.blocks)) == (None, duel_rule.FIRST)
+    assert asked.count(np.float64) == references
+
+
 # --- what goes wrong --------------------------------------------------------------------------------------------------
 
 

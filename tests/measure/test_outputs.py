@@ -79,6 +79,32 @@ def test_of_a_later_output_the_reference_is_asked_once_unless_the_output_differs
     assert sorted(calls) == ["float32", "float64"]
 
 
+def test_the_bits_of_an_answer_that_counts_as_right_need_no_reference():
+    calls, dtypes, errors = [], [], []
+
+    def reference(x):
+        calls.append(x.dtype.name)
+        return 2 * x
+
+    def look(output, right, **others):
+        calls.clear()
+        suite = Performance(double, reference, lambda device, seed: INPUTS, [{"n": 1}])
+        return wrong_output(suite, NumpyArrays(), {"n": 1}, INPUTS, output, dtypes=dtypes, right=[right], **others)
+
+    answer = double(**INPUTS)
+    assert look(answer, answer) is None
+    assert calls == ["float64", "float32"]  # what it gives is not yet known
+    assert look(answer, answer.copy()) is None
+    assert calls == []
+    assert look(answer, np.nextafter(answer, 9)) is None
+    assert calls == ["float64"]
+    assert look(3 * INPUTS["x"], answer).kind == "timed_output_wrong"
+    assert look(answer.astype(np.float16), answer.astype(np.float16)).kind == "wrong_dtype"
+    assert look(answer, answer, errors=errors) is None
+    assert calls == ["float64"]
+    assert len(errors) == 1
+
+
 def test_infinities_of_an_input_are_named_where_they_made_the_answer_differ():
     def odd(x):
         return np.where(np.isinf(x), np.nan, 2 * x)
