@@ -51,7 +51,10 @@ def list_formats() -> list[str]:
 
 
 def import_libraries() -> None:
-    """Import what reports are made with, which takes a second, or several on a slow host."""
+    """Import what verdicts and reports are made with, which takes a second, or several on a slow host."""
+    from perfci.statistics import exact
+
+    exact.find_student_quantile(0.5, 1.0)
     with contextlib.suppress(Exception):  # it fails again, in words, where it is needed
         for painter in extensions.provided("pictures"):
             painter.import_libraries()

@@ -29,6 +29,7 @@ IMPORTED_ON_GPU = (
     *("torch", "triton", "triton.language", "perfci.device.cuda"),
     "triton.experimental.gluon.nvidia.hopper",
 )
+TIMED = ("scipy.special",)  # for the looks of a duel
 """Modules that workers need."""
 
 COMMANDS = frozenset({"check", "list"})  # which start workers
@@ -72,11 +73,11 @@ def settle(key: str) -> None:
 def list_imports(device: str, variables: Mapping[str, str]) -> tuple[str, ...]:
     """Returns the modules that workers with these variables need on a device."""
     if device == "fake":
-        return IMPORTED
+        return (*IMPORTED, *TIMED)
     if "TRITON_INTERPRET" in variables:
         return (*IMPORTED, *IMPORTED_ON_CPU)
     added = (place.partition(":")[0] for place in extensions.list_places("preload"))
-    return (*IMPORTED, *added, *IMPORTED_ON_GPU)
+    return (*IMPORTED, *TIMED, *added, *IMPORTED_ON_GPU)
 
 
 def list_path(variables: Mapping[str, str]) -> list[str]:

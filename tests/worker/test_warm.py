@@ -78,3 +78,18 @@ def test_it_begins_before_the_records_the_command_line_and_git_are_imported():
         "assert not {'msgspec', 'numpy', 'typer', 'rich', 'yaml', 'perfci.core.model'} & {*sys.modules}, [*sys.modules]"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[2])
+
+
+def test_a_look_at_a_duel_imports_nothing_in_a_forked_worker():
+    program = """
+import importlib, sys
+from perfci.statistics import duel_rule
+from perfci.worker.warm import list_imports
+for name in list_imports("fake", {}):
+    importlib.import_module(name)
+before = {*sys.modules}
+duel_rule.early([0.0, 0.001, -0.001, 0.002], 0.05)
+print(*{*sys.modules} - before)
+"""
+    done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("\n", "")
