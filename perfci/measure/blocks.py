@@ -322,20 +322,25 @@ def _launch_all(bench: Rig, block: _QueuedBlock, baton: Baton | None) -> None:
         subject.wall_us = min(subject.wall_us, 1e6 * bench.device.window_s(calls, CLOCK_CALLS) / CLOCK_CALLS)
     block.arm = REFERENCE
     arrays.refill(mutated, given)
-    # To look at all errors of a large output takes longer than its launches. Whether it is right is always looked at.
-    errors = subject.errors if block.index == 0 or secrets.randbelow(ERRORS_EVERY) == 0 else None
     if renewed is not None:  # to make the inputs again for every block would cost more than it could show
         subject.failure = subject.failure or _find_changed(bench, block, inputs)
+    _verify_outputs(bench, block, inputs, (*untimed, kept))
+    del padding
+
+
+def _verify_outputs(bench: Rig, block: _QueuedBlock, inputs: Inputs, outputs: Sequence[Any]) -> None:
+    """Compare a block's outputs with the reference's. The first that is wrong ends the case."""
+    subject, suite, arrays = block.subject, bench.suite_of(block.subject), bench.device.arrays
+    # To look at all errors of a large output takes longer than its launches. Whether it is right is always looked at.
+    errors = subject.errors if block.index == 0 or secrets.randbelow(ERRORS_EVERY) == 0 else None
     right: Sequence[Any] = ()
     if bench.base and subject.duelled and errors is None:  # what the base answers counts as right: it is the judge's
         block.arm = BASE
-        right = call_fresh(bench.base.kernel, inputs, arrays, [*mutated])
+        right = call_fresh(bench.base.kernel, inputs, arrays, suite.mutates or ())
         block.arm = REFERENCE
-    for output in (*untimed, kept):
+    for output in outputs:
         failure = wrong_output(suite, arrays, subject.params, inputs, output, errors, subject.dtypes, right)
-        # The first that is wrong ends the case.
         subject.failure = subject.failure or failure
-    del padding
 
 
 def _stain(bench: Rig, block: _QueuedBlock, output: Any, held: Any) -> None:
