@@ -1,6 +1,8 @@
-"""Rehearsals of sketches and functions, all in one process, which imports torch once."""
+"""Rehearsals of sketches and functions, and checks of ops, in forks of one process, which imports torch once."""
 
+import atexit
 import dataclasses
+import functools
 import json
 import os
 import subprocess
@@ -20,17 +22,33 @@ TEXTS = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))
 
 HERE = Path(__file__).parent
 
+VARIABLES = {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+
+
+def _run(program: str, *arguments: str, text: str = "") -> str:
+    """What a program of this folder prints."""
+    order = str(HERE / program), arguments, text, {**os.environ, **VARIABLES}, str(Path.cwd())
+    server = _start()
+    print(json.dumps(order), file=server.stdin, flush=True)
+    status, output, errors = json.loads(server.stdout.readline())
+    assert status == 0, errors
+    return output
+
+
+@functools.cache
+def _start() -> subprocess.Popen[str]:
+    command, both = [sys.executable, "-W", "ignore", str(HERE / "forking.py")], subprocess.PIPE
+    server = subprocess.Popen(
+        command, stdin=both, stdout=both, text=True, env={**os.environ, **VARIABLES, "PYTHONPATH": ""}
+    )
+    atexit.register(server.communicate)
+    return server
+
 
 def rehearse(wanted: Mapping[str, tuple[str, SketchFiles]]) -> dict[str, Sketch | str]:
     """name -> the findings, or the sentence with the reason for none."""
     asked = {name: (op, dataclasses.asdict(files)) for name, (op, files) in wanted.items()}
-    command = [sys.executable, "-W", "ignore", str(HERE / "rehearsed.py")]
-    environment = os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        command, input=json.dumps(asked), capture_output=True, text=True, check=False, env=environment
-    )
-    assert done.returncode == 0, done.stderr
-    answers = json.loads(done.stdout)
+    answers = json.loads(_run("rehearsed.py", text=json.dumps(asked)))
     return {
         name: answer.get("reason") or decode(json.dumps(answer["sketch"]).encode(), Sketch)
         for name, answer in answers.items()
@@ -52,11 +70,7 @@ def of_file(path: Path) -> SketchFiles:
 
 def interpreted(root: Path, pattern: str, *ops: str) -> dict[str, tuple[int, list[str]]]:
     """How many checks each op had in Triton's interpreter, and which failed."""
-    command = [sys.executable, "-W", "ignore", str(HERE / "interpreted.py"), str(root / "kernels"), pattern, *ops]
-    environment = os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+    return json.loads(_run("interpreted.py", str(root / "kernels"), pattern, *ops).splitlines()[-1])
 
 
 KERNEL = TEXTS["kernel"]
