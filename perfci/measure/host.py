@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from perfci.core.errors import HandoverError
-from perfci.core.model import DuelWhat, HostArm, HostBlock, because
+from perfci.core.model import HostArm, HostBlock, because
 from perfci.measure.bench import BASE, KERNEL, Arm, MakeCalls, Rig, Subject
 from perfci.statistics import duel_rule
 from perfci.thresholds.case import CaseThresholds
@@ -57,7 +57,7 @@ def may_show(bench: Rig, subject: Subject) -> bool:
 def is_compared(bench: Rig, subject: Subject) -> bool:
     """Whether a case's host time is compared with its base's. That of the same files is not."""
     base = subject.facts.base
-    duels = bench.base is not None and bench.base.differs and bench.base.plan.duel is not DuelWhat.NONE
+    duels = bench.base is not None and bench.base.differs and bench.base.plan.duels
     return duels and base is not None and base.failure is None and subject.facts.unhosted is None
 
 

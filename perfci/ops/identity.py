@@ -20,6 +20,11 @@ class DuelPlan:
     skip_unchanged: bool = True  # do not time what is unchanged and not duelled
     by_identity: bool = True  # False if the revisions have different toolchains: the same identity proves nothing
 
+    @property
+    def duels(self) -> bool:
+        """Whether anything is timed beside the base."""
+        return self.duel is not DuelWhat.NONE
+
     def compare(self, case: str, before: Identity, after: Identity, peak_bytes: int | None) -> BaseArm:
         """Returns the base before timing: whether it is the same, and whether it is timed."""
         same = same_work(before, after) if self.by_identity else None
@@ -29,7 +34,7 @@ class DuelPlan:
             identity=None if same else before,
             same=same,
             changes=() if same else changes,
-            duelled=wanted and self.duel is not DuelWhat.NONE,
+            duelled=wanted and self.duels,
             peak_bytes=peak_bytes,
         )
 

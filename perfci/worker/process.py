@@ -219,6 +219,11 @@ class Running:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGSTOP if still else signal.SIGCONT)
 
+    def kill(self) -> None:
+        """Kill it and whatever it started, and wait for neither."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+
     def end(self) -> None:
         """Kill it and whatever it started."""
         self.over = True
@@ -299,8 +304,7 @@ class Running:
 
     def _kill(self) -> None:
         """End it and whatever it started. A process can only have left its group if this kernel cannot fence it in."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        self.kill()
         self._process.wait()
         if self._socket and self._task.is_judge:
             end_given(self._socket)

@@ -113,8 +113,13 @@ class RemoteOp:
         finally:
             arrays.counts_there = False
 
+    def kill(self) -> None:
+        """Kill the process without waiting for it, if nothing more will be asked of it: calls are repeated here."""
+        if self._device.can_replay and not self._process.over:
+            self._process.kill()
+
     def end(self) -> None:
-        """End the process if nothing more will be asked of it: every call is repeated here."""
+        """End the process, as `kill` does."""
         if self._device.can_replay:
             self._process.end()
             self.living = False

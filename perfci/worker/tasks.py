@@ -295,6 +295,12 @@ class Measure(DeviceTask):
         return self.host is not None
 
     @property
+    def may_compare_hosts(self) -> bool:
+        """Whether host times of short cases are compared with the base's, if there are such cases."""
+        compares = self.base is not None and self.base.differs and self.base.plan.duels
+        return compares and Suite.PERFORMANCE in self.suites
+
+    @property
     def roots(self) -> tuple[Path, ...]:
         """With the base's project."""
         return (*super().roots, *((self.base.root,) if self.base else ()))

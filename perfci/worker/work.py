@@ -127,6 +127,10 @@ def perform(task: Measure, channel: MessageChannel) -> None:
             loaded, base = (base_host.lend(imported) if task.calls_there and base_host else imported), before
             if task.host:
                 remote = connect_host(task.host)
+                if base_host and task.cases and task.may_compare_hosts:
+                    base_host.start()  # it imports beside the op's, and while accuracy is checked
+                if Suite.PERFORMANCE in task.suites and task.cases and device.absent is None:
+                    device.start_timer()  # while they import
                 import_s = remote.hear().compile_s or 0.0  # it is ready
                 suites = loaded
                 kernel = own_base(task, device, suites, remote, base_host)
@@ -138,6 +142,7 @@ def perform(task: Measure, channel: MessageChannel) -> None:
             worker = Worker(task, channel, remote.device if remote else device, loaded, base, remote, base_host)
             right = worker.verify() if Suite.ACCURACY in task.suites and not task.process else True
             worker.measure(right=right)
+            worker.dismiss()
     except (InseparableError, UnsharedError) as error:
         channel.send(Apart(error.reason))
     except HostLostError as error:
@@ -325,7 +330,8 @@ class Worker:
         """Time the chosen cases. `now`: the ids of those that have other ones here."""
         task, op = self._task, self._op
         self._send(Doing("prepare", op, "the timer"))
-        self._device.start_timer()
+        if self._device.timer is None:  # a judge's has begun
+            self._device.start_timer()
         self._send(Timing(self._device.timer))
         limits, bench = self._find_limits(suite, chosen), self._make_bench(suite)
         subjects = self._prepare_all(bench, performance, chosen, now)
@@ -400,6 +406,7 @@ class Worker:
         if self._remote is None:
             return
         if self._base_remote is None:  # nothing more is asked of them
+            self.dismiss()
             self._remote.end()
             if self._base_host and self._base_host.process:
                 self._base_host.process.end()
@@ -414,6 +421,12 @@ class Worker:
         except HandoverError as error:
             for timed in filter(functools.partial(may_show, bench), subjects):
                 timed.facts = replace(timed.facts, unhosted=because("unhosted", error.reason, case=timed.case))
+
+    def dismiss(self) -> None:
+        """Kill the other processes at once: each takes a while to leave a GPU. Their contexts wait for that."""
+        for process in (self._remote, self._base_host and self._base_host.process):
+            if process:
+                process.kill()
 
     def _ask_turn(self) -> tuple[int, Sequence[str], Sequence[str]]:
         turn = decode(self._channel.ask(TurnAsked()), Turn)
