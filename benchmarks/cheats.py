@@ -4,6 +4,7 @@
     python benchmarks/cheats.py --device cuda --jobs 6 --out /tmp/cheats
     python benchmarks/cheats.py --device cuda --unrecorded --jobs 6 --out /tmp/unrecorded
     python benchmarks/cheats.py --device cuda --backend cuda --jobs 6 --out /tmp/cuda-cheats
+    python benchmarks/cheats.py --device cuda --backend cuda --host --jobs 6 --out /tmp/cuda-host-cheats
 
 The tricks are those of tests/flow/cheats. `--only NAME...` plays some of them. Each is judged by `perfci check` and by
 a plain harness. A verdict is better if it is IMPROVED, or if it passes with a time 5 % below the honest kernel's. On
@@ -11,7 +12,8 @@ the CPU nothing is timed: there it is better if perfci calls a kernel right that
 fresh values. The exit code is 1 if there is any.
 
 With `--backend cuda` the kernels are in CUDA C++ and play the tricks of on_cuda.yaml, at the driver's level, on a GPU
-and without the plain harness. Those called fair_ play none: each has to be right, and no faster.
+and without the plain harness. Those called fair_ play none: each has to be right, and no faster. With `--host` too they
+play the sixty in Python, which are those of the kernels in Triton.
 
 With `--unrecorded` each op reads a value in the calls that another process judges, and is right there. So its own
 process has to time it, and there it plays its trick.
@@ -47,7 +49,7 @@ import naive  # noqa: E402
 import on_cuda  # noqa: E402
 import preludes  # noqa: E402
 from merge_request import BEST, Setting  # noqa: E402
-from tricks import ON_TORCH, TRICKS, Trick  # noqa: E402
+from tricks import ON_CUDA, ON_TORCH, TRICKS, Trick  # noqa: E402
 
 TOGETHER = 3  # ops of one `perfci check`: its start costs as much as an op
 FASTER = 0.95  # of the honest kernel's time, in proportion to the base's
@@ -88,10 +90,11 @@ class Found:
         return "IMPROVED" in self.verdicts or min(passing.times, default=1.0) < FASTER * usual
 
 
-def setting(device: str, backend: str, *, unrecorded: bool) -> Setting:
+def setting(device: str, backend: str, *, unrecorded: bool, host: bool = False) -> Setting:
     """The files beside a trick for a device."""
     if backend == "cuda":
-        files = on_cuda.PRELUDE, preludes.TORCH_BASELINE, preludes.SUITE, preludes.CALL
+        prelude = preludes.CUDA if host else on_cuda.PRELUDE
+        files = prelude, preludes.TORCH_BASELINE, preludes.SUITE, preludes.CALL
         return Setting(*files, timed_rows=(4096,), timed_cols=4096, backend="cuda", list_further=on_cuda.list_files)
     if device == "fake":
         return Setting(preludes.NUMPY, preludes.NUMPY_BASELINE, preludes.SUITE, preludes.CALL)
@@ -100,11 +103,13 @@ def setting(device: str, backend: str, *, unrecorded: bool) -> Setting:
     return Setting(preludes.TORCH, preludes.TORCH_BASELINE, preludes.SUITE, call, timed_rows=rows, timed_cols=cols)
 
 
-def choose(device: str, backend: str, only: Sequence[str]) -> dict[str, Trick | on_cuda.CudaTrick]:
+def choose(
+    device: str, backend: str, only: Sequence[str], *, host: bool = False
+) -> dict[str, Trick | on_cuda.CudaTrick]:
     """The tricks of a device by name."""
     tricks: dict[str, Trick | on_cuda.CudaTrick] = TRICKS if device == "fake" else TRICKS | ON_TORCH
     if backend == "cuda":
-        tricks = on_cuda.FAIR | on_cuda.TRICKS
+        tricks = dict(ON_CUDA) if host else on_cuda.FAIR | on_cuda.TRICKS
     unknown = [name for name in only if name not in tricks]
     if unknown:
         sys.exit(f"there is no trick called {unknown[0]}; there are {', '.join(tricks)}")
@@ -115,9 +120,10 @@ class Play:
     """All of it: several checks side by side, each in a copy of the project."""
 
     def __init__(
-        self, device: str, tricks: Mapping[str, Trick | on_cuda.CudaTrick], folder: Path, out: Path | None
-    ) -> None:
-        self.device, self.folder, self.out = device, folder, out
+        self, device: str, tricks: Mapping[str, Trick | on_cuda.CudaTrick], folder: Path, out: Path | None, *,
+        has_harness: bool = True,
+    ) -> None:  # fmt: skip
+        self.device, self.folder, self.out, self.has_harness = device, folder, out, has_harness
         self.found = {BEST: Found(BEST, "none: the base's kernel")}
         for name, trick in tricks.items():
             of_cuda = isinstance(trick, on_cuda.CudaTrick)
@@ -134,7 +140,7 @@ class Play:
         for start in range(0, len(ops), TOGETHER):
             batches.put(ops[start : start + TOGETHER])
         lanes = [threading.Thread(target=self._judge, args=(batches, job), daemon=True) for job in range(jobs)]
-        if not any(entry.expected for entry in self.found.values()):
+        if self.has_harness:
             lanes.append(threading.Thread(target=self._harness, args=(ops,), daemon=True))
         for lane in lanes:
             lane.start()
@@ -296,11 +302,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="only these tricks")
     parser.add_argument("--jobs", type=int, default=1, help="checks at a time")
     parser.add_argument("--unrecorded", action="store_true", help="with cuda: have the op's process time it")
+    parser.add_argument("--host", action="store_true", help="with --backend cuda: the sixty tricks in Python")
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder for table, rows and runs")
     options = parser.parse_args(arguments)
     if options.backend == "cuda" and (options.device != "cuda" or options.unrecorded):
         parser.error("--backend cuda needs --device cuda, and goes without --unrecorded")
-    tricks = choose(options.device, options.backend, options.only)
+    if options.host and options.backend != "cuda":
+        parser.error("--host needs --backend cuda")
+    tricks = choose(options.device, options.backend, options.only, host=options.host)
     if options.out:
         options.out.mkdir(parents=True, exist_ok=True)
         for name in ("runs.zip", "stderr.txt"):
@@ -313,9 +322,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"Landlock version {landlock_version() or 'none: kernels can write anywhere'}", file=sys.stderr, flush=True)
     with tempfile.TemporaryDirectory(prefix="perfci-cheats-", ignore_cleanup_errors=True) as name:
         folder, alone = Path(name), options.jobs == 1
-        files = setting(options.device, options.backend, unrecorded=options.unrecorded)
+        files = setting(options.device, options.backend, unrecorded=options.unrecorded, host=options.host)
         prepare(folder, options.device, {name: trick.source for name, trick in tricks.items()}, files, alone=alone)
-        play = Play(options.device, tricks, folder, options.out)
+        play = Play(options.device, tricks, folder, options.out, has_harness=options.backend != "cuda")
         try:
             play.run(options.jobs)
         except KeyboardInterrupt:

@@ -1,5 +1,7 @@
 """The tricks, faults and slow-downs in CUDA C++ that benchmarks/cheats.py and planted_cuda.py play on a GPU."""
 
+import builtins
+import symtable
 import sys
 from pathlib import Path
 
@@ -25,6 +27,25 @@ def test_every_planted_edit_is_of_a_text_that_the_kernels_have(benchmarks):
             for edit in edits:
                 text = (KERNELS / edit.file).read_text()
                 assert edit.make(text) != text
+
+
+def test_the_sixty_tricks_have_all_words_in_cuda_too(benchmarks):
+    """A name that the prelude lacks would be an error of the kernel's, and the trick would never be played."""
+    cheats = benchmarks.cheats
+    prelude = cheats.setting("cuda", "cuda", unrecorded=False, host=True).prelude
+    tricks = cheats.choose("cuda", "cuda", (), host=True)
+
+    assert len(tricks) == 60
+    for name, trick in tricks.items():
+        table = symtable.symtable(f"{prelude}{trick.source}", name, "exec")
+        defined = {symbol.get_name() for symbol in table.get_symbols() if symbol.is_assigned() or symbol.is_imported()}
+        assert list_globals(table) - defined - set(vars(builtins)) <= {"TIMED_ROWS", "__file__"}, name
+
+
+def list_globals(table):
+    """Names that a module or what is inside takes from the module."""
+    names = {symbol.get_name() for symbol in table.get_symbols() if symbol.is_global() and symbol.is_referenced()}
+    return names.union(*map(list_globals, table.get_children()))
 
 
 @pytest.mark.slow

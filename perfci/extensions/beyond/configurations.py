@@ -114,9 +114,14 @@ def list_configurations(
 
     chosen: names of those that calls chose, the most frequent first. They come first.
     """
+    files = sorted(path for path in (folder / "tuned").glob("*.json") if path.name != SPACE)
+    seam = _find_seam(op, folder, shared) if files else None
     tuned, places = list_candidates(suite, device, probes), {name: place for place, name in enumerate(chosen)}
     tuned.sort(key=lambda candidate: places.get(candidate.name, len(places)))
-    return [*tuned, *list_entries(op, folder, shared)]
+    if seam is None or not seam.key:  # another backend of the op does not ask for the entries
+        return tuned
+    entries = ((path, entry) for path in files for entry in json.loads(read_regular(path))["configs"])
+    return [*tuned, *(_configure(seam, path, entry) for path, entry in entries)]
 
 
 # --- autotuners -------------------------------------------------------------------------------------------------------
@@ -166,18 +171,13 @@ def pin(choices: Mapping[str, str]) -> Iterator[Mapping[str, Sequence[str]]]:
 # --- tuned files ------------------------------------------------------------------------------------------------------
 
 
-def list_entries(op: str, folder: Path, shared: Path) -> list[Configuration]:
-    """Returns the entries of an op's tuned files, of every device. None if the op does not ask `_launch.tuned`."""
-    files = sorted(path for path in (folder / "tuned").glob("*.json") if path.name != SPACE)
-    try:
-        seam = Seam(op, folder, shared) if files else None
-    except ContractError:
-        return []
-    return (
-        [_configure(seam, path, entry) for path in files for entry in json.loads(read_regular(path))["configs"]]
-        if seam
-        else []
-    )
+def _find_seam(op: str, folder: Path, shared: Path) -> Seam | None:
+    """What the op asks for entries. None if there is no `_launch.tuned`."""
+    with suppress(ContractError):
+        seam = Seam(op, folder, shared)
+        seam.forget()
+        return seam
+    return None
 
 
 def _configure(seam: Seam, path: Path, entry: Mapping[str, Any]) -> Configuration:

@@ -38,7 +38,6 @@ def run(task: Compile, channel: MessageChannel) -> None:
             send(StaticOp(files.op, target.name, failure=error.reason))
         return
     for files in task.place.ops:
-        send(Doing("static", files.op))
         with import_path(task, files):
             send(_compile_op(task, files, target, send))
 

@@ -145,6 +145,8 @@ def test_an_entry_of_a_tuned_file_is_pinned_though_no_call_takes_it():
         for result in check_configurations(suite, device, suite.cases, found, vars, time.monotonic() + 60, looked):
             print(result.failure.kind, result.failure.facts["configuration"])
         print(looked)
+        copies = Accuracy(lambda x: x.copy(), suite.reference, make_inputs, cases=suite.cases)  # another backend
+        print(list_configurations(copies, device, "op", folder, folder.parent, suite.cases, ()))
         suite, looked = Accuracy(reads_its_bounds, suite.reference, make_inputs, cases=suite.cases), Looked()
         for result in check_configurations(suite, device, suite.cases, found, vars, time.monotonic() + 60, looked):
             print(result.failure.kind, result.failure.facts["configuration"])
@@ -159,6 +161,7 @@ def test_an_entry_of_a_tuned_file_is_pinned_though_no_call_takes_it():
     assert done.stdout.splitlines() == [
         "wrong_configuration tuned/board.json, n_max 0: block 3",
         "Looked(checked=2, of=2, refused=0)",
+        "[]",
         "wrong_configuration tuned/board.json, n_max 0: block 3",
         "Looked(checked=2, of=2, refused=1)",
     ]

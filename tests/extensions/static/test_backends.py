@@ -130,7 +130,9 @@ def test_the_gate_fails_for_a_larger_stack_and_names_it(tmp_path, monkeypatch, c
     kernel.write_text(LARGER_STACK)
 
     assert run(["static", "--target", "sm_90", "--project", str(root)]) == 2
-    shown = " ".join(capsys.readouterr().out.split())
+    first = capsys.readouterr()
+    shown = " ".join(first.out.split())
+    assert ("scale: compiling" in first.err, "lacking: compiling" in first.err) == (True, False)
     assert "scale: bytes of local memory went from 0 to 112, and local_bytes, in thresholds/ or by default" in shown
     assert "Unchecked: lacking cannot run here, as CUDA C++ needs the module cuda, which" in shown
     assert "1 REGRESSED" in shown and "ERROR" not in shown

@@ -1,6 +1,6 @@
-"""What stands above a trick in the file of its kernel, for numpy and for torch, and the other files of its op.
+"""What stands above a trick in the file of its kernel, for numpy, Triton and CUDA C++, and the other files of its op.
 
-The kernel is 2x + 1. Both preludes have the same words, so that one text of a trick serves both:
+The kernel is 2x + 1. All preludes have the same words, so that one text of a trick serves all:
 
 honest, cheap   the kernel, and one that does a part of the work
 known           one that is right for zeros alone
@@ -15,6 +15,8 @@ from pathlib import Path
 import yaml
 
 _READ = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))
-NUMPY, TORCH = (_READ["head"] + _READ[library] for library in ("numpy", "torch"))
+NUMPY, TORCH = _READ["head"] + _READ["numpy"], _READ["head"] + _READ["triton"] + _READ["torch"]
+_OF_DRIVER = yaml.safe_load(Path(__file__).with_name("on_cuda.yaml").read_text("utf-8"))["python"]
+CUDA = _READ["head"] + _OF_DRIVER + _READ["cuda"] + _READ["torch"]
 CALL, UNRECORDED, SUITE = (_READ[name] for name in ("call", "unrecorded", "suite"))
 NUMPY_BASELINE, TORCH_BASELINE = _READ["numpy_baseline"], _READ["torch_baseline"]

@@ -23,3 +23,9 @@ _READ = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))
 TRICKS = {name: Trick(**fields) for name, fields in _READ["tricks"].items()}
 ON_TORCH = {name: Trick(**fields) for name, fields in _READ["on_torch"].items()}
 """Tricks by the same names, where one text cannot serve both. Their verdicts are those of Triton's interpreter."""
+
+ON_CUDA = {
+    name: ON_TORCH[name] if name in ON_TORCH and "@triton" not in ON_TORCH[name].source else trick
+    for name, trick in TRICKS.items()
+}
+"""All of them for kernels in CUDA C++. Tricks that need a kernel of their own are in on_cuda.yaml."""
