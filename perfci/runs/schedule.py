@@ -80,10 +80,9 @@ class Recorder:
     ) -> list[Iterator[Sequence[Running]]]:
         """Lanes that compile what ops of the queue launch. The op that is looked at first comes to its head."""
         tasks = {name: self._tasks.measure_first(waiting[name], cases) for name in queue}
-        checked = [name for name, task in tasks.items() if Suite.ACCURACY in task.suites]
-        at_once = checked if len(checked) == 1 else []  # while its accuracy is checked, cores are free
-        # Then the shortest, so that the device waits little.
-        queue.sort(key=lambda name: (name not in at_once, self._times.expected(name)))
+        queue.sort(key=self._times.expected)  # the shortest first, so that the device waits little
+        at_once = [name for name in queue if Suite.ACCURACY in tasks[name].suites][:1]  # meanwhile cores are free
+        queue.sort(key=lambda name: name not in at_once)
         ends = None if (left_s := self._left_s()) is None else time.time() + left_s / 2
         with_base = self._tree is not None and not self._tree.base.python
         return self._precompiler.begin([tasks[name] for name in queue], ends, at_once, with_base=with_base)

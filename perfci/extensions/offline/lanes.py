@@ -67,11 +67,12 @@ class Lanes(Precompiler):
             sharing = 1 if task.op in at_once else max(len(places), 1)
             count = PARTS if is_fast else max(lanes // sharing, PARTS)
             for index, (place, around) in itertools.product(range(count), places):
+                of_base = place is not task.place
                 ahead = Precompile(
-                    place=place, board=self._board, target=target, part=(index, count),
+                    place=place, board=self._board, target=target, part=(index, count), of_base=of_base,
                     behind=behind, suites=task.suites, pattern=task.pattern, cases=task.cases,
                 )  # fmt: skip
-                self._waiting.append(_Part(task.op, place is not task.place, ahead, around))
+                self._waiting.append(_Part(task.op, of_base, ahead, around))
         return [self._compile(ends) for _ in range(min(lanes, len(self._waiting)))]
 
     def wait(self, ops: Sequence[str]) -> Generator[Sequence[Running], None, str]:

@@ -62,7 +62,7 @@ def run(task: Precompile, channel: MessageChannel) -> None:
             flushed = compiling.compile_call(Flush(target.l2_bytes, compiling.DEVICE))
             compiling.build_launchers([launched.kernel for launched in flushed.capture.launched])
         arrays = TorchArrays(compiling.DEVICE)
-        timed, checked = _list_timed(task, op), _list_checked(task, op)
+        timed, checked = _list_timed(task, op), list_checked(task, op)
         for suite, params, layout in [*timed[task.part[0] :: task.part[1]], *order_calls(checked, task)]:
             case = case_id(params)
             send(Doing("static", task.op, case))
@@ -104,9 +104,10 @@ def _list_timed(task: Precompile, op: LoadedOp) -> list[Call]:
     return [(op.performance, params, LAYOUTS[0]) for params in chosen]
 
 
-def _list_checked(task: Precompile, op: LoadedOp) -> list[Call]:
+def list_checked(task: Precompile, op: LoadedOp) -> list[Call]:
     """The suite's, then all that a search may choose: what it does is not to be known before the op's process asks."""
     if Suite.ACCURACY not in task.suites:
         return []
     planned = [*checks(op.accuracy, 0, task.pattern), *list_candidates(op.accuracy, 0, task.pattern, duel=True)]
+    planned = [check for check in planned if check.fresh] if task.of_base else planned
     return [*{(check.case, check.layout): (op.accuracy, check.params, check.layout) for check in planned}.values()]

@@ -22,6 +22,7 @@ class Precompile(Task):
     board: Device  # to compile for
     target: str  # that it is
     behind: bool = False  # other ops are looked at meanwhile: their processes go first
+    of_base: bool = False  # of the accuracy suite only what is compared with the change's kernel
     part: tuple[int, int] = (0, 1)  # of the cases: every how many, from which on
     suites: tuple[Suite, ...] = (Suite.ACCURACY, Suite.PERFORMANCE)
     pattern: str | None = None

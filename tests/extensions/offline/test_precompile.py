@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,8 +13,9 @@ import yaml
 from perfci.core.model import Device
 from perfci.device.source import digest
 from perfci.extensions.offline import claims
-from perfci.extensions.offline.precompile import order_calls
+from perfci.extensions.offline.precompile import list_checked, order_calls
 from perfci.extensions.offline.task import Precompile
+from perfci.ops.spec import Accuracy
 from perfci.worker.tasks import OpFiles, Place
 
 TEXTS = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))
@@ -51,6 +53,17 @@ def test_a_worker_helps_with_the_shares_of_the_others_unless_the_machine_has_oth
     task = Precompile(place=place, board=board, target="sm_90", part=(1, 3), behind=behind)
 
     assert "".join(order_calls("abcdef", task)) == order
+
+
+def test_of_a_base_what_has_fresh_values_is_compiled_as_no_more_is_called() -> None:
+    cases = [{"n": 1}, {"n": 2}]
+    suite = Accuracy(abs, abs, lambda n, device, seed: {"x": n}, cases, layouts=("contiguous", "strided"))
+    task = Precompile(place=Place((), Path(), Path()), board=Device("cuda", "A board", "a-board"), target="sm_90")
+    layouts = [
+        {layout for *_, layout in list_checked(replace(task, of_base=of_base), SimpleNamespace(accuracy=suite))}
+        for of_base in (False, True)
+    ]
+    assert layouts == [{"contiguous", "strided"}, {"contiguous"}]
 
 
 @pytest.mark.nightly
