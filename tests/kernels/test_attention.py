@@ -1,4 +1,4 @@
-"""attention beyond Triton's interpreter: its reference by calculus, what the compiler makes of it, and a GPU."""
+"""attention beyond Triton's interpreter: its reference by calculus, and its kernels on a GPU."""
 
 import contextlib
 import importlib
@@ -8,9 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from tests import triton_versions
-
-SCRIPT = "compile_attention.py"
 pytestmark = pytest.mark.torch
 KERNELS = Path(__file__).resolve().parents[2] / "kernels"
 TABLES = ("_launch", "_tma", "_groups", "_attention", "_attention_reference", "attention", "attention_backward")
@@ -92,52 +89,6 @@ def sums(q, k, mask, causal=False, window=NOTHING, scale=None, dropout=0.0):
                 keys = [j for j in near if mask is None or mask[b, j]]
                 full[b, head, i] = torch.logsumexp(k[b, own, keys] @ q[b, head, i] * scale, 0) / math.log(2)
     return full
-
-
-# Random123's known answers (Salmon and others, 2011; kat_vectors): counter, key, words.
-
-
-# --- compiled for an H200 ---------------------------------------------------------------------------------------------
-
-
-needs_descriptors = triton_versions.needs_descriptors
-
-
-FEW = 96
-"""Bytes a thread: what spills where that measured faster than all that does not, dk and dv under a mask of places."""
-
-
-@pytest.mark.slow
-@pytest.mark.nightly
-@needs_descriptors
-def test_tensor_cores_are_fed_by_descriptors_and_no_register_is_spilled_but_where_that_measured_fastest(compiled):
-    many = [launch for launch in compiled if launch["queries"] == 1024 and not launch["strided"]]
-    large = [launch for launch in many if launch["kernel"] != "_delta_kernel"]
-
-    assert {launch["kernel"] for launch in large} == {"_attention_kernel", "_keys_kernel", "_queries_kernel"}
-    for launch in large:
-        fastest = launch["kernel"] == "_keys_kernel" and launch["how"] in {"causal", "window", "dropout"}
-        assert launch["spilled"] <= (FEW if fastest else 0), launch
-        assert launch["warp_groups_multiply"], launch
-        assert launch["descriptors"], launch
-
-
-@pytest.mark.slow
-@pytest.mark.nightly
-@needs_descriptors
-def test_few_queries_fill_the_device_and_spill_no_register(compiled):
-    """2 x 2 key heads; a part has 256 keys at least, so that two cases have but one, which nothing has to combine."""
-    few = [launch for launch in compiled if launch["queries"] < 1024]
-    parts = [launch for launch in few if launch["kernel"] == "_parts_kernel"]
-    combined = [launch for launch in few if launch["kernel"] == "_combine_kernel"]
-
-    assert len(parts) + len(combined) == len(few) == 2 * len(parts) - 2
-    assert all(launch["spilled"] == 0 for launch in few), [launch for launch in few if launch["spilled"]]
-    for launch in parts:
-        seen = 101 if launch["how"] == "window" else launch["keys"]
-        assert 4 * max(seen // 384, 1) <= math.prod(launch["grid"]) <= 4 * max(seen // 256, 1), launch
-        assert launch["tensor_cores"] == (launch["dtype"] != "float32")
-        assert launch["descriptors"]
 
 
 # --- on a GPU ---------------------------------------------------------------------------------------------------------

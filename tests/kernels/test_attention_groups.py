@@ -1,4 +1,4 @@
-"""attention's groups of warps without a GPU: which calls get them, and what the compiler makes of them."""
+"""attention's groups of warps without a GPU: which calls get them, and which forms a search tries."""
 
 import pytest
 
@@ -7,7 +7,6 @@ from tests.kernels.test_attention import imported
 from tests.kernels.test_spaces import made as regimes_of
 
 GROUPS = (3, 6) <= triton_versions.VERSION <= (3, 7)
-SCRIPT = "compile_attention_groups.py"
 pytestmark = pytest.mark.torch
 needs_groups = pytest.mark.skipif(not GROUPS, reason="warps work in groups with Triton 3.6 and 3.7")
 
@@ -144,49 +143,3 @@ def test_a_search_tries_groups_at_every_width_and_what_shared_memory_holds():
             assert entry["warps"] == 4 + entry["block_m"] // 16
     assert {entry["persistent"] for entry in tried[256]} == {False, True}
     assert not any(config["warps"] >= 12 for _, grid in grids("nvidia-a100") for config in grid.coarse)
-
-
-# --- compiled for an H200 ---------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-@pytest.mark.nightly
-@needs_groups
-def test_no_group_spills_a_register_or_leaves_shared_memory(compiled):
-    """q of each group that attends, k and v are copied in boxes 64 wide."""
-    assert {launch["kernel"] for launch in compiled} == {"_attention_group_kernel"}
-    assert {launch["spilled"] for launch in compiled} == {0}
-    assert max(launch["shared"] for launch in compiled) <= 232448
-    for launch in compiled:
-        assert launch["warps"] == 4 + 4 * launch["groups"]
-        assert launch["copies"] == (launch["groups"] + 2) * launch["padded"] // 64
-
-
-@pytest.mark.slow
-@pytest.mark.nightly
-@needs_groups
-def test_products_run_in_pairs_of_which_the_first_alone_is_waited_for(compiled):
-    """Of each group: the first scores, those of a loop beside the last weights' product, and the last product.
-
-    As many instructions as scores have 16 of the width, and an output 16 keys. One loop, and one that masks where what
-    a group owns may end within a block; of three groups that one waits for each product, as it has fewer registers.
-    """
-    for launch in compiled:
-        groups, loops = launch["groups"], launch["masks"]
-        paired = 1 if groups == 3 else loops
-        assert launch["products"] == groups * (launch["padded"] + launch["block_n"]) // 16 * (1 + loops)
-        assert launch["waited_for"] == ["0"] * groups * (2 + 2 * loops - paired) + ["1"] * groups * paired
-
-
-@pytest.mark.slow
-@pytest.mark.nightly
-@needs_groups
-def test_scores_are_scaled_after_the_maximum_is_taken_off(compiled):
-    """One exponential a score, half a block of them a thread, and two rows' fades; nothing fused with a score before.
-
-    What is fused, the same number of operations however many scores there are, is of the end of a tile.
-    """
-    for launch in compiled:
-        scores = launch["block_n"] // 2
-        assert launch["exponentials"] == launch["groups"] * (scores + launch["masks"] * (scores + 2))
-        assert launch["fused"] < 30 * launch["groups"]

@@ -1,4 +1,3 @@
-import math
 import random
 
 import conv2d_steps
@@ -157,30 +156,6 @@ def test_descriptors_reach_every_pixel_of_a_stride(how, module, paths):
     check(module, inputs(**how))
 
     assert paths == ["by_box"]
-
-
-@pytest.mark.parametrize("fields", [{"programs": 2}, {"grid": (3, 1, 1)}])
-@pytest.mark.parametrize("how", [{"channels": 32}, {"channels": 5}, {"channels": 20, "outputs": 20, "groups": 20}])
-def test_few_programs_still_do_every_tile(how, fields, only, module):
-    only(**fields)
-
-    check(module, inputs(3, size=(7, 5), padding=1, **{"outputs": 70, **how}))
-
-
-@pytest.mark.parametrize("value", [math.inf, math.nan])
-def test_what_a_kernel_does_not_reach_mixes_in_nothing(value, module):
-    """Neither the padding's zeros nor weights beyond the last channel meet a value that is not finite."""
-    for channels, dtype in ((32, torch.float16), (5, torch.float16), (5, torch.float32)):
-        made = inputs(1, channels, (5, 5), 3, dtype=dtype, last=True, padding=1)
-        made["x"][0, :, 0, 0] = value
-
-        reached = module.conv2d(**made).isfinite().logical_not().any(1)[0]
-
-        assert reached[:2, :2].all() and int(reached.sum()) == 4
-    made = inputs(1, 5, (5, 5), 5, last=True, padding=1, groups=5)
-    made["x"][0, :, 0, 0] = value
-    reached = module.conv2d(**made).isfinite().logical_not()[0]
-    assert reached[:, :2, :2].all() and int(reached.sum()) == 5 * 4
 
 
 def test_launches_nothing_for_no_images(module, monkeypatch):

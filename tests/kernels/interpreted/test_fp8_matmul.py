@@ -106,13 +106,6 @@ def test_a_tile_wider_than_a_block_of_scales_is_refused(module, monkeypatch):
         check(module, inputs(70, 400, 272, "block"), "block")
 
 
-@pytest.mark.parametrize("fields", [{"programs": 2}, {"grid": (3, 1, 1)}])
-def test_few_programs_still_do_every_tile(fields, only, module):
-    only(**fields)
-
-    check(module, inputs(150, 150, 40), "row")
-
-
 def test_launches_nothing_for_an_empty_product(module, monkeypatch):
     monkeypatch.setattr(module, "_fp8_pointer_kernel", None)
 

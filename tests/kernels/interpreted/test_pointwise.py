@@ -53,15 +53,6 @@ def test_every_view_whose_rows_lie_evenly_is_taken(op, view):
 
 
 @pytest.mark.parametrize("op", OPS)
-@pytest.mark.parametrize("fields", [{"programs": 3}, {"grid": (2, 65535, 65535)}])
-def test_few_programs_still_do_every_row(op, fields, only):
-    only(**fields)
-
-    check(op, inputs_of(op, torch.randn(301, 600)))
-    check(op, inputs_of(op, torch.randn(301, 1200)[:, ::2]))
-
-
-@pytest.mark.parametrize("op", OPS)
 def test_nothing_is_launched_for_an_empty_input(op, monkeypatch):
     monkeypatch.setattr(module_of(op), EMPTY.get(op, "_flat_kernel"), None)
 

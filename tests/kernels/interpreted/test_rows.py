@@ -8,7 +8,6 @@ import torch
 from tests.kernels.interpreted.suites import module_of, suite_of, widen
 
 pytestmark = pytest.mark.nightly
-INF, NAN = float("inf"), float("nan")
 OPS = {"layer_norm": 3, "rms_norm": 2, "cross_entropy": 1, "softmax": 1}
 """op -> tensors that it loads for each tile"""
 SHARING = sorted(OPS.keys() - {"softmax"})
@@ -63,23 +62,6 @@ def test_every_way_of_cutting_rows_gives_the_same(op, cols):
 
     check(op, x[:, :cols])
     check(op, x[:4, ::2])
-
-
-@pytest.mark.parametrize("cols", [COLS, 4096])
-def test_nan_and_infinity_stay_in_their_row_and_come_out_as_in_torch(op, cols):
-    x = torch.randn(7, cols, generator=torch.Generator().manual_seed(2))
-    x[0, 7], x[1, -1], x[2] = NAN, INF, -INF
-    if "norm" not in op:
-        x[3, :-1], x[4, : cols // 2], x[5, cols // 2 :] = -INF, -INF, -INF
-
-    assert check(op, x, **({"stats": False} if "norm" in op else {}))[6].isfinite().all()
-
-
-@pytest.mark.parametrize("fields", [{"programs": 2}, {"grid": (3, 1, 1)}])
-def test_few_programs_still_do_every_row(op, fields, only):
-    only(**fields)
-
-    check(op, torch.randn(9, 600))
 
 
 @pytest.mark.parametrize("name", ["softmax", "layer_norm", "rms_norm"])
@@ -138,73 +120,6 @@ def test_eps_is_added_to_the_mean_of_the_squares_of_rms_norm(way, eps, monkeypat
     _, rstd = module_of("rms_norm").rms_norm(torch.full((2, COLS), 0.001), None, eps, stats=True)
 
     torch.testing.assert_close(rstd, torch.full((2, 1), (1e-6 + eps) ** -0.5))
-
-
-# --- cross_entropy ----------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(params=["whole", "walked", "shared"])
-def loss(request, monkeypatch):
-    """The op, which cuts rows in one of its ways."""
-    cut_by(request.param, "cross_entropy", monkeypatch)
-    return module_of("cross_entropy").cross_entropy
-
-
-def logits(rows, classes=COLS):
-    generator = torch.Generator().manual_seed(3)
-    target = torch.randint(0, classes, (rows,), generator=generator)
-    return 3 * torch.randn(rows, classes, generator=generator), target
-
-
-def check_loss(x, target, **options):
-    return check("cross_entropy", x, **{"target": target, "reduction": "mean"} | options)
-
-
-@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
-@pytest.mark.parametrize("smoothing", [0.0, 0.3])
-def test_losses_are_reduced_smoothed_and_ignored_as_in_torch(loss, reduction, smoothing):
-    x, target = logits(5)
-    x[1], target[1], target[3] = NAN, 17, 17
-
-    got = check_loss(x, target, reduction=reduction, label_smoothing=smoothing, ignore_index=17)
-    assert got.isfinite().all()
-    check_loss(x, torch.full((5,), -100), reduction=reduction)
-
-
-@pytest.mark.parametrize("classes", [1, 129, 641])
-def test_logits_begin_and_end_anywhere_among_vectors_and_targets_have_any_stride(loss, classes):
-    x, target = logits(4, classes)
-    shifted = torch.full((4 * classes + 3,), INF)[3:].view(4, classes).copy_(x)
-
-    check_loss(shifted, target.repeat_interleave(2)[::2], reduction="none", label_smoothing=0.1)
-    check_loss(torch.cat([x, x], 1)[:, ::2], target[:1].expand(4), reduction="none")
-
-
-def test_large_logits_do_not_overflow_and_keep_their_differences(loss):
-    check_loss(torch.full((2, COLS), 3e38), torch.tensor([0, 5]), reduction="none", label_smoothing=0.2)
-    check_loss(3e38 * torch.linspace(-1, 1, COLS).expand(2, -1), torch.tensor([COLS - 1] * 2))
-    check_loss(1e5 + logits(2)[0], torch.tensor([3, COLS - 1]), reduction="none")
-
-
-@pytest.mark.parametrize("wrong", [-1, COLS])
-def test_a_target_that_is_no_class_gives_nan_and_reads_nothing(loss, wrong):
-    x, target = logits(3)
-    target[1] = wrong
-
-    assert loss(x, target, reduction="none").isnan().tolist() == [False, True, False]
-    assert loss(x, target).isnan()
-
-
-def test_more_partial_sums_of_losses_than_one_step_are_added_up_and_none_for_no_rows(monkeypatch):
-    module = module_of("cross_entropy")
-    monkeypatch.setattr(module, "STEP", 4)
-    monkeypatch.setattr(module, "choose_tile", lambda *_: _rows.Tile(1, 4, 4, 1, 0, 0, 1))
-    check_loss(*logits(21, 3))
-
-    monkeypatch.setattr(module, "_rows_kernel", None)
-    nothing = torch.zeros(0, 8), torch.zeros(0, dtype=torch.int64)
-    assert module.cross_entropy(*nothing).isnan()
-    assert module.cross_entropy(*nothing, reduction="sum") == 0
 
 
 # --- how rows are cut -------------------------------------------------------------------------------------------------
