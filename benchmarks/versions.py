@@ -36,7 +36,7 @@ PYTHONS = ("3.11", "3.12", "3.13")
 
 TESTS = (
     "tests/kernels/test_interpreted.py",
-    "tests/kernels/test_compiled.py",
+    "tests/kernels/test_rows_compiled.py",
     "tests/extensions/common/test_binaries.py",
     "tests/device/test_capture.py",
     "tests/extensions/offline/test_compiling.py",

@@ -1,4 +1,4 @@
-"""What the compiler makes of pointwise ops, norms, softmax, cross_entropy and rotary for an H200."""
+"""What the compiler makes of all but products and convolutions for an H200."""
 
 import pytest
 
@@ -6,8 +6,8 @@ from tests import triton_versions
 
 SCRIPT = "compile_rows.py"
 pytestmark = [pytest.mark.torch, pytest.mark.slow, pytest.mark.nightly, triton_versions.needs_own_ops]
-STREAMING = ("vector_add", "gelu", "layer_norm", "rms_norm", "softmax", "add_rms_norm", "rotary")
-"""ops that write as much as they read"""
+LOSSES = ("cross_entropy",)
+"""ops that write less than they read"""
 
 
 def main_kernels(compiled):
@@ -20,7 +20,7 @@ def test_no_register_is_spilled(compiled):
 
 
 def test_outputs_are_written_16_bytes_a_thread(compiled):
-    written = [launch for launch in main_kernels(compiled) if launch["op"] in STREAMING]
+    written = [launch for launch in main_kernels(compiled) if launch["op"] not in LOSSES]
 
     assert len(written) >= 30
     assert [launch for launch in written if 16 not in launch["stores"]] == []
@@ -28,7 +28,9 @@ def test_outputs_are_written_16_bytes_a_thread(compiled):
 
 def test_inputs_are_read_16_bytes_a_thread(compiled):
     """By loads or by copies ahead, even if rows are no whole vectors, such as those of 50257 classes."""
-    read = [launch for launch in compiled if launch["kernel"] not in {"_total_kernel", "_join_kernel"}]
+    read = [
+        launch for launch in compiled if launch["kernel"] not in {"_total_kernel", "_join_kernel", "_broadcast_kernel"}
+    ]
 
     assert any("cols=50257" in launch["case"] for launch in read)
     assert [launch for launch in read if 16 not in launch["loads"] and launch["copies"] != ["0x10"]] == []
