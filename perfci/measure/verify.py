@@ -6,7 +6,7 @@ import functools
 import inspect
 import math
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -103,7 +103,8 @@ def verify(
     try:
         inputs = make_inputs(suite, arrays, check)
         expected = call_fresh(suite.reference, arrays.upcast(inputs), arrays, suite.mutates)
-        plain = call_fresh(suite.reference, arrays.copies(inputs), arrays, suite.mutates)
+        copies = arrays.copies(inputs)
+        plain = call_fresh(suite.reference, copies, arrays, suite.mutates)
     except Exception as error:
         return check.result(failure=Reason("reference_raised", {"case": check.case, **describe(error)}), raised=True)
     try:
@@ -118,7 +119,8 @@ def verify(
             return check.result(unchecked=Reason(kind, {"case": check.case, "function": function}))
         kind = "out_of_memory" if device.out_of_memory(error) else "kernel_raised"
         return check.result(failure=Reason(kind, {"case": check.case, **describe(error)}), raised=True)
-    failure = next(_find_misshapen(calls, plain), None) or next(_find_misuse(calls), None)
+    lends = _overlap(arrays, plain, copies)
+    failure = next(_find_misshapen(calls, plain), None) or next(_find_misuse(calls, lends=lends), None)
     if failure:
         return check.result(failure=failure)
     outputs = list(zip(calls.first, expected, plain, strict=True))
@@ -397,15 +399,22 @@ def _find_misshapen(calls: _Calls, wanted: list[Any]) -> Iterator[Reason]:
                 yield Reason("wrong_strides", {"case": case})
 
 
-def _find_misuse(calls: _Calls) -> Iterator[Reason]:
-    """Faults in memory outside and inside the calls' output. The gravest first."""
+def _overlap(arrays: Arrays, outputs: Sequence[Any], inputs: Inputs) -> bool:
+    given = [value for value in inputs.values() if arrays.is_array(value)]
+    return any(arrays.overlap(output, value) for output in outputs if arrays.is_array(output) for value in given)
+
+
+def _find_misuse(calls: _Calls, *, lends: bool) -> Iterator[Reason]:
+    """Faults in memory outside and inside the calls' output. The gravest first.
+
+    lends: the reference gives an input, or a view of one, as torch's contiguous may.
+    """
     case, arrays = calls.check.case, calls.arrays
     if calls.changed:
         yield Reason("input_changed", {"case": case, "inputs": ", ".join(calls.changed)})
-    given = [value for value in calls.inputs.values() if arrays.is_array(value)]
-    if any(arrays.overlap(output, value) for output in calls.second for value in given):
+    if not lends and _overlap(arrays, calls.second, calls.inputs):
         yield Reason("output_aliases_input", {"case": case})
-    if calls.reused:
+    if calls.reused and not lends:
         yield Reason("output_reused", {"case": case})
     if calls.damage.zones:  # before what it does to other elements: to race, and to leave some out
         yield Reason("wrote_outside", {"case": case, **calls.damage.facts})

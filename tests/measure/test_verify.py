@@ -228,13 +228,18 @@ FORMS = {
 @pytest.mark.parametrize("kind", FORMS)
 def test_each_way_to_be_wrong_has_its_reason_and_numbers(device, kind):
     kernel, facts = FORMS[kind]
-    fields = {"reference": lambda x: x} if kind == "output_aliases_input" else {}
+    fields = {"reference": lambda x: x.copy()} if kind == "output_aliases_input" else {}
 
     result = failure(device, kernel, **fields)
 
     assert result.failure.kind == kind
     assert dict(result.failure.facts) == {"case": "rows=3,cols=4,dtype=float32", **facts}
     assert not result.raised
+
+
+@pytest.mark.parametrize("kernel", [lambda x: x, lambda x: x.copy()])
+def test_a_kernel_may_give_an_input_itself_where_the_reference_does_as_torchs_contiguous(device, kernel):
+    assert verify(suite(kernel, reference=lambda x: x), device, check(), describe).failure is None
 
 
 def test_a_write_outside_is_told_before_what_it_does_to_other_elements(device, monkeypatch):
