@@ -86,24 +86,6 @@ def test_a_sick_board_gets_no_work_and_says_so_until_people_clear_it(project, bo
 
 
 @pytest.mark.slow
-@pytest.mark.nightly  # tests/flow/test_file_faults.py waits for the only board
-def test_a_run_waits_for_the_board_that_another_has_and_goes_on_with_the_other(project, boards, monkeypatch):
-    """Both runs are of one process here. Its locks exclude each other like those of two."""
-    from perfci.core.locks import device_lock
-
-    boards(locked=True)
-    path, locks = project.root / "pyproject.toml", project.root / "locks"
-    path.write_text(f"[tool.perfci]\nlock_folder = {json.dumps(str(locks))}\nlock_wait_s = 3\n" + path.read_text())
-
-    with device_lock("FAKE-1", locks, lambda holder: None):
-        answer = project.check("--devices", "0,1", "relu", "scale")
-
-    run = {op.op: op for op in project.run_record().ops}
-    assert run["relu"].failure is None and run["scale"].failure.kind == "device_taken"
-    assert answer.verdicts("relu") == {"PASS", "NEW"} and answer.verdicts("scale") == {"ERROR"}
-
-
-@pytest.mark.slow
 def test_a_signal_ends_the_workers_of_all_boards_which_run_at_once(project, boards, monkeypatch):
     """Each op hangs: one after the other, the second would not begin."""
     monkeypatch.setenv("PERFCI_WRITABLE", str(project.root))

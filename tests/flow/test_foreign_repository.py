@@ -11,15 +11,12 @@ import zipfile
 from pathlib import Path
 
 import pytest
-import yaml
 
 from perfci.cli.main import run
-from tests.git_repositories import begin_empty, commit_all, git
+from tests.git_repositories import begin_empty
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "adopt.md").read_text(encoding="utf-8")
-
-OP = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))
 
 
 @pytest.fixture(scope="module")
@@ -99,50 +96,6 @@ def test_everything_that_is_no_cache_is_in_the_wheel(wheel):
         "perfci/extensions/setup/templates/jobs.yml",
         "perfci/schemas/settings.schema.json",
     } <= packed
-
-
-@pytest.mark.nightly  # the demo checks, accepts and fails from the wheel
-@pytest.mark.slow
-def test_from_an_empty_repository_to_a_failed_gate(site, repository):
-    shell = Shell(repository, site)
-
-    shell.perfci("init", "--owners", "@kernels", "--install", "perfci==0.1.0")
-    folder = repository / "kernels" / "halve"
-    folder.mkdir()
-    for part, text in OP.items():
-        (folder / f"halve_{part}.py").write_text(text)
-    commit_all(repository)
-    assert "2 verdicts" in shell.perfci("check", "--device", "fake").splitlines()[-2]
-    assert git(repository, "status", "--porcelain") == ""
-
-    shell.perfci("check", "--no-judge", "--device", "fake")
-    assert "1 case" in shell.perfci("accept", "reports")
-    commit_all(repository)
-    assert git(repository, "ls-files", "baselines").splitlines() == [
-        "baselines/.gitattributes",
-        "baselines/README.md",
-        "baselines/fake-one/halve.history.jsonl",
-        "baselines/fake-one/halve.json",
-    ]
-
-    path = folder / "halve_triton.py"
-    path.write_text(path.read_text().replace("MEGABYTE = 320.0", "MEGABYTE = 344.0"))
-    assert "REGRESSED" in shell.perfci("check", "--device", "fake", code=2)
-
-    shell.perfci("report", "reports", "--out", "out")
-    assert "REGRESSED" in (repository / "out" / "report.md").read_text()
-    assert "nothing is left to do" in shell.perfci("init")
-
-
-@pytest.mark.slow
-@pytest.mark.nightly
-def test_a_new_op_from_the_wheel_is_ready_to_run(site, repository):
-    shell = Shell(repository, site)
-    shell.perfci("init")
-
-    shell.perfci("new", "norm/shrink", "--fake")
-
-    assert "-> ok" in shell.perfci("check", "--device", "fake", "norm")
 
 
 @pytest.mark.slow

@@ -1,7 +1,6 @@
 """A runner gets another driver: from the first stale check to the step in the baselines."""
 
 import itertools
-import json
 import re
 import shlex
 from pathlib import Path
@@ -25,34 +24,6 @@ def driven(project, driver, **planted):
 
 def step_of(project, op):
     return store.read_baseline(store.baseline_path(project.root / "baselines", "fake-one", op)).steps
-
-
-@pytest.mark.slow
-def test_a_new_driver_makes_results_stale_until_what_it_moved_is_recorded(project):
-    driven(project, "580")
-    assert project.check("relu").code == 0
-    assert project.accept().code == 0
-    driven(project, "590", kernel_speed=0.95)
-
-    stale = project.check("relu")
-    report = (project.root / "reports" / "report.md").read_text()
-    shown = project.perfci("accept", "--environment", str(project.root / "reports"), "--format", "json")
-    held = project.perfci("accept", "--environment", str(project.root / "reports"), "--write", "--why", "driver 590")
-    options = ("--include", "relu", "--write", "--why", "driver 590")
-    taken = project.perfci("accept", "--environment", str(project.root / "reports"), *options)
-    settled = project.check("relu")
-
-    assert (stale.code, stale.verdicts("relu")) == (3, {"PASS", "STALE"})
-    row = next(row for row in stale.rows.values() if row["verdict"] == "STALE")
-    assert "device.driver 580 -> 590" in row["reason"]["sentence"]
-    assert row["differs"] == [{"field": "device.driver", "before": "580", "after": "590", "moves": True}]
-    # The references stood still, so that the environment explains nothing: it takes the op's name.
-    assert (shown.code, held.code, taken.code) == (2, 2, 0)
-    assert all(case["unexplained"] for case in json.loads(shown.out)[0]["cases"])
-    assert (step_of(project, "relu")[0].why, len(step_of(project, "relu"))) == ("driver 590", 1)
-    assert (settled.code, settled.verdicts("relu")) == (0, {"PASS"})
-    (line,) = [line for line in report.splitlines() if line.startswith("| since the baselines")]
-    assert "580" in line and "590" in line
 
 
 @pytest.mark.slow

@@ -257,11 +257,6 @@ def _told(checked):
     return [sentence(note) for note in notes if note.kind.startswith("change_")]
 
 
-# --- the common shift -------------------------------------------------------------------------------------------------
-
-NAMES = tuple(f"rows={n}" for n in range(4))
-
-
 # --- what the base has and head has not -------------------------------------------------------------------------------
 
 

@@ -12,10 +12,6 @@ def tree(op, part):
     return ast.parse((KERNELS / op / f"{op}_{part}.py").read_text(encoding="utf-8"))
 
 
-def function(op, part, name):
-    return next(node for node in tree(op, part).body if isinstance(node, ast.FunctionDef) and node.name == name)
-
-
 def imported(op, part):
     for node in ast.walk(tree(op, part)):
         if isinstance(node, ast.Import):

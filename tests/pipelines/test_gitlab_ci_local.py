@@ -169,32 +169,6 @@ def test_nightly_chains_and_soak_run_even_if_what_is_timed_failed(repository):
     assert {finding["op"] for finding in soaked["findings"]} == {"relu", "row_sum", "scale"}
 
 
-@pytest.mark.nightly  # test_component_file.py has the rules of all jobs
-def test_a_merge_request_has_no_nightly_jobs_and_a_push_has_no_note(repository):
-    demo = repository()
-
-    assert demo.jobs() == {"static", "plan", "check", "merge", "note"}
-
-    git(demo.root, "checkout", "-q", "main")
-    assert demo.jobs(CI_PIPELINE_SOURCE="push") == {"static", "plan", "check", "merge"}
-    nightly = {"static", "plan", "check", "merge", "again", "creep", "chain", "soak", "thorough", "accept", "propose"}
-    assert demo.jobs(CI_PIPELINE_SOURCE="schedule") == nightly
-
-    git(demo.root, "checkout", "-q", "topic")
-    assert demo.jobs(CI_PIPELINE_SOURCE="push") == set()
-
-
-@pytest.mark.nightly  # test_component_file.py has the rules of all jobs
-def test_in_pipelines_of_branches_there_is_no_note_and_without_proposals_nothing_is_accepted(repository):
-    demo = repository(pipelines="branches", propose="none")
-
-    assert "note" not in demo.jobs()
-    assert demo.jobs(CI_PIPELINE_SOURCE="push") == {"static", "plan", "check", "merge"}
-    git(demo.root, "checkout", "-q", "main")
-    nightly = {"static", "plan", "check", "merge", "again", "creep", "chain", "soak", "thorough"}
-    assert demo.jobs(CI_PIPELINE_SOURCE="schedule") == nightly
-
-
 @pytest.mark.parametrize(
     ("inputs", "named"),
     [({"suffix": "; touch x"}, "suffix"), ({"device": "tpu"}, "device"), ({"install": 'a" b'}, "install")],

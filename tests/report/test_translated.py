@@ -3,15 +3,11 @@
 import re
 
 import pytest
-from fontTools.fontBuilder import FontBuilder
-from fontTools.pens.ttGlyphPen import TTGlyphPen
-from matplotlib import font_manager
-from matplotlib.text import Text
 
 from perfci import report
 from perfci.core import wording
 from perfci.core.model import Verdict
-from perfci.extensions.pictures import forks, style
+from perfci.extensions.pictures import style
 
 OPEN, SHUT = "\u300c", "\u300d"
 
@@ -84,47 +80,3 @@ def test_a_report_in_chinese_has_the_same_numbers_and_without_a_font_for_it_the_
         assert (tmp_path / "en" / name).read_bytes() == (tmp_path / "zh" / name).read_bytes()
     numbers = [sorted(re.findall(r"\d+\.\d+ (?:us|MiB|%)", text)) for text in (english, chinese)]
     assert numbers[0] == numbers[1]
-
-
-def make_font(path, family, letters):
-    """Writes a font that has these letters, each a square."""
-    builder = FontBuilder(1000, isTTF=True)
-    names = {ord(letter): f"uni{ord(letter):04X}" for letter in letters}
-    builder.setupGlyphOrder([".notdef", *names.values()])
-    builder.setupCharacterMap(names)
-    pen = TTGlyphPen(None)
-    for number, corner in enumerate(((50, 0), (50, 700), (750, 700), (750, 0))):
-        (pen.lineTo if number else pen.moveTo)(corner)
-    pen.closePath()
-    square = pen.glyph()
-    builder.setupGlyf(dict.fromkeys((".notdef", *names.values()), square))
-    builder.setupHorizontalMetrics(dict.fromkeys((".notdef", *names.values()), (800, 50)))
-    builder.setupHorizontalHeader(ascent=800, descent=-200)
-    builder.setupNameTable({"familyName": family, "styleName": "Regular"})
-    builder.setupOS2()
-    builder.setupPost()
-    builder.save(path)
-
-
-@pytest.mark.nightly  # the catalogues have their test, and so have pictures
-def test_pictures_are_in_chinese_if_a_font_for_it_is_installed(examples, monkeypatch, tmp_path):
-    make_font(tmp_path / "font.ttf", style.FONTS[-1], set("".join(wording.phrases("zh").values())))
-    monkeypatch.setattr(font_manager.fontManager, "ttflist", [*font_manager.fontManager.ttflist])
-    monkeypatch.setattr(font_manager, "findSystemFonts", lambda: [str(tmp_path / "font.ttf")])
-    style.find_font.cache_clear()
-    words, save = set(), style.save_png
-
-    def keep_words(figure):
-        png = save(figure)
-        words.update(text.get_text() for text in figure.findobj(Text))
-        return png
-
-    monkeypatch.setattr(style, "save_png", keep_words)
-    monkeypatch.setattr(forks, "count_cores", lambda: 1)  # else other processes draw, whose words are not seen here
-
-    with wording.speaking("zh"):
-        report.write(*examples.duelled(), tmp_path)  # a letter that the font lacks would be a warning, so an error
-    style.find_font.cache_clear()
-
-    assert {"内核", "基准版本", "测量块中位数", "测量块", "相对参考实现的加速比"} <= words
-    assert [text for text in words if re.search("[a-z]{3,} [a-z]{3,}", text) and "=" not in text] == []

@@ -11,7 +11,6 @@ import pytest
 from perfci.core.model import (
     ArmBlock,
     Block,
-    Device,
     DeviceState,
     DuelWhat,
     Identity,
@@ -41,7 +40,6 @@ from tests.processes import runs
 from tests.worker.task_examples import make_task
 
 A, B = "rows=1", "rows=2"
-DEVICE = Device("fake", "Fake One", "fake-one")
 DIED = Reason("worker_died", {"op": "relu", "where": "measure", "signal": "SIGSEGV", "words": "x", "log": "y"})
 
 

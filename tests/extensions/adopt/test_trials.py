@@ -6,10 +6,8 @@ from typing import Any
 
 import pytest
 
-from perfci.core import settings
-from perfci.extensions.adopt.place import place_op, write_draft
 from perfci.extensions.adopt.sketch import Sketch, SketchFiles, draft
-from tests.extensions.adopt.rehearsing import interpreted, rehearse
+from tests.extensions.adopt.rehearsing import rehearse
 
 SOURCE = Path(__file__).parent / "tried_kernels.py"
 READY = {
@@ -191,15 +189,3 @@ def test_values_that_differ_in_every_form_are_not_ready(said, name):
 
 def test_launches_that_take_too_long_in_the_interpreter_are_ended(said):
     assert "the launches take more than" in said["slow"].look[0].facts["error"]
-
-
-@pytest.mark.slow
-@pytest.mark.nightly  # test_function.py checks made ops by their suites in every run
-def test_what_is_ready_passes_its_suite(said, tmp_path):
-    ops = ["op_back", "op_weighted", *(f"op_{name}" for name in READY)]
-    for op in ops:
-        write_draft(place_op(op, tmp_path / "kernels", {}), draft(op, said[op], []))
-    (tmp_path / "kernels" / "_tried_kernels.py").write_text(SOURCE.read_text())
-    settings.load(tmp_path)
-
-    assert {op: told[1] for op, told in interpreted(tmp_path, "*", *ops).items() if told[1]} == {}

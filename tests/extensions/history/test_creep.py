@@ -88,34 +88,6 @@ def test_a_creep_of_steps_that_no_check_sees_is_found_against_the_release(releas
     assert (stored.code, stored.verdicts("scale")) == (2, {"REGRESSED"})
 
 
-@pytest.mark.nightly  # test_release_groups.py has the commit that it is held against
-def test_a_loss_that_was_accepted_since_the_release_is_the_new_measure(released):
-    crept = released.creep()
-    released.duel(code=2)
-    accepted = released.project.perfci(
-        "accept", str(released.root / "reports" / "creep"), "--slower", "--why", "agreed in !7"
-    )
-    assert accepted.code == 0, accepted.err
-    commit_all(released.root)
-
-    quiet = released.duel(code=0)
-    assert quiet.verdicts("scale") == {"UNCHANGED"}
-    held = {(case.op, case.commit, case.since) for case in released.run.plan.again.cases}
-    assert held == {("relu", released.first, None), ("scale", crept, "agreed in !7")}
-
-    released.creep()
-    again = released.duel(code=2)
-    row = next(row for row in again.rows.values() if row["op"] == "scale")
-    told = next(reason for reason in row["also"] if reason["kind"] == "epoch_crept")
-    assert (told["facts"]["good"], told["facts"]["commits"]) == (crept[:12], STEPS + 1)
-    assert "agreed in !7" in told["sentence"] and told["facts"]["change"] < 0.06
-
-    git(released.root, "tag", "v2", "HEAD~1")
-    since = released.duel("scale")
-    assert {case.commit for case in released.run.plan.again.cases} == {git(released.root, "rev-parse", "v2").strip()}
-    assert "REGRESSED" not in since.verdicts("scale"), "the release has the accepted loss"
-
-
 def _accept_nights(released, commits, us):
     """A history of scale: nights of these commits, with the kernel's times."""
     device = released.run.environment

@@ -93,16 +93,6 @@ def test_everything_can_be_done_with_the_keyboard(shown):
     assert page.js("document.activeElement.closest('tbody').querySelector('.more').getClientRects().length") > 0
 
 
-@pytest.mark.nightly  # test_page.py has what is folded
-def test_long_suites_are_folded_until_they_are_asked_for(shown):
-    page = shown("large")
-    folded = len(keys(page))
-    page.js("document.getElementById('unfold').click()")
-
-    assert (folded, len(keys(page))) == (50, 200)
-    assert page.js("document.getElementById('unfold').hidden")
-
-
 def test_without_javascript_it_is_a_plain_table_with_the_pictures_of_what_fails(shown):
     page = shown("full", script=False)
     page("Emulation.setScriptExecutionDisabled", value=False)  # scripts of the page stay off, ours may look
