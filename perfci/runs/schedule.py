@@ -11,6 +11,7 @@ from perfci.core.cores import count_cores
 from perfci.core.deadline import Timetable
 from perfci.core.model import Need, OpRun, PlannedOp, Reason, Run, Suite
 from perfci.measure.stored import find_checks
+from perfci.ops.backends import BACKENDS, backend_of, find_kernel
 from perfci.runs.base import BaseTree
 from perfci.runs.bench import Bench, warm_up
 from perfci.runs.looks import Looks
@@ -80,7 +81,8 @@ class Recorder:
     ) -> list[Iterator[Sequence[Running]]]:
         """Lanes that compile what ops of the queue launch. The op that is looked at first comes to its head."""
         tasks = {name: self._tasks.measure_first(waiting[name], cases) for name in queue}
-        queue.sort(key=self._times.expected)  # the shortest first, so that the device waits little
+        # Triton's first, as other compilers need a process that imports. The shortest first: the device waits little.
+        queue.sort(key=lambda name: (not _uses_triton(tasks[name]), self._times.expected(name)))
         at_once = [name for name in queue if Suite.ACCURACY in tasks[name].suites][:1]  # meanwhile cores are free
         queue.sort(key=lambda name: name not in at_once)
         ends = None if (left_s := self._left_s()) is None else time.time() + left_s / 2
@@ -248,3 +250,8 @@ class Recorder:
 def _name_look(op: str, process: int) -> str:
     """The name by which the run's pace knows a process of an op: the first one's is the op's."""
     return f"{op}/{process}" if process else op
+
+
+def _uses_triton(task: Measure) -> bool:
+    (files,) = task.place.ops
+    return BACKENDS[backend_of(find_kernel(files.name, files.folder))].uses_triton

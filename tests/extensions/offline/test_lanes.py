@@ -165,6 +165,20 @@ def test_looks_do_not_wait_for_a_process_that_is_still_importing(measure, lanes,
     assert lanes.looks == ["relu", "scale"]
 
 
+def test_ops_of_triton_are_looked_at_first_as_their_compilers_need_no_other_process(
+    measure, lanes, settings, monkeypatch
+):
+    monkeypatch.setattr(offline.forks, "begin", lambda *_: None)
+    folder = settings.root / "kernels" / "relu"
+    (folder / "relu_triton.py").rename(folder / "relu_tilelang.py")
+    lanes.let_end("relu")
+    lanes.let_end("scale")
+
+    measure(suites=(Suite.PERFORMANCE,))
+
+    assert lanes.looks == ["scale", "relu"]
+
+
 def test_nothing_is_compiled_while_anything_is_timed(measure, lanes, settings):
     write_ops(settings.root, ["wave"])
     lanes.let_end("relu")
