@@ -68,8 +68,6 @@ def make_steps(run: Run, judgements: Judgements) -> tuple[NextStep, ...]:
 def _advise(row: Judgement, run: Run) -> _Advice | None:
     """By the reason if that asks for something else than its verdict usually does. None if its sentence is enough."""
     kind = row.reasons[0].kind if row.reasons else ""
-    if row.reasons and (command := row.reasons[0].facts.get("alone")):  # what only an extension's command measures
-        return say("this measures it alone."), str(command)
     if kind in _TOLD or row.suite is Suite.SUITES or is_model(row.op):  # a model is no op that could be checked alone
         return None
     if kind in _MOVED:

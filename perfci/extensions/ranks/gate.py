@@ -124,13 +124,5 @@ def _read(op: OpRun) -> Iterator[Judgement]:
         cases.setdefault(f"ranks={note.facts['ranks']},{note.facts.get('case', '')}".rstrip(","), []).append(note)
     for case, notes in cases.items():
         first = notes[0].facts
-        facts = {"alone": _write_command(op.op, first)}
-        reasons = tuple(Reason(str(note.facts["cause"]), {**note.facts, **facts}) for note in notes)
+        reasons = tuple(Reason(str(note.facts["cause"]), note.facts) for note in notes)
         yield Judgement(op.op, Suite(str(first["suite"])), case, Verdict(str(first["verdict"])), reasons)
-
-
-def _write_command(op: str, facts: Mapping[str, Fact]) -> str:
-    """The words of the command that checks this case alone, as `report.steps` completes them."""
-    suite = "--accuracy" if facts["suite"] == Suite.ACCURACY else "--seed"
-    case = f"--case={facts['case']}" if "case" in facts else ""
-    return f"ranks {op} --size {facts['ranks']} {case} {suite} --against"
