@@ -21,9 +21,7 @@ _compiled: dict[Any, Any] = {}
 def broadcast(x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
     """A contiguous tensor of x's shape and dtype with `bias` as each of its rows: out[p, d] = bias[d].
 
-    x supplies shape, dtype and device and is never read. It may have any rank from 1, and any strides. `bias` has
-    shape (x.shape[-1],) and any stride. Both are float32, float16 or bfloat16; a bias of another dtype is rounded to
-    x's. Raises TypeError for another dtype, ValueError for shapes or devices that do not go together.
+    Arguments, answers and errors are those of broadcast_triton.py.
     """
     _launch.check_broadcast(x, bias)
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)

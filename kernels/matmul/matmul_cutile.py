@@ -21,9 +21,7 @@ def matmul(
 ) -> torch.Tensor:
     """Returns activation(a @ b + bias), shapes (m, k), (k, n) and (n,), as a contiguous (m, n) tensor of their dtype.
 
-    float32 (multiplied in full precision, no TF32), float16 or bfloat16, summed and finished in float32 and rounded
-    once. Any strides, including transposed views. `activation` is one of `_launch.ACTIVATIONS`: gelu is that by erf.
-    Raises TypeError for dtypes, ValueError for shapes, devices or activations that do not fit.
+    Arguments, answers and errors are those of matmul_triton.py.
     """
     _launch.check_matmul("matmul", a, b, bias, activation)
     (m, _), n = a.shape, b.shape[1]

@@ -22,11 +22,7 @@ def rms_norm(
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
     """Returns x / sqrt(mean(x**2) + eps) * weight over the last dimension, contiguous, of x's shape and dtype.
 
-    With `stats` two tensors: the answer, and 1 / sqrt(mean(x**2) + eps) of each row, float32 of shape
-    (*x.shape[:-1], 1). x is float32, float16 or bfloat16, of any rank from 1, with any strides that a matrix of its
-    rows can have (not a transposed batch: that needs `.contiguous()`). The optional `weight` has shape
-    (x.shape[-1],), any stride and x's dtype. Computed in float32 and rounded once. Raises TypeError for dtypes,
-    ValueError for shapes, strides, devices or a negative eps.
+    Arguments, answers and errors are those of rms_norm_triton.py.
     """
     _launch.check_rms_norm(x, weight, eps, stats)
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)

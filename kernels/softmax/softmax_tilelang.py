@@ -38,10 +38,7 @@ class Plan(NamedTuple):
 def softmax(x: torch.Tensor) -> torch.Tensor:
     """Returns exp(x) / sum(exp(x)) over the last dimension, contiguous, of x's shape and dtype.
 
-    x is float32, float16 or bfloat16, of any rank from 1, with any strides that a matrix of its rows can have (not,
-    say, a transposed batch: that needs `.contiguous()`). Computed in float32 from the row's maximum, so nothing
-    overflows. As in torch.softmax a row with NaN or +inf, or with -inf only, gives NaN. Raises TypeError for another
-    dtype, ValueError for shapes and strides.
+    Arguments, answers and errors are those of softmax_triton.py.
     """
     _launch.check_softmax(x)
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
