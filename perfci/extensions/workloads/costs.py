@@ -155,6 +155,8 @@ def weigh_verdicts(run: Run, judgements: Judgements, kernels: Path, limits: Mapp
     rows = [replace(row, reasons=(*row.reasons, *_explain(row, costs, changes))) for row in judgements.rows]
     rows += [row for workload, cost in costs for row in _judge(workload, cost, limits.get(workload.name))]
     notes = [note for workload, cost in costs for note in _describe(workload, cost, changes)]
+    untimed = {workload.name for workload in workloads if workload.clock != "device"}
+    notes += [Reason("model_untimed", {"model": name}) for name in limits if name in untimed]
     return replace(judgements, rows=tuple(rows), notes=(*judgements.notes, *notes))
 
 

@@ -1,6 +1,8 @@
 """A check, its note and `perfci brief --model`, in the terms of a model."""
 
+import json
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -45,6 +47,14 @@ def test_a_verdict_its_headline_note_and_page_say_what_it_costs_the_model(modell
     said = r"A step of llama takes 0\.2 % longer \(\+0\.19\d* % to \+0\.19\d* %\) by scale, 8\.0 % of its time\."
     assert len(re.findall(said, report)) == 1
     assert re.search(r"REGRESSED\*\* \| `model-llama` by its ops +\| \+0\.2 % \|", report)
+
+
+def test_a_limit_of_a_model_without_times_of_a_device_judges_nothing_and_says_so(modelled):
+    write_workload(modelled.root / "kernels", replace(LLAMA, clock="host"))
+    answer = modelled.check("scale")
+
+    assert ("model-llama", "performance", None) not in answer.rows
+    assert "model_untimed" in {note["kind"] for note in json.loads(answer.out)["notes"]}
 
 
 def test_a_model_limit_that_is_no_percentage_is_refused(project):
