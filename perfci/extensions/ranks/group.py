@@ -120,7 +120,7 @@ class Group:
             try:
                 pipe.send_bytes(encode(ask))
             except OSError:
-                raise self._explain_death(rank, ask) from None
+                raise self._explain_death(rank, ask, answers) from None
         while len(answers) < len(self._pipes):
             self._alive()
             left: dict[Any, int] = {pipe: rank for rank, pipe in enumerate(self._pipes) if rank not in answers}
@@ -129,7 +129,7 @@ class Group:
                 try:
                     answers[rank] = decode(self._pipes[rank].recv_bytes(), Answer)
                 except (EOFError, OSError):
-                    raise self._explain_death(rank, ask) from None
+                    raise self._explain_death(rank, ask, answers) from None
                 if answers[rank].failure:
                     limit_s = min(limit_s, time.monotonic() - began + GRACE_S)
             if time.monotonic() - began > limit_s and len(answers) < len(self._pipes):
@@ -147,13 +147,16 @@ class Group:
 
     # --- what is wrong
 
-    def _explain_death(self, rank: int, ask: Ask) -> BrokenGroupError:
+    def _explain_death(self, rank: int, ask: Ask, answers: Mapping[int, Answer]) -> BrokenGroupError:
         process = self._processes[rank]
         process.join(END_S)
         code = process.exitcode
         names = {entry.value: entry.name for entry in signal.Signals}
         how = names.get(-code, f"signal {-code}") if code is not None and code < 0 else f"status {code}"
         places = self._find_places([other for other in range(len(self._pipes)) if other != rank])
+        # What lost its peer may have raised an error by now.
+        raised = {other: answer.failure for other, answer in answers.items() if answer.failure}
+        places |= {other: str(failure.facts.get("error", failure.kind)) for other, failure in raised.items()}
         facts: dict[str, Fact] = {**self._where(ask), "rank": rank, "how": how, "waiting": _name_places(places)}
         return BrokenGroupError("ranks_died" if places else "ranks_died_last", **facts)
 

@@ -8,6 +8,7 @@ import time
 import pytest
 
 from perfci.core.codec import encode
+from perfci.core.model import Reason
 from perfci.core.wording import sentence
 from perfci.extensions.ranks.group import BrokenGroupError, Frame, Group, find_frame, make_places, sort_silent
 from perfci.extensions.ranks.progress import Position, Progress, Step, open_stack, watch_stack
@@ -32,7 +33,9 @@ def serve(place, pipe, others):
             with watch_stack(stack, place.limit_s):
                 _do(ask_case, place, progress)
             progress.note(place.rank, Step.ANSWERED)
-            pipe.send_bytes(encode(Answer(body={"rank": place.rank})))
+            lost = "loses" in ask_case and place.rank == 0
+            failure = Reason("ranks_raised", {"error": "ConnectionError"}) if lost else None
+            pipe.send_bytes(encode(Answer(failure, {"rank": place.rank})))
 
 
 def _do(ask_case, place, progress):
@@ -47,6 +50,9 @@ def _do(ask_case, place, progress):
         _sleep_in_the_op()
     if "alone" in ask_case and place.rank == 1:
         time.sleep(0.5)  # until the others have answered
+        os.kill(os.getpid(), signal.SIGKILL)
+    if "loses" in ask_case and place.rank == 1:
+        time.sleep(0.5)
         os.kill(os.getpid(), signal.SIGKILL)
     if "dies" in ask_case or "sleeps" in ask_case:
         await_flag()
@@ -102,6 +108,13 @@ def test_a_rank_that_dies_is_named_with_its_signal_and_what_the_others_wait_in(g
     said = sentence(reason)
     assert "Rank 1 of 4 died (SIGKILL) in talk at dies (the others: 0: test_group.py:" in said
     assert took_s < LIMIT_S + 2
+
+
+def test_a_rank_that_dies_is_named_where_a_peer_has_raised_an_error_by_then(group):
+    reason, _ = break_by(group, "loses")
+
+    assert (reason.kind, reason.facts["rank"]) == ("ranks_died", 1)
+    assert reason.facts["waiting"] == "0: ConnectionError"
 
 
 def test_a_rank_that_dies_when_the_others_have_answered_is_named_alone(group):
