@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.stats import beta
 
 from perfci.core.model import (
     ArmBlock,
@@ -304,6 +303,8 @@ def _alarms(seen: Counter[str]) -> str:
 
 def upper_bound(seen: float, checks: float) -> float:
     """Clopper and Pearson's one-sided 95 % upper bound of a rate."""
+    from scipy.stats import beta  # which takes a second
+
     return float(beta.ppf(0.95, seen + 1, checks - seen)) if seen < checks else 1.0
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from cells import CLASSES, Cell, Played
 from duels import NOTHING, Tally
-from scipy.stats import beta
 from screen_on_traces import upper_bound
 
 from perfci.statistics.duel_rule import Ruling
@@ -61,6 +60,8 @@ def percent(rate: float) -> str:
 
 def lower_bound(seen: float, checks: float) -> float:
     """Clopper and Pearson's one-sided 95 % lower bound of a rate."""
+    from scipy.stats import beta  # which takes a second
+
     return float(beta.ppf(0.05, seen, checks - seen + 1)) if seen else 0.0
 
 

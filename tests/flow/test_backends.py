@@ -12,6 +12,8 @@ from perfci.runs.plan import Request
 from tests.git_repositories import begin_topic, commit_all
 from tests.ops.test_discover import write_op
 
+pytestmark = pytest.mark.slow
+
 CASES = 2  # performance cases of each op of the demo
 
 

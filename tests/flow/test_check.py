@@ -10,6 +10,8 @@ from dataclasses import replace
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_first_check_of_sound_ops_says_new_and_exits_0(project):
     answer = project.check()

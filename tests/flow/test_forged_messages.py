@@ -18,6 +18,8 @@ from perfci.worker import confine
 from tests.flow.conftest import quick_topic
 from tests.git_repositories import commit_all, git
 
+pytestmark = pytest.mark.slow
+
 PRELUDE = '''
 import importlib
 import os

@@ -6,6 +6,8 @@ from perfci.core.wording import sentence
 from tests.flow import test_against as against
 from tests.git_repositories import commit_all
 
+pytestmark = pytest.mark.slow
+
 repository, topic = against.repository, against.topic
 
 CACHED = "import functools\n\n\n@functools.cache\ndef limits():\n    fake.keep_host(25.0)\n\n\n"

@@ -17,6 +17,8 @@ from perfci.worker import confine, forks
 from perfci.worker.process import confined
 from tests.worker import forked
 
+pytestmark = pytest.mark.slow
+
 landlocked = pytest.mark.skipif(not confine.landlock_version(), reason="this kernel has no Landlock")
 fenced = pytest.mark.skipif(not confine.can_fence(), reason="this system has no seccomp filters")
 

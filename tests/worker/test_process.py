@@ -19,6 +19,8 @@ from perfci.worker.tasks import WorkerEnvironment
 from tests.processes import runs
 from tests.worker.task_examples import make_task
 
+pytestmark = pytest.mark.slow
+
 HEAD = """
 import os, signal, subprocess, sys, threading, time
 from perfci.core.codec import decode

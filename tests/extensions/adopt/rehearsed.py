@@ -13,7 +13,9 @@ from perfci.extensions.adopt.sketch import SketchFiles
 for correct in extensions.provided("interpreter"):
     correct()
 answers = {}
-for name, (op, files) in json.load(sys.stdin).items():
+usual = function._SECONDS
+for name, (op, files, is_hopeless) in json.load(sys.stdin).items():
+    function._SECONDS = usual / 6 if is_hopeless else usual  # there is no form to find
     wanted = decode(json.dumps(files).encode(), SketchFiles)
     with contextlib.redirect_stdout(sys.stderr):
         try:

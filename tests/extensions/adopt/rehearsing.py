@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import yaml
@@ -45,9 +45,9 @@ def _start() -> subprocess.Popen[str]:
     return server
 
 
-def rehearse(wanted: Mapping[str, tuple[str, SketchFiles]]) -> dict[str, Sketch | str]:
-    """name -> the findings, or the sentence with the reason for none."""
-    asked = {name: (op, dataclasses.asdict(files)) for name, (op, files) in wanted.items()}
+def rehearse(wanted: Mapping[str, tuple[str, SketchFiles]], hopeless: Collection[str] = ()) -> dict[str, Sketch | str]:
+    """name -> the findings, or the sentence with the reason for none. hopeless: names with little time for a search."""
+    asked = {name: (op, dataclasses.asdict(files), name in hopeless) for name, (op, files) in wanted.items()}
     answers = json.loads(_run("rehearsed.py", text=json.dumps(asked)))
     return {
         name: answer.get("reason") or decode(json.dumps(answer["sketch"]).encode(), Sketch)

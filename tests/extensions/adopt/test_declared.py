@@ -21,7 +21,7 @@ MADE = {
 }
 """function -> its file and its reference"""
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")

@@ -78,7 +78,7 @@ INITS = {
 }
 """What a package asks when it is imported."""
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ def test_square(shape):
 
 HERE = Path(__file__).parent
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")

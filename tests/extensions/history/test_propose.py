@@ -21,6 +21,8 @@ from tests.remote_repository import RemoteRepository
 from tests.stored_examples import append_history, write_baseline
 from tests.thresholds.earned_examples import KEY, earned, kept
 
+pytestmark = pytest.mark.slow
+
 TOKEN = "glpat-Secret_of-the-tests.42"
 URL = "https://gitlab.example.com/team/kernels"
 PATH = "baselines/fake-one/softmax.json"

@@ -21,6 +21,8 @@ from perfci.worker.protocol import Doing
 from tests.processes import runs
 from tests.runs.stand_ins import write_ops
 
+pytestmark = pytest.mark.slow
+
 START, WORKING = subprocess.Popen, offline.working
 DEADLINE_S = 20
 
@@ -81,6 +83,7 @@ def until(condition):
     deadline = time.monotonic() + DEADLINE_S
     while not condition():
         assert time.monotonic() < deadline
+        time.sleep(0.005)
         yield ()
 
 

@@ -12,6 +12,8 @@ from perfci.extensions.workloads.page import place_all
 from perfci.extensions.workloads.records import Call, Other, Slice, Tensor, Workload, write_workload
 from tests.git_repositories import begin_topic
 
+pytestmark = pytest.mark.slow
+
 SCALE = tuple(Call("scale", us=40.0, params=f"rows={rows}, cols=128, dtype='float32'") for rows in (256, 512))
 LLAMA = Workload("llama", clock="device", step_us=1000.0, busy_us=1000.0, calls=SCALE)
 
