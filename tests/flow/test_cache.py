@@ -22,33 +22,6 @@ def performance(answer):
     return [row for (_, suite, case), row in answer.rows.items() if suite == "performance" and case]
 
 
-def medians(project):
-    (op,) = project.run_record().ops
-    return {case.case: case.blocks[0].arms["kernel"].time.median_us for case in op.performance}
-
-
-def test_a_warm_run_is_never_held_against_a_cold_baseline_but_against_a_warm_one(scale):
-    assert scale.check(*OP, "--duel", "none").code == 0
-    assert scale.accept().code == 0
-    cold = medians(scale)
-    scale.edit("scale", "performance", *WARM)
-
-    answer = scale.check(*OP, "--duel", "none")
-
-    assert answer.code == 3
-    assert {(row["verdict"], row["reason"]["kind"]) for row in performance(answer)} == {("STALE", "stale_cache")}
-    assert "with a cold L2 cache, this run timed it with a warm one" in performance(answer)[0]["reason"]["sentence"]
-    warm = medians(scale)
-    assert [warm[case] / cold[case] for case in cold] == pytest.approx([0.5] * len(cold), rel=0.02)
-    shown = scale.perfci("show", str(scale.root / "reports"), "--op", *OP).out
-    assert "L2 cache warm" in shown and "L2 cache cold" not in shown
-    assert "max abs error  reference's" in shown
-
-    assert scale.accept().code == 0
-    again = scale.check(*OP, "--duel", "none")
-    assert (again.code, {row["verdict"] for row in performance(again)}) == (0, {"PASS"})
-
-
 @pytest.mark.parametrize("apart", [False, True])
 def test_a_change_to_warm_is_named_and_both_revisions_are_timed_cold_as_the_base_asks(scale, apart):
     git(scale.root, "init", "-q", "-b", "main")

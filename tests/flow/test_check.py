@@ -191,18 +191,6 @@ def test_every_block_keeps_its_raw_launches(project):
     assert all(len(row.us) == case.blocks[0].arms["kernel"].time.launches for row in mine)
 
 
-def test_foreign_processes_withhold_a_verdict_that_would_fail(project):
-    project.first_check()
-    project.accept()
-    (project.root / "pyproject.toml").write_text("[tool.perfci.fake]\nforeign_processes = 1\n")
-    project.edit("scale", "triton", "US_PER_MEGABYTE = 320.0", "US_PER_MEGABYTE = 400.0")
-
-    answer = project.check("scale")
-
-    assert "INCONCLUSIVE" in answer.verdicts("scale")
-    assert "REGRESSED" not in answer.verdicts("scale")
-
-
 @pytest.mark.parametrize("part", ["accuracy", "performance"])
 def test_a_suite_runs_by_its_path_and_imports_what_it_does_in_a_check(project, part, tmp_path_factory):
     (project.root / "mylib").mkdir()
@@ -223,25 +211,6 @@ def test_a_suite_runs_by_its_path_and_imports_what_it_does_in_a_check(project, p
     assert [op.op for op in run.ops] == ["relu"]
     assert bool(run.ops[0].performance) == (part == "performance")
     assert bool(run.ops[0].accuracy) == (part == "accuracy")
-
-
-def test_show_tells_the_numbers_of_a_case(project):
-    project.first_check("relu")
-
-    answer = project.perfci("show", str(project.root / "reports"), "--op", "relu", "--case", "rows=256,*")
-
-    assert answer.code == 0
-    assert "rows=256,cols=128,dtype=float32" in answer.out
-    assert "rows=512" not in answer.out
-
-
-def test_list_names_every_op_and_case(project, monkeypatch):
-    answer = project.perfci("list", "--device", "fake")
-
-    assert answer.code == 0
-    assert all(op in answer.out for op in ("relu", "row_sum", "scale"))
-    assert "rows=512,cols=128,dtype=float32" in answer.out
-    assert "hain" not in answer.out
 
 
 def test_a_clock_that_is_set_back_during_a_check_changes_nothing(project, monkeypatch):

@@ -14,13 +14,6 @@ CACHED = "import functools\n\n\n@functools.cache\ndef limits():\n    fake.keep_h
 """What a wrapper asks the device for: once."""
 
 
-def allow(project, rule):
-    """Main has this in the op's thresholds."""
-    folder = project.root / "thresholds"
-    folder.mkdir(exist_ok=True)
-    against.on_main(project, lambda: (folder / "scale.yaml").write_text(rule))
-
-
 def edit(project, before, after, op="scale"):
     project.edit(op, "triton", before, after)
     commit_all(project.root)
@@ -56,46 +49,6 @@ def test_a_cache_that_is_lost_is_found(topic):
     edit(topic, "@functools.cache\n", "")
 
     assert against.verdict(topic.check(), "scale", 256)[1][0] == "duel_host_slower"
-
-
-def test_a_comment_changes_nothing(topic):
-    edit(topic, "US_PER_MEGABYTE = ", "# A comment.\nUS_PER_MEGABYTE = ")
-
-    answer = topic.check()
-
-    assert answer.code == 0
-    assert against.verdict(answer, "scale", 256) == ("UNCHANGED", ["unchanged_work"])
-    host = against.case_of(topic, "scale", 256).host
-    assert [set(block.arms) for block in host] == [{"kernel", "base"}] * 4
-
-
-def test_a_slower_kernel_whose_wrapper_keeps_the_host_longer_says_both(topic):
-    topic.edit("scale", "triton", against.SPEED, "US_PER_MEGABYTE = 340.0")
-    keep_host(topic, 30.0)
-
-    verdict, kinds = against.verdict(topic.check(), "scale", 256)
-
-    assert verdict == "REGRESSED"
-    assert {"duel_slower", "duel_host_slower"} <= set(kinds)
-
-
-def test_what_was_agreed_on_is_expected(topic):
-    rule = 'expected:\n  - {case: "*", up_to: 900 %, why: "logs every call", until: 2099-01-01}\n'
-    allow(topic, rule)
-    keep_host(topic, 30.0)
-
-    answer = topic.check()
-
-    assert answer.code == 0
-    assert against.verdict(answer, "scale", 256)[1][:2] == ["expected_of_host", "duel_host_slower"]
-
-
-def test_a_limit_of_the_thresholds_decides(topic):
-    rule = "host_margin: 20 %\nhost_floor_us: 40\n"
-    allow(topic, rule)
-    keep_host(topic, 30.0)
-
-    assert topic.check().code == 0
 
 
 def test_a_base_that_ends_its_process_in_a_turn_leaves_the_host_uncompared_and_says_so(topic):

@@ -138,32 +138,6 @@ def test_peers_that_nobody_asked_for_are_not_even_made(project):
     assert "## Side by side" not in (project.root / "reports" / "report.md").read_text()
 
 
-def test_an_op_without_peers_is_named_in_one_sentence(project):
-    answer = project.check("--backend", "all", "row_sum", "--case", FEW, "--suite", "performance")
-
-    (note,) = [note for note in json.loads(answer.out)["notes"] if note["kind"].startswith("peer")]
-    assert note["sentence"].startswith("With --backend all nothing more was timed of row_sum: there is one backend")
-    told = ("check", "--no-judge", "--device", "fake", "--backend", "all", "row_sum", "--case", FEW)
-    assert note["sentence"] in project.perfci(*told, "--suite", "performance").out
-
-
-@pytest.mark.parametrize(
-    ("given", "told"),
-    [
-        ("[peer(400.0)]", "scale_performance.py: the suite cannot be read"),
-        ('{"a": 3}', "the peer a is no function"),
-    ],
-)
-def test_a_bad_declaration_is_an_error_that_names_the_file(project, given, told):
-    declare(project, given)
-
-    answer = project.check("scale")
-
-    assert (answer.code, answer.verdicts("scale")) == (2, {"ERROR"})
-    (row,) = answer.rows.values()
-    assert told in row["reason"]["sentence"] and "scale_performance.py" in row["reason"]["sentence"]
-
-
 def test_a_peer_that_kills_the_process_costs_the_op_its_peers_alone(project):
     declare(project, '{"fast": peer(288.0), "crash": crashing}')
 

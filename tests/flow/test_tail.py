@@ -74,15 +74,3 @@ def test_a_tail_fails_where_the_base_says_so(topic):
     assert {row["gate"] for (_, suite, case), row in answer.rows.items() if suite == "performance" and case} == {
         "fails"
     }
-
-
-def test_a_value_that_tail_does_not_have_is_an_error_with_its_line(project):
-    path = project.root / "thresholds" / "scale.yaml"
-    path.parent.mkdir(exist_ok=True)
-    path.write_text("rsd: 5 %\ntail: fail\n", encoding="utf-8")
-
-    answer = project.check("scale")
-
-    assert answer.code == 1
-    assert "scale.yaml" in answer.err + answer.out
-    assert "warns, fails" in answer.err + answer.out

@@ -1,8 +1,5 @@
 """A check that has to end before its job: it reports what it left undone, and nothing undone passes."""
 
-import json
-from datetime import UTC, datetime, timedelta
-
 import pytest
 
 from perfci.extensions.shards.files import read_plan
@@ -10,12 +7,6 @@ from tests.git_repositories import begin_topic, commit_all, git
 
 NOTHING = "0.001"
 """Seconds in which nothing can be begun."""
-
-
-def of_job(monkeypatch, timeout_s, ago_s):
-    began = datetime.now(UTC) - timedelta(seconds=ago_s)
-    monkeypatch.setenv("CI_JOB_TIMEOUT", str(timeout_s))
-    monkeypatch.setenv("CI_JOB_STARTED_AT", f"{began:%Y-%m-%dT%H:%M:%SZ}")
 
 
 def test_what_time_does_not_reach_is_one_inconclusive_row_an_op_and_warns(project):
@@ -29,32 +20,6 @@ def test_what_time_does_not_reach_is_one_inconclusive_row_an_op_and_warns(projec
     assert all(word in sentence for word in ("--deadline", "--shards", "--budget", "timeout:"))
     run = project.run_record()
     assert (run.plan.deadline.limit_s, run.plan.deadline.by) == (0.001, "--deadline")
-
-
-def test_the_same_is_said_from_the_stored_run_and_by_every_report(project):
-    told = project.check("--deadline", NOTHING)
-    reports = project.root / "reports"
-
-    again = project.perfci("compare", str(reports), "--format", "json")
-    strict = project.perfci("compare", str(reports), "--strict")
-    project.perfci("report", str(reports))
-
-    assert (again.code, strict.code) == (3, 2)
-    assert again.rows == told.rows and json.loads(again.out)["notes"] == json.loads(told.out)["notes"]
-    assert "op relu was checked before the time limit" in (reports / "report.md").read_text()
-    junit = (reports / "junit.xml").read_text()
-    assert junit.count("<skipped") == junit.count("<testcase") > 0
-
-
-def test_a_jobs_own_time_limit_holds_less_its_reserve(project, monkeypatch):
-    of_job(monkeypatch, 3600, 3500)
-
-    answer = project.check("relu")
-
-    assert (answer.code, answer.verdicts("relu")) == (3, {"INCONCLUSIVE"})
-    assert "180 s are kept for the report" in answer.out
-    limit = project.run_record().plan.deadline
-    assert (limit.by, limit.limit_s, limit.reserve_s) == ("CI_JOB_TIMEOUT", 3600.0, 180.0)
 
 
 @pytest.mark.slow

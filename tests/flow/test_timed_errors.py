@@ -2,8 +2,6 @@
 
 import json
 
-from perfci.extensions.common.history import read_history
-from perfci.extensions.history.ratchet.figures import KEYS
 from tests.closed_schemas import faults
 
 CASE = "rows=256,cols=128,dtype=float32"
@@ -41,17 +39,3 @@ def test_a_timed_output_that_is_less_exact_than_its_limit_is_wrong(project):
     assert 1e-8 < rough.p50_abs < rough.p90_abs < rough.p99_abs < rough.max_abs < 2e-6
     assert rough.l2 is not None and 1e-7 < rough.l2 < 2e-6
     assert faults(json.loads((project.root / "reports/run.json").read_text()), "run.schema.json") == []
-
-
-def test_how_exact_timed_outputs_were_stands_in_the_report_and_history_and_is_learnt_from(project):
-    project.edit("scale", "triton", EXACT, ROUGH)
-    project.check("scale")
-    assert project.accept().code == 0
-
-    measured = errors(project)
-    (line,) = read_history(project.root / "baselines", "fake-one", "scale").runs
-    kept = {case.case: case for case in line.cases}
-    assert {case: errors.errors for case, errors in kept.items()} == measured
-    learnt = {key.name: key.figure(kept[CASE]) for key in KEYS if key.error}
-    assert learnt["max_abs"] == measured[CASE].max_abs and learnt["rmse"] == measured[CASE].rmse
-    assert f"{measured[CASE].max_abs:.2e}" in (project.root / "reports" / "report.md").read_text()
