@@ -252,7 +252,7 @@ def read_names(root: Path, device: str) -> dict[str, Any]:
 
 
 def write_project(root: Path, op: str, *, fake: bool) -> None:
-    """The op, and what ops share, as a project of its own."""
+    """The op, and what ops share, as a separate project."""
     kernels = root / "kernels"
     kernels.mkdir(parents=True)
     if fake:

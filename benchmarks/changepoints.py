@@ -426,7 +426,7 @@ def thresholds() -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="few series, to try it out")
-    parser.add_argument("--out", type=Path, help="page whose part between the marks is replaced")
+    parser.add_argument("--out", type=Path, help="page to replace the part between the marks of")
     parser.add_argument("--thresholds", action="store_true", help="print the table of thresholds instead")
     parser.add_argument("--lives", action="store_true", help="print the table of whole lives alone")
     given = parser.parse_args()

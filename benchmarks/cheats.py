@@ -160,7 +160,7 @@ class Play:
         home = self.folder / f"job-{job}"
         (home / "tmp").mkdir(parents=True)
         shutil.copytree(self.folder / "project", home / "project")
-        # The device's lock is a temporary file, so each job has its own.
+        # The device's lock is a temporary file, so each job has another one.
         env = merge_request.variables(home) | {"TMPDIR": str(home / "tmp"), "PYTHONPATH": self._path()}
         while not self._ended:
             try:

@@ -326,7 +326,7 @@ HOST_BLOCK = 0.054
 
 
 def stray(checks: int) -> str:
-    """Host times whose processes stray: blamed with the guard, and without it."""
+    """Host times of processes that stray: blamed with the guard, and without it."""
     rows, host = [], QUESTIONS["host time"]
     for number, sd in enumerate((0.0, 0.0175, 0.04, 0.06, 0.08)):
         cells = []
@@ -348,7 +348,7 @@ ENDS = (Verdict.PASS, Verdict.REGRESSED, Verdict.INCONCLUSIVE)
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="few checks: shows that it works, says little")
-    parser.add_argument("--only", default="", metavar="TEXT", help="rows whose name holds it")
+    parser.add_argument("--only", default="", metavar="TEXT", help="rows with it in their names")
     parser.add_argument("--others", action="store_true", help="the other questions alone")
     parser.add_argument("--checks", type=int, default=400, help="of a row")
     parser.add_argument("--out", type=Path, metavar="PAGE", help="page with the two marks")

@@ -41,7 +41,7 @@ def main() -> None:
     parser.add_argument("--op", choices=OPS, action="append", help="only this op (may be repeated)")
     parser.add_argument("--tune", choices=OPS, action="append", help="sweep this op's configurations instead")
     parser.add_argument("--alternatives", action="store_true", help="time other ways to write the references instead")
-    parser.add_argument("--case", default="", help="only cases whose id contains this text")
+    parser.add_argument("--case", default="", help="only cases with this text in their id")
     options = parser.parse_args()
     sys.path[:0] = [str(KERNELS), *(str(KERNELS / op) for op in OPS)]
     clock = Clock()

@@ -324,7 +324,7 @@ def profile(pipe: Any, project: Path, device: str, op: str, way: str, part: int)
 
 @contextlib.contextmanager
 def run_lines(root: str) -> Iterator[set[tuple[str, int]]]:
-    """Lines of files below the root that Python runs, which in the interpreter are the kernels' own."""
+    """Lines of files below the root that Python runs, which in the interpreter are the kernels'."""
     seen = set[tuple[str, int]]()
 
     def line(frame: Any, *_: Any) -> Any:
@@ -357,7 +357,7 @@ def compiled_lines(root: str) -> Iterator[set[tuple[str, int]]]:
         return visit(self, node)
 
     def heard(launch: Any) -> None:
-        if id(launch.kernel) not in lines:  # kept, so that its id stays its own
+        if id(launch.kernel) not in lines:  # kept, so that no other one gets its id
             lines[id(launch.kernel)] = launch.kernel, frozenset(line for line in fresh if line[0].startswith(root))
         fresh.clear()
         seen.update(lines[id(launch.kernel)][1])
@@ -696,7 +696,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--random", type=int, metavar="N", help="draw so many faults")
     parser.add_argument("--seed", type=int, default=0, help="of the draw")
-    parser.add_argument("--project", type=Path, metavar="DIR", help="another project, whose faults are drawn")
+    parser.add_argument("--project", type=Path, metavar="DIR", help="another project, to draw faults in")
     parser.add_argument("--jobs", type=int, default=2, help="faults at a time")
     parser.add_argument("--gpus", type=int, default=1, help="GPUs of this machine that share them")
     parser.add_argument("--out", type=Path, metavar="PAGE", help="page with the two marks")

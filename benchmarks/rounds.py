@@ -56,7 +56,7 @@ class Source:
     name: str
     buffers: str
     biased: float = 0.0
-    """share of processes with a bias of their own"""
+    """share of processes with a bias"""
 
     @functools.cached_property
     def cases(self) -> list[tuple[float, list[Floats]]]:

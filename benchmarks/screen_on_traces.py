@@ -253,7 +253,7 @@ def main() -> None:
 
 @contextlib.contextmanager
 def without_range() -> Iterator[None]:
-    """The screen's verdicts if every regime counted as the baseline's own."""
+    """The screen's verdicts if every regime counted as the baseline's."""
     rule = compare_module._find_regime
     compare_module._find_regime = lambda *_: (True, 0.0)
     try:

@@ -47,7 +47,7 @@ def main() -> int:
                 print(f"             {line}", flush=True)
     cases, alarms = total["cases"], total["alarms"]
     print(
-        f"{total['commits']} commits, {cases} cases whose code changed, {alarms} alarms in {len(alarmed)} commits: "
+        f"{total['commits']} commits, {cases} cases with changed code, {alarms} alarms in {len(alarmed)} commits: "
         f"{alarms / max(cases, 1):.2%} of the cases, 95 % upper bound {upper_bound(alarms, max(cases, 1)):.2%}"
     )
     return 0

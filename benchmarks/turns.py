@@ -55,7 +55,7 @@ def by_block(row: dict, after: dict) -> Arms:
 
 
 def by_block_controlled(row: dict, after: dict) -> Arms:
-    """The same, each divided by the reference of its own rounds."""
+    """The same, each divided by the reference of its rounds."""
     return by_block(row, after)[0] / row["ev"]["ref"], by_block(row, after)[1] / after["ev"]["ref"]
 
 

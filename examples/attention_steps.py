@@ -33,8 +33,8 @@ def attention_step(
     Raises ValueError for an unknown variant, and for queries that would see no key.
     """
     if variant not in VARIANTS:
-        known = ", ".join(map(repr, VARIANTS))
-        raise ValueError(f"attention_step: variant is {variant!r}, but has to be one of {known}")
+        variants = ", ".join(map(repr, VARIANTS))
+        raise ValueError(f"attention_step: variant is {variant!r}, but has to be one of {variants}")
     _attention.check("attention_step", q, k, v, None, (None, None), scale, 0.0, 0)
     if q.shape[2] > k.shape[2] and (causal or not k.shape[2]):
         raise ValueError(f"attention_step: {q.shape[2]} queries have {k.shape[2]} keys, which some of them do not see")

@@ -65,7 +65,7 @@ def load(kernels, op, name):
 
 
 def forked(way, *about):
-    """The way's answer from a process of its own, or {"failed": why}."""
+    """The way's answer from a separate process, or {"failed": why}."""
     with tempfile.TemporaryFile() as out:
         child = os.fork()
         if not child:

@@ -188,7 +188,7 @@ class _QueuedBlock:
     index: int
     started_s: float
     session: Session
-    warm: bool  # each timed call follows untimed ones of its own
+    warm: bool  # each timed call follows untimed ones
     order: list[str] = field(default_factory=list)  # arms in the order of their timed launches
     arm: str = REFERENCE  # the one that runs, make_inputs being the reference's
     seed: int = 0  # of the values that its inputs hold
@@ -359,7 +359,7 @@ def _stain(bench: Rig, block: _QueuedBlock, output: Any, held: Any) -> None:
 
 
 def _list_arms(bench: Rig, subject: Subject, inputs: Inputs) -> list[Arm]:
-    """Kernel and base share the block's inputs. Buffers of their own would bias one of them for a whole process."""
+    """Kernel and base share the block's inputs. Separate buffers would bias one of them for a whole process."""
     suite = bench.suite_of(subject)
     if bench.as_base:  # with the reference, so that the base is as often as head the first after a change of process
         return [Arm(BASE, suite.kernel, inputs), Arm(REFERENCE, suite.reference, inputs)]
@@ -378,7 +378,7 @@ def _choose_renewed_round(bench: Rig, subject: Subject, index: int) -> int | Non
 
 
 def _choose_stained_round(bench: Rig, subject: Subject, index: int) -> int | None:
-    """Returns the last round with stained memory, whose output is verified. By the block's seed too."""
+    """Returns the last round with stained memory: its output is verified. By the block's seed too."""
     drawn = random.Random(bench.draw_seed(subject.case, f"{index}/stained")).randrange(subject.rounds)
     return drawn if index % duel_rule.FIRST == STAINED else None
 

@@ -20,8 +20,8 @@ LEAST_US = 20.0  # shorter launches leave too much idle time between them to rea
 PROBE_S = 0.12  # of load before the clock is read: an H200's limit acts after 30 to 80 ms
 
 REST = 2.4
-"""Rest by launch time, for each part by which the free clock exceeds the held one. On an H200 matmuls whose clock falls
-to 1,410 and 1,470 of 1,980 MHz need rests of 0.5 to 1 times their time."""
+"""Rest by launch time, for each part by which the free clock exceeds the held one. Matmuls that make an H200's clock
+fall to 1,410 and 1,470 of 1,980 MHz need rests of 0.5 to 1 times their time."""
 
 MORE_REST, MOST_REST = 1.5, 3.0  # factor by which rests grow if the clock falls all the same, and their limit by launch
 MARK_US = 5.0  # shortest rest: long enough to show the clock within 1 %

@@ -18,7 +18,7 @@ from perfci.measure.verify import Check, checks, list_probes, verify
 from perfci.ops.fingerprint.reach import list_reached
 from perfci.ops.spec import SEARCHED, Accuracy, Params, case_id
 
-SHARE = 8  # one more check for so many of the suite's own
+SHARE = 8  # one more check for so many of the suite's
 MOST_ELEMENTS = 1 << 17  # of a size that is tried: Triton's interpreter is slow
 MOST_OF_INPUTS, SMALL = (
     1 << 22,

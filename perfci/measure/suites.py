@@ -64,7 +64,7 @@ def describe_suite(suite: _Suite) -> Mapping[str, str]:
 
 
 def find_wrapped(kernel: Path, before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[Reason]:
-    """Suites whose kernel is another function than the one that users call, or wraps it otherwise than in the base.
+    """Suites with another function as their kernel than users call, or with another wrapper of it than in the base.
 
     kernel: the file of what users call. before, after: the suites that have another function, each with its text.
     """
@@ -216,7 +216,7 @@ def _find_looser(old: _Suite, new: _Suite, shared: Mapping[str, Params]) -> Iter
     dtypes = {str(params["dtype"]).removeprefix("torch.") for params in old.cases if "dtype" in params}
     for dtype in sorted({*(old.tolerance or {}), *(new.tolerance or {}), *dtypes}):
         was, now = (tolerance(dtype, suite.tolerance, 1) for suite in (old, new))
-        # A performance suite without a tolerance of its own has that of the accuracy suite.
+        # A performance suite without a tolerance has that of the accuracy suite.
         inherits = isinstance(new, Performance) and not new.tolerance
         wider = now[0] > was[0] or now[1] > was[1]
         if wider and not inherits and (isinstance(old, Accuracy) or old.tolerance):

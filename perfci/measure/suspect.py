@@ -91,7 +91,7 @@ _TENSOR = re.compile(r"#\d+ \w+\[([\d,]*)\]")
 
 
 def calls_reference(kernel: Identity, reference: Identity) -> str | None:
-    """Returns the torch operation by which a kernel has the reference's work done. None if it does its own.
+    """Returns the torch operation by which a kernel has the reference's work done. None if it does it itself.
 
     A reference that only moves memory is called by a kernel that moves the same and launches nothing itself.
     """

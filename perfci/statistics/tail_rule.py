@@ -39,7 +39,7 @@ DUEL = f"{KERNEL}/{BASE}"
 
 
 def find_tail(blocks: Sequence[Block], seen: Look) -> Tail | None:
-    """Sum up what the duel `seen` does not, of its own blocks. None if they do not hold their slowest launches."""
+    """Sum up what the duel `seen` does not, of its blocks. None if they do not hold their slowest launches."""
     arms = [(block.arms[KERNEL], block.arms[BASE]) for block in blocks]
     high = [(kernel.time.p90_us, base.time.p90_us) for kernel, base in arms]
     means = [kernel.time.mean_us / base.time.mean_us for kernel, base in arms]

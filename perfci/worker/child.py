@@ -1,4 +1,4 @@
-"""The worker process, `python -m perfci.worker.child`: a task on standard input, whose end also ends the process.
+"""The worker process, `python -m perfci.worker.child`: a task on standard input. The end of that ends the process too.
 
 With a task's file as its argument it is alone: no one answers it.
 """

@@ -240,7 +240,7 @@ def _unshare(kind: int) -> None:
 
 
 def _mount() -> None:
-    """Give this process and those below a /proc of their namespace, and a /dev/shm of their own. Raises OSError."""
+    """Give this process and those below a /proc of their namespace, and a separate /dev/shm. Raises OSError."""
     libc = ctypes.CDLL(None, use_errno=True)
     _checked(libc.unshare(NEW_MOUNTS))
     _mount_memory()

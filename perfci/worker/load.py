@@ -59,7 +59,7 @@ class LoadedOp:
         )
 
     def judged_by(self, base: LoadedOp) -> LoadedOp:
-        """Returns this op's kernel in the base's suites. What it stores and its peers stay its own.
+        """Returns this op's kernel in the base's suites. What it stores and its peers stay.
 
         The kernel is the function that users call, unless the base's suites wrap it.
         """

@@ -90,7 +90,7 @@ def start_worker(task: Task, around: WorkerEnvironment, descriptors: tuple[int, 
     worker = Running(process, reading, task, around, ours)
     try:
         # Standard input stays open: when it ends, the worker knows that the parent is gone.
-        if isinstance(task, DeviceTask):  # the worker's folder of temporary files is its own
+        if isinstance(task, DeviceTask):  # the worker's folder of temporary files is a separate one
             folder = task.opening.lock_folder or Path(tempfile.gettempdir())
             task = dataclasses.replace(task, opening=dataclasses.replace(task.opening, lock_folder=folder))
         worker.write(pack_task(task, writing))
@@ -111,7 +111,7 @@ def give_handle(process: int, descriptor: int) -> None:
 
 
 def end_given(handles: socket.socket) -> None:
-    """Kill the processes whose handles were given, with their groups, and close the socket."""
+    """Kill the processes of the handles that were given, with their groups, and close the socket."""
     with handles:
         handles.setblocking(False)
         with contextlib.suppress(OSError):

@@ -145,7 +145,7 @@ class OpDone:
 
 @dataclass(frozen=True)
 class Apart:
-    """One process cannot hold the two revisions apart: each needs one of its own."""
+    """One process cannot hold the two revisions apart: each needs a separate one."""
 
     reason: Reason
 

@@ -135,7 +135,7 @@ class RemoteOp:
         """Whether a timed call gives the device work that only the driver shows. It is recorded, if none is yet."""
         place = Suite.PERFORMANCE, self._device.key_of(inputs)
         if not self.heard and place not in self._programs:
-            with suppress(Exception):  # which its own call will raise
+            with suppress(Exception):  # which a later call will raise
                 self._programs[place] = self._record(*place[:1], inputs)
         return self.heard
 

@@ -67,7 +67,7 @@ class _Server:
         def find(number: int) -> Any:
             if number not in given:
                 memory = _open(call.memory[number], arrays, self._arena)
-                # In turns memory of its own, as in a user's process.
+                # In turns separate memory, as in a user's process.
                 given[number] = memory.clone() if call.calls is not None and call.memory[number].handle else memory
             return given[number]
 

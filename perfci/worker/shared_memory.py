@@ -1,4 +1,4 @@
-"""What a worker leaves in /dev/shm goes with it. Where it has none of its own, all processes of its user share it."""
+"""What a worker leaves in /dev/shm goes with it. Without a separate one, all processes of its user share it."""
 
 import contextlib
 import os

@@ -65,7 +65,7 @@ class Place:
     """Where the ops of a task live."""
 
     ops: tuple[OpFiles, ...]
-    shared_folder: Path  # the folder of all ops, whose `_*.py` files they share
+    shared_folder: Path  # the folder of all ops, which share its `_*.py` files
     root: Path = Path()  # of the project that the ops belong to
     head_root: Path | None = None
     """of the project under test, where these ops are the base's: nothing may come from there"""
@@ -107,7 +107,7 @@ class Task:
 
     @property
     def roots(self) -> tuple[Path, ...]:
-        """Folders whose files it may import."""
+        """Folders of files that it may import."""
         return tuple(filter(None, (self.place.root, self.place.shared_folder, self.place.head_root)))
 
     @property
@@ -277,7 +277,7 @@ class Measure(DeviceTask):
     by_own: bool = False  # the op's suites judge it: what the base's find of it is known
     baton: int = -1  # descriptor of the socket by which two processes that take blocks in turns hand over the device
     by_round: bool = True  # they hand it over after each round. False: after all blocks of a turn
-    cache: Cache | None = None  # cold or warm, that both revisions are timed alike. None for the suite's own
+    cache: Cache | None = None  # cold or warm, that both revisions are timed alike. None for the suite's
     ceilings: Limits = field(default_factory=Limits)  # those of the device that the run knows
     limits: Mapping[str, CaseThresholds] = field(default_factory=dict)
     """what each performance case is judged by: it decides when a duel has seen enough"""

@@ -204,7 +204,7 @@ class Worker:
             if isinstance(result, AccuracyCase):
                 wrong[result.of_base] |= result.failure is not None
         if wrong[True] and not wrong[False] and self._change and self._change.differs:
-            # Its reference means something else than the base's, and the kernel agrees with its own.
+            # Its reference means something else than the base's, and the kernel agrees with it.
             self._judged, wrong[True] = self._loaded, False
         right = not any(wrong.values())
         for case in self._search() if right and not self._task.remaining else ():
