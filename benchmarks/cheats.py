@@ -94,7 +94,8 @@ def setting(device: str, backend: str, *, unrecorded: bool, host: bool = False) 
     """The files beside a trick for a device."""
     if backend == "cuda":
         prelude = preludes.CUDA if host else on_cuda.PRELUDE
-        files = prelude, preludes.TORCH_BASELINE, preludes.SUITE, preludes.CALL
+        call = preludes.UNRECORDED if unrecorded else preludes.CALL
+        files = prelude, preludes.TORCH_BASELINE, preludes.SUITE, call
         return Setting(*files, timed_rows=(4096,), timed_cols=4096, backend="cuda", list_further=on_cuda.list_files)
     if device == "fake":
         return Setting(preludes.NUMPY, preludes.NUMPY_BASELINE, preludes.SUITE, preludes.CALL)
@@ -305,8 +306,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--host", action="store_true", help="with --backend cuda: the sixty tricks in Python")
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder for table, rows and runs")
     options = parser.parse_args(arguments)
-    if options.backend == "cuda" and (options.device != "cuda" or options.unrecorded):
-        parser.error("--backend cuda needs --device cuda, and goes without --unrecorded")
+    if options.backend == "cuda" and (options.device != "cuda" or (options.unrecorded and not options.host)):
+        parser.error("--backend cuda needs --device cuda, and goes with --unrecorded only beside --host")
     if options.host and options.backend != "cuda":
         parser.error("--host needs --backend cuda")
     tricks = choose(options.device, options.backend, options.only, host=options.host)

@@ -73,7 +73,6 @@ class OpRanks:
     ready: GroupReady | None = None
     clocks: ClocksCompared | None = None  # of the first process
     links: LinksMeasured | None = None
-    compiled: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # case -> what each rank launches
     boards: tuple[tuple[str, ...], ...] = ()  # of each process, by rank
     failure: Reason | None = None  # why nothing, or not all, could be checked
     skipped: Reason | None = None  # why this size was not tried here
@@ -249,8 +248,7 @@ class _Run:
         failure, undone = (None, failure) if failure and failure.kind == LATE else (failure, None)
         return OpRanks(
             folder.op, size, checked, tuple(timed), heard.ready, heard.clocks, heard.links,
-            {case: prepared.compiled for case, prepared in heard.prepared.items()}, tuple(heard.boards), failure,
-            undone=undone,
+            tuple(heard.boards), failure, undone=undone,
         )  # fmt: skip
 
     def _judge(

@@ -139,7 +139,6 @@ class CasePrepared:
     flops: Count | None = None  # of one rank: an op's `flops` are of all together
     dtype: str = ""
     activations: tuple[Count, Count, Count] | None = None  # rows, columns, bytes of an element: what a layer passes on
-    compiled: tuple[str, ...] = ()  # by rank: what the compiler made of the kernel's launches
 
 
 @dataclass(frozen=True)

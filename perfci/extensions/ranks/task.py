@@ -233,7 +233,7 @@ class _Leader:
             case, tuple(first["arms"]), tuple(bool(body["same"]) for body in bodies),
             convert(unknown, Reason) if unknown else None, None,
             first["sent_bytes"], first["moved_bytes"], first["flops"], first["dtype"],
-            tuple(first["activations"]) if first["activations"] else None, tuple(body["compiled"] for body in bodies),
+            tuple(first["activations"]) if first["activations"] else None,
         )  # fmt: skip
         self._channel.send(prepared)
         return _Timed(prepared, duelled=BASE in prepared.arms and (task.every or not all(prepared.same)))

@@ -116,7 +116,6 @@ class VirtualRanks:
             {
                 **common,
                 "same": BASE in programs and programs[KERNEL][rank] == programs[BASE][rank],
-                "compiled": f"{len(programs[KERNEL][rank])} steps",
             }
             for rank in range(self._ranks)
         ]

@@ -13,21 +13,17 @@ from perfci.extensions.ranks.records import BASE, KERNEL
 
 
 def compare_work(arms: Mapping[str, Callable[[], Any]], device: Accelerator) -> Mapping[str, Any]:
-    """Whether kernel and base do the same work on this rank, why that is unknown, and what the kernel's launches are.
+    """Whether kernel and base do the same work on this rank, and why that is unknown.
 
     Values of tensors do not count, so a table of addresses is the same work wherever the peers' memory lies. Launches
     that neither Triton nor torch's operators tell of count with their parameters, as the driver was given them.
     """
     seen = {name: _listen(arms[name], device) for name in (KERNEL, BASE) if name in arms}
-    identity, _ = seen[KERNEL]
     unknown = next((identity.unknown for identity, _ in seen.values() if identity.unknown), None)
     texts = {(encode(identity), parameters) for identity, parameters in seen.values()}
     is_known = all(parameters is not None for _, parameters in seen.values()) and _hears(device)
-    compiled = "; ".join(
-        f"{launch.kernel} {launch.artefact[:12]} grid {list(launch.grid)}" for launch in identity.launches
-    )
     same = BASE in arms and unknown is None and is_known and len(texts) == 1
-    return {"same": same, "unknown": unknown if BASE in arms else Reason("ranks_no_base"), "compiled": compiled}
+    return {"same": same, "unknown": unknown if BASE in arms else Reason("ranks_no_base")}
 
 
 def _listen(call: Callable[[], Any], device: Accelerator) -> tuple[Identity, tuple[str, ...] | None]:

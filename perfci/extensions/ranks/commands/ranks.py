@@ -185,7 +185,7 @@ def to_json(result: RanksResult) -> Mapping[str, Any]:
                                                                  for one in case.series])
             for case in op.timed
         ]  # fmt: skip
-        more = "op ranks ready clocks links compiled boards failure skipped undone"
+        more = "op ranks ready clocks links boards failure skipped undone"
         return pick(op, more, checked=checked, timed=timed)
 
     return pick(result, "device seed base note", ops=[write_op(op) for op in result.ops])
