@@ -2,12 +2,11 @@
 
 import functools
 import json
-from importlib import resources
 from typing import Any
 
 import jsonschema
 
-from tests.schemas import SCHEMAS, schema
+from tests.schemas import ANSWER, PACKAGED, SCHEMAS, schema
 
 PUBLISHED = tuple(
     f"{name}.schema.json" for name in ("run", "baseline", "history", "launches", "plan", "round", "answer")
@@ -19,7 +18,7 @@ def published(name: str) -> dict[str, Any]:
     """As it is on the site of the docs."""
     if name in SCHEMAS:
         return json.loads(json.dumps(schema(SCHEMAS[name])))
-    return json.loads(resources.files("perfci").joinpath("schemas", name).read_text(encoding="utf-8"))
+    return json.loads((ANSWER if name == ANSWER.name else PACKAGED / name).read_text(encoding="utf-8"))
 
 
 def faults(document: Any, name: str, *, closed: bool = True) -> list[str]:

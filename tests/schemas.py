@@ -3,7 +3,7 @@
 The site of the docs has them below schemas/. Without DIR those are written anew that editors read, in perfci/schemas.
 
 They are open: a later perfci may write further fields under the same format number, which readers ignore. The tests
-check what perfci writes against the same schemas closed. answer.schema.json is written by hand.
+check what perfci writes against the same schemas closed. docs/_site/answer.schema.json is written by hand.
 
 Those of what people write, for editors, are closed: the settings in pyproject.toml and the thresholds.
 """
@@ -54,6 +54,7 @@ TITLES: Mapping[type, str] = {
 }
 
 PACKAGED = Path(perfci.core.model.__file__).parents[2] / "schemas"
+ANSWER = Path(__file__).parents[1] / "docs" / "_site" / "answer.schema.json"
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -152,7 +153,7 @@ def schema(kind: type) -> dict[str, Any]:
 def publish(folder: Path) -> None:
     """Writes the schemas of all stored files, and of what `--format json` prints."""
     folder.mkdir(parents=True, exist_ok=True)
-    shutil.copy(PACKAGED / "answer.schema.json", folder)
+    shutil.copy(ANSWER, folder)
     _write({name: schema(kind) for name, kind in SCHEMAS.items()}, folder)
 
 

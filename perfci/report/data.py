@@ -1,4 +1,4 @@
-"""Records as plain data, for programs: what `--format json` prints. answer.schema.json describes the judgements."""
+"""Records as plain data, for programs: what `--format json` prints. answer.schema.json in docs/_site describes it."""
 
 import dataclasses
 import math
