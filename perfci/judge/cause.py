@@ -79,7 +79,8 @@ def describe_choices(case: PerformanceCase) -> Reason | None:
             facts: dict[str, Fact] = {"arm": arm, "count": len(texts) - count, "processes": len(texts)}
             return Reason("choice_flipped", {**facts, "most": most, "other": others[0][0]})
     kernel, base = (text or "-" for text in case.chosen)
-    return Reason("choice_kept", {"processes": len(processes), "kernel": kernel, "base": base})
+    kind = "choice_kept" if kernel == base or "-" in (kernel, base) else "choice_differs"
+    return Reason(kind, {"processes": len(processes), "kernel": kernel, "base": base})
 
 
 def find_causes(concerned: Sequence[PerformanceCase], calm: Iterable[PerformanceCase]) -> Mapping[str, Reason]:

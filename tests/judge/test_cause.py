@@ -315,9 +315,13 @@ def test_a_winner_that_flipped_between_processes_is_the_cause():
 
 
 def test_choices_that_every_process_kept_are_named():
-    assert sentence(describe_choices(tuned(64, 128, 128))) == (
-        "Autotuners chose k: BLOCK: 128 for the kernel and k: BLOCK: 64 for the base, the same in all of 2 processes."
+    assert sentence(describe_choices(tuned(64, 64, 64))) == (
+        "Autotuners chose k: BLOCK: 64 for the kernel and k: BLOCK: 64 for the base, the same in all of 2 processes."
     )
+    differ = describe_choices(tuned(64, 128, 128))
+    assert (differ.kind, differ.facts["kernel"], differ.facts["base"]) == (
+        "choice_differs", "k: BLOCK: 128", "k: BLOCK: 64",
+    )  # fmt: skip
     assert describe_choices(tuned(64, 32, 32, same=True)).facts["base"] == "k: BLOCK: 32"
     assert describe_choices(PerformanceCase("n=1", identity=Identity())) is None
 
