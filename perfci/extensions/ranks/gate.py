@@ -65,11 +65,7 @@ def list_folders(settings: Settings, request: Request, run: Run) -> list[OpFolde
     every = request.duel is DuelWhat.ALL
     base = {op.op: op.base for op in run.plan.ops}
     changed = {name for name, planned in base.items() if every or planned is None or not planned.same}
-    right = {
-        op.op
-        for op in run.ops
-        if op.accuracy and not (op.failure or op.late or any(check.failure for check in op.accuracy))
-    }
+    right = {op.op for op in run.ops if not (op.failure or op.late or any(check.failure for check in op.accuracy))}
     right = {op for op in right & changed if not is_model(op)}
     return [op for op in select(settings, sorted(right)) if find_sizes(op)] if right else []
 
