@@ -386,17 +386,6 @@ def test_on_main_everything_is_timed_and_what_did_not_change_cannot_have_regress
 # --- options ----------------------------------------------------------------------------------------------------------
 
 
-def test_everything_can_be_duelled(topic):
-    answer = topic.check("--duel", "all", "relu", "scale")
-
-    assert answer.code == 0
-    for op in ("relu", "scale"):
-        for case in op_run(topic, op).performance:
-            assert (case.base.same, case.base.duelled, len(case.blocks)) == (True, True, 4)
-    assert verdict(answer, "relu", 256) == ("UNCHANGED", ["duel_cleared"])
-    assert topic.run_record().plan.duel_family == 4
-
-
 def test_nothing_need_be_duelled_and_measuring_alone_takes_no_base(topic):
     make_slower(topic)
 
