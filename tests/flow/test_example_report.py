@@ -1,19 +1,14 @@
 """The examples in docs/ are what perfci makes of their runs today."""
 
 import re
-import shlex
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
-import typer
 
 from perfci import store
-from perfci.cli.app import app
 from perfci.cli.main import run
-from perfci.core.settings import load
-from perfci.ops.discover import select
 from perfci.report.frame import HOST, P99_LAUNCHES, pool_spreads
 from perfci.store.launches import read_launches
 
@@ -66,21 +61,6 @@ def test_the_percentiles_of_an_example_are_those_of_its_launches(example):
         p99 = one.p50_us * np.quantile(alike, 0.99) if one.launches >= P99_LAUNCHES else None
         assert one.p99_us == (p99 and pytest.approx(p99, rel=0.05))  # of each block its slowest tenth is kept
     assert re.search(r"\| +p90 \| +p99 \|", (example / "report.md").read_text())
-
-
-@pytest.mark.parametrize("example", [EXAMPLE, DUEL], ids=lambda example: example.name)
-def test_the_command_of_an_example_has_options_that_there_are(example):
-    command, *typed = shlex.split(store.read_run(example).command)[1:]
-
-    options = {name for param in typer.main.get_command(app).get_command(None, command).params for name in param.opts}
-    assert {word for word in typed if word.startswith("--")} <= options
-
-
-def test_the_stored_baselines_are_of_ops_that_there_are():
-    baselines = store.read_baselines(ROOT / "baselines", "nvidia-h200")
-
-    assert baselines
-    assert set(baselines) <= {op.op for op in select(load(ROOT), ())}
 
 
 def test_a_report_is_judged_by_the_baselines_that_it_is_given(tmp_path, capsys):
