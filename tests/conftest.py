@@ -64,10 +64,15 @@ def pytest_terminal_summary(terminalreporter, config):
         terminalreporter.write_line(f"{count} nightly tests were left out; make nightly runs them")
 
 
+def pytest_collection(session):
+    """What collecting makes lives until the end. The garbage collector need not look through it again and again."""
+    gc.disable()
+
+
 def pytest_collection_finish(session):
-    """What collecting made lives until the end. The garbage collector need not look through it again and again."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)
