@@ -61,6 +61,7 @@ READS = {
     "extensions/offline/driver.py": (2, WORKER),
     "extensions/ranks/group.py": (1, WORKER),
     "extensions/static/compiling.py": (1, PACKED),
+    "extensions/workloads/recording.py": (1, "of the kernel's"),
     "extensions/pictures/page.py": (1, PACKED),
     "scaffold/new.py": (2, PACKED),
     "worker/child.py": (1, WORKER),

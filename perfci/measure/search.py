@@ -20,10 +20,8 @@ from perfci.ops.spec import SEARCHED, Accuracy, Params, case_id
 
 SHARE = 8  # one more check for so many of the suite's
 MOST_ELEMENTS = 1 << 17  # of a size that is tried: Triton's interpreter is slow
-MOST_OF_INPUTS, SMALL = (
-    1 << 22,
-    64,
-)  # elements that inputs have at half a size that is tried, and a size that any op may have
+MOST_OF_INPUTS = 1 << 22  # elements that inputs have at half a size that is tried
+SMALL = 64  # a size that any op may have
 BLOCKS = (8, 4096)  # least and most that a literal can mean for a block
 _LARGEST = 1e4  # literals beyond are limits of dtypes
 

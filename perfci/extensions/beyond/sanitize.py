@@ -37,7 +37,7 @@ OPTIONS = ("--report-api-errors", "no", "--print-limit", "1000", "--target-proce
 
 _HEADS = ("Invalid ", "Misaligned ", "Uninitialized ", "Barrier error", "Error: ", "Warning: ", "Address ")
 _PLACE = re.compile(r"\bat (?P<kernel>[^+\n]+)\+0x[0-9a-f]+(?: in (?P<file>\S+):(?P<line>\d+))?")
-_REFUSED = re.compile(r"^=+ Error: (.*not supported[^.\n]*)", re.M)
+_REFUSED = re.compile(r"^=+ Error: (.*(?:not supported|before first instrumented)[^.\n]*)", re.M)
 _OF_TORCH = re.compile(r"^(void )?(at::|c10::|cub::|cutlass::)|^(cublas|cudnn|ampere_|sm\d\d_|nvjet)")
 
 
@@ -90,18 +90,17 @@ def read_log(around: WorkerEnvironment, tool: str) -> str:
 
 
 def parse(text: str) -> Counter[Finding]:
-    """Returns the findings of a log: each line of a kernel once, with how often. Those of torch are left out."""
-    if _REFUSED.search(text):
-        return Counter()
+    """Returns the findings of a log: each line of a kernel once, with how often. Those of torch are left out.
+
+    What names no kernel is about the process, such as an exit status that is not 0.
+    """
     lines = [line.removeprefix("=========").removeprefix(" ") for line in text.splitlines() if line.startswith("===")]
     findings = Counter[Finding]()
     for at, line in enumerate(lines):
         if line.startswith(_HEADS):
-            record = "\n".join(_take_record(lines[at:]))
-            match = _PLACE.search(record)
-            kernel = match["kernel"].strip() if match else "-"
-            if not _OF_TORCH.match(kernel):
-                place = f"{match['file']}:{match['line']}" if match and match["file"] else ""
+            match = _PLACE.search("\n".join(_take_record(lines[at:])))
+            if match and not _OF_TORCH.match(kernel := match["kernel"].strip()):
+                place = f"{match['file']}:{match['line']}" if match["file"] else ""
                 findings[Finding(line.partition(" at ")[0].rstrip("."), kernel, place)] += 1
     return findings
 
@@ -118,12 +117,11 @@ def _take_record(lines: list[str]) -> Iterator[str]:
 def tell(tool: str, log: str, failure: Reason | None) -> Iterator[AccuracyCase]:
     """Yields a check of a sanitizer: what its log has, why it has nothing, or that it is right."""
     check, findings = AccuracyCase(f"sanitize={tool}", "normal", "contiguous", 0), parse(log)
-    if refused := _REFUSED.search(log):
-        yield dataclasses.replace(check, unchecked=Reason("sanitizer_refused", {"tool": tool, "why": refused[1]}))
-        return
     for finding, count in findings.items():
         where = finding.place or "-"
         facts: dict[str, Fact] = {"tool": tool, "what": finding.what, "kernel": finding.kernel, "where": where}
         yield dataclasses.replace(check, failure=Reason("sanitizer_found", {**facts, "count": count}))
-    if not findings:
+    if not findings and (refused := _REFUSED.search(log)):
+        yield dataclasses.replace(check, unchecked=Reason("sanitizer_refused", {"tool": tool, "why": refused[1]}))
+    elif not findings:
         yield dataclasses.replace(check, failure=failure, raised=failure is not None)

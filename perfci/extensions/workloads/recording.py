@@ -7,6 +7,7 @@ with torch's operators says who launches what no op of the project does.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import inspect
 import os
@@ -83,7 +84,7 @@ class Recorder(AbstractContextManager["Recorder"]):
         self._hearing = Hearing(self._functions, torch, self._tick)
         self._phase, self._forked, self._profiler = "waiting", False, ExitStack()
         self._began = self._recorded_s = self._plain_s = 0.0
-        self._steps = self._plain_steps = self._first_steps = 0
+        self._steps = self._plain_steps = self._first_steps = self._children = 0
         self._profile: Any = None
         self._watch: _Watch | None = None
         self._state: DeviceState | None = None
@@ -144,6 +145,7 @@ class Recorder(AbstractContextManager["Recorder"]):
         ended = perf_counter()
         if self._phase == "recorded":
             self._hearing.on, self._recorded_s = False, ended - self._began
+            self._children = _count_children()
             self._records = self._close_profiler()
         elif self._phase == "plain":
             self._plain_s = ended - self._began
@@ -209,10 +211,14 @@ class Recorder(AbstractContextManager["Recorder"]):
         seen = attribute(self._records, heard, hearing.replays, hearing.graphs)
         signatures = {key: form for form, key in hearing.signatures.items()}
         if not seen.calls:
-            raise UsageError("nothing_recorded", name=self._name, ops=", ".join(self._folders))
+            names = ", ".join(op for op in self._folders if MARK not in op)
+            raise UsageError("nothing_recorded", name=self._name, ops=names)
         self._notes += [Reason("graphs_untold", {"count": seen.untold})] if seen.untold else []
         others = self._state.foreign_processes if self._state else None
         self._notes += [Reason("others_on_device", {"count": others})] if others else []
+        self._notes += [Reason("children_unheard", {"count": self._children})] if self._children else []
+        npu = getattr(self._torch, "npu", None)
+        self._notes += [Reason("npu_unrecorded")] if npu and npu.is_available() else []
         recorded_us = 1e6 * self._recorded_s / max(steps - self._first_steps, 1)
         plain_us = 1e6 * self._plain_s / self._plain_steps if self._plain_steps else recorded_us
         calls = merge_calls(self._describe_call(signatures[key], key, taken) for key, taken in seen.calls.items())
@@ -282,6 +288,15 @@ def _import(file: Path, op: OpFolder, where: Settings) -> Any:
 
 def _write_fact(value: Any) -> bool | int | float | str | None:
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)
+
+
+def _count_children() -> int:
+    """How many processes that this one has started are alive. 0 on a system that does not tell."""
+    count = 0
+    for path in Path("/proc/self/task").glob("*/children"):
+        with contextlib.suppress(OSError):  # a thread that has ended
+            count += len(path.read_text().split())
+    return count
 
 
 class _Watch:

@@ -71,6 +71,10 @@ class Call:
     bytes_moved: Count | None = None  # of one call, as the op declares them
     flops: Count | None = None
 
+    def __post_init__(self) -> None:
+        """Raises ValueError for parameters that are none."""
+        read_params(self.params)
+
     @functools.cached_property
     def case(self) -> str | None:
         """The id of the case that they are."""
@@ -200,12 +204,15 @@ def merge_calls(calls: Iterable[Call]) -> tuple[Call, ...]:
 
 
 def read_params(text: str | None) -> dict[str, Any]:
-    """Returns parameters as Python has them. A dtype stays a text, so that no torch is needed.
+    """Returns parameters as Python has them. A dtype stays a text, so that no torch is needed. Raises ValueError.
 
     >>> read_params("rows=4096, dtype=torch.float16")
     {'rows': 4096, 'dtype': 'torch.float16'}
     """
-    call = ast.parse(f"case({text or ''})", mode="eval").body
+    try:
+        call = ast.parse(f"case({text or ''})", mode="eval").body
+    except (SyntaxError, RecursionError, MemoryError) as error:
+        raise ValueError(f"no parameters: {text}") from error
     values = {keyword.arg: keyword.value for keyword in call.keywords} if isinstance(call, ast.Call) else {}
     return {
         str(name): ast.unparse(value) if isinstance(value, ast.Attribute) else ast.literal_eval(value)

@@ -130,10 +130,18 @@ def test_a_machine_without_sanitizers_says_so(project, monkeypatch):
     assert project.run_record().ops[0].notes[-1].kind == "sanitizers_missing"
 
 
-def test_a_device_that_a_sanitizer_refuses_leaves_the_op_unchecked_and_not_wrong(sanitize):
-    answer, op = sanitize("memcheck", "========= Error: Device not supported. Please refer to the documentation.\n")
+NOTHING = "Target application terminated before first instrumented API call"
+
+
+@pytest.mark.parametrize("why", ["Device not supported", NOTHING])
+def test_a_sanitizer_that_watched_nothing_leaves_the_op_unchecked_and_not_wrong(sanitize, why):
+    answer, op = sanitize("memcheck", f"========= Error: {why}. Please refer to the documentation.\n")
     (check,) = [check for check in op.accuracy if check.unchecked]
 
     assert answer.code != 2
     assert not any(check.failure for check in op.accuracy)
-    assert sentence(check.unchecked) == "memcheck watched nothing: Device not supported."
+    assert sentence(check.unchecked) == f"memcheck watched nothing: {why}."
+
+
+def test_what_a_log_says_of_the_process_is_no_finding():
+    assert parse("========= Error: process didn't terminate successfully\n") == Counter()

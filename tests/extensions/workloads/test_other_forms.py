@@ -9,7 +9,7 @@ from perfci.core.errors import StoredFileError, UsageError
 from perfci.core.settings import at
 from perfci.extensions.workloads import flashinfer, traces
 from perfci.extensions.workloads.page import place_all, write_page
-from perfci.extensions.workloads.records import Call, Tensor, Workload
+from perfci.extensions.workloads.records import Call, Tensor, Workload, read_workload, write_workload
 
 DEFINITION = {
     "name": "rmsnorm_h512", "op_type": "rmsnorm", "reference": "def run(x, weight): ...",
@@ -152,3 +152,47 @@ def test_a_trace_without_the_projects_ops_is_refused(tmp_path, settings):
 
     with pytest.raises(UsageError, match="no call of an op"):
         traces.read_trace(tmp_path / "trace.json", "llama", settings)
+
+
+def write_trace(path, **changed):
+    call = {"ph": "X", "cat": "cpu_op", "name": "mine::rms_norm", "ts": 1.0, "dur": 5.0, "tid": 1,
+            "args": {"Input Dims": [[7, 512]], "Input type": ["float"]}}  # fmt: skip
+    path.write_text(json.dumps({"traceEvents": [call | changed]}))
+    return path
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"ts": "1"}, {"ts": None}, {"dur": -3.0}, {"dur": float("inf")}, {"ts": 1e308}, {"tid": [1]}, {"args": None},
+        {"args": {"Input Dims": 5}}, {"args": {"correlation": [1]}}, {"name": 5},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_trace_of_another_form_is_refused_by_its_name(tmp_path, settings, changed):
+    with pytest.raises(StoredFileError, match=r"trace\.json could not be read"):
+        traces.read_trace(write_trace(tmp_path / "trace.json", **changed), "bad", settings)
+
+
+def test_a_cut_archive_is_refused_and_odd_forms_of_tensors_count_as_no_tensors(tmp_path, settings):
+    cut = tmp_path / "cut.json.gz"
+    cut.write_bytes(gzip.compress(b"[" + b"1," * 1000)[:-9])
+    args = {
+        "Input Dims": [[-1, 4], 5, [2]],
+        "Input type": ["float"] * 3,
+        "Input Strides": [[1], [1], "a"],
+    }
+    (call,) = traces.read_trace(write_trace(tmp_path / "odd.json", args=args), "odd", settings).calls
+
+    with pytest.raises(StoredFileError, match=r"cut\.json\.gz could not be read"):
+        traces.read_trace(cut, "cut", settings)
+    assert call.arguments == {"input2": Tensor((2,), "float32")}
+
+
+@pytest.mark.parametrize("params", ["rows=(((", "rows=open('x')"])
+def test_a_stored_workload_with_parameters_that_are_none_is_refused_by_its_place(tmp_path, settings, params):
+    path = write_workload(settings.kernels, Workload("w", calls=(Call("rms_norm", params="rows=4"),)))
+    path.write_text(path.read_text().replace("rows=4", params))
+
+    with pytest.raises(StoredFileError, match=r"calls\[0\]"):
+        read_workload(settings.kernels, "w")

@@ -143,7 +143,7 @@ def test_a_function_that_is_no_op_yet_is_recorded_and_gives_perfci_new_its_sizes
 
 
 FORKING = """
-import os, sys, torch
+import os, subprocess, sys, torch
 sys.path.insert(0, "kernels/double")
 from double_triton import double
 double(torch.ones(3, 7))
@@ -151,18 +151,21 @@ if not os.fork():
     double(torch.ones(3, 7))
     sys.exit()
 os.wait()
+subprocess.Popen([sys.executable, "-c", "import time; time.sleep(20)"])
 double(torch.ones(3, 7))
 """
 
 
-def test_a_forked_process_tells_that_its_calls_are_not_recorded(project):
+def test_processes_that_a_program_starts_are_counted_and_forked_ones_tell_that_their_calls_are_not_recorded(project):
     (project / "serve.py").write_text(FORKING)
 
     done = record(project, "--after", "0", "--", sys.executable, "serve.py")
 
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("which the recorded program forked, calls ops too") == 1
-    assert [call.count for call in read_workload(project / "kernels", "serve").calls] == [1]
+    workload = read_workload(project / "kernels", "serve")
+    assert [call.count for call in workload.calls] == [1]
+    assert [(note.kind, note.facts) for note in workload.notes] == [("children_unheard", {"count": 1})]
 
 
 def test_what_is_no_python_program_is_refused(project):
