@@ -79,9 +79,14 @@ class OpRanks:
     undone: Reason | None = None  # why it came to no end: the time was up, or others held its boards
 
     @property
+    def cases(self) -> tuple[CheckedCase | TimedCase, ...]:
+        """Of both suites."""
+        return (*self.checked, *self.timed)
+
+    @property
     def verdicts(self) -> tuple[Verdict, ...]:
         """Of all cases of both suites."""
-        return (*(case.verdict for case in self.checked), *(case.verdict for case in self.timed))
+        return tuple(case.verdict for case in self.cases)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from perfci.core.model import DuelWhat, Fact, Gate, Judgement, Judgements, OpRun
 from perfci.core.settings import Settings
 from perfci.extensions.ranks.declared import find_sizes, read_sizes
 from perfci.extensions.ranks.flow import FOLDER, OpRanks, check_groups
+from perfci.extensions.ranks.verdicts import CheckedCase
 from perfci.ops.backends import name_of
 from perfci.ops.discover import OpFolder, select
 from perfci.report.rows import is_model
@@ -81,13 +82,10 @@ def _note(found: OpRanks) -> Iterator[Reason]:
     for reason, verdict in ((found.failure, Verdict.ERROR), (found.undone, Verdict.INCONCLUSIVE)):
         if reason:
             yield because(CASE, reason, **facts, verdict=verdict, suite=Suite.ACCURACY)
-    judged = (
-        *((Suite.ACCURACY, one.case, one.verdict, one.reasons) for one in found.checked),
-        *((Suite.PERFORMANCE, one.case, one.verdict, one.reasons) for one in found.timed),
-    )
-    for suite, case, verdict, reasons in judged:
-        why: dict[str, Fact] = {**facts, "case": case, "verdict": verdict, "suite": suite}
-        yield from (because(CASE, reason, **why) for reason in reasons if verdict.gate is not Gate.OK)
+    for one in found.cases:
+        suite = Suite.ACCURACY if isinstance(one, CheckedCase) else Suite.PERFORMANCE
+        why: dict[str, Fact] = {**facts, "case": one.case, "verdict": one.verdict, "suite": suite}
+        yield from (because(CASE, reason, **why) for reason in one.reasons if one.verdict.gate is not Gate.OK)
     lacks = found.failure or found.undone or found.skipped
     if not lacks and all(verdict.gate is Gate.OK for verdict in found.verdicts):
         yield Reason(RIGHT, {**facts, "checked": len(found.checked), "timed": len(found.timed)})

@@ -74,11 +74,7 @@ COMMANDS = {"ranks": ranks}
 
 def list_reasons(op: OpRanks) -> list[Reason]:
     """Why an op fails or warns."""
-    judged = [
-        *((case.verdict, case.reasons) for case in op.checked),
-        *((case.verdict, case.reasons) for case in op.timed),
-    ]
-    bad = (reason for verdict, reasons in judged if verdict.gate is not Gate.OK for reason in reasons)
+    bad = (reason for case in op.cases if case.verdict.gate is not Gate.OK for reason in case.reasons)
     return [*filter(None, (op.failure, op.undone)), *bad]
 
 
@@ -118,11 +114,9 @@ def _show_op(op: OpRanks) -> Iterator[RenderableType]:
     if any(case.volumes for case in op.timed):
         headings = "a rank sends for a layer | tensor parallel: | sequence parallel: | pipeline parallel:"
         yield Grid(make_table(headings, (_list_volumes(case, op) for case in op.timed if case.volumes)), indent=2)
-    for gate, reasons in (
-        *((case.verdict.gate, case.reasons) for case in op.checked),
-        *((case.verdict.gate, case.reasons) for case in op.timed),
-    ):
-        yield from (Paragraph(reason, 2, _COLOURS[gate] if gate is not Gate.OK else "") for reason in reasons)
+    for case in op.cases:
+        style = "" if case.verdict.gate is Gate.OK else _COLOURS[case.verdict.gate]
+        yield from (Paragraph(reason, 2, style) for reason in case.reasons)
     yield from _show_notes(op)
 
 
