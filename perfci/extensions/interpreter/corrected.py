@@ -279,7 +279,10 @@ class _Builder:
     def create_atomic_rmw(self, kind: Any, pointer: Any, value: Any, *rest: Any) -> Any:
         if _is_coded(value) and kind == _RULES.ATOMIC_OP.FADD:
             raise NotInterpretedError(f"tl.atomic_add in {value.dtype.scalar}")
-        return _atomic_rmw(self, kind, pointer, value, *rest)
+        try:
+            return _atomic_rmw(self, kind, pointer, value, *rest)
+        except OverflowError as error:
+            raise NotInterpretedError(f"tl.atomic_add beyond the largest {value.dtype.scalar}") from error
 
 
 def _refuse_missing(_builder: Any, name: str) -> Any:
