@@ -18,6 +18,8 @@ from tests.closed_schemas import faults
 from tests.flow.conftest import quick_topic
 from tests.git_repositories import begin_topic, commit_all, git
 
+pytestmark = pytest.mark.slow
+
 GUIDE = Path(__file__).parents[3] / "docs" / "rounds.md"
 SPEED = "US_PER_MEGABYTE = 320.0"
 
