@@ -59,6 +59,7 @@ FOLDER = "ranks"  # in the reports folder: what the workers printed, and the ans
 Job = tuple[OpFolder, PlannedOp, int]
 """An op, and how many ranks its groups have"""
 
+NPU = "npu"
 NO_PEER = frozenset({"cpu", "fake"})  # devices with as many boards as anybody wants
 
 
@@ -207,6 +208,8 @@ class _Run:
         boards = [*range(size)] if self._kind in NO_PEER else self._list_boards()[first : first + size]
         if planned.failure:
             return OpRanks(folder.op, size, failure=planned.failure)
+        if self._kind == NPU:  # its ranks would be of another backend, and it has another timer
+            return OpRanks(folder.op, size, skipped=Reason("ranks_no_npu", {"ranks": size}))
         if len(boards) < size:
             return OpRanks(folder.op, size, skipped=Reason("ranks_few_boards", {"ranks": size, "boards": len(boards)}))
         uuids = [self._described.uuids[at] for at in boards if at < len(self._described.uuids)]

@@ -10,7 +10,7 @@ from pathlib import Path
 from perfci.core.model import DuelWhat, Fact, Gate, Judgement, Judgements, OpRun, Reason, Run, Suite, Verdict, because
 from perfci.core.settings import Settings
 from perfci.extensions.ranks.declared import find_sizes, read_sizes
-from perfci.extensions.ranks.flow import FOLDER, OpRanks, check_groups
+from perfci.extensions.ranks.flow import FOLDER, NPU, OpRanks, check_groups
 from perfci.extensions.ranks.verdicts import CheckedCase
 from perfci.ops.backends import name_of
 from perfci.ops.discover import OpFolder, select
@@ -73,7 +73,7 @@ def list_folders(settings: Settings, request: Request, run: Run) -> list[OpFolde
 
 def _count(described: Described) -> int:
     """Boards that groups of a check may have."""
-    return {"cpu": MOST_ON_CPU, "npu": 0}.get(described.device.kind, described.visible)
+    return {"cpu": MOST_ON_CPU, NPU: 0}.get(described.device.kind, described.visible)
 
 
 def _note(found: OpRanks) -> Iterator[Reason]:

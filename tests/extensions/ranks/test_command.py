@@ -105,10 +105,10 @@ def test_a_project_without_such_ops_is_told_how_an_op_says_so(tmp_path):
     assert "give its accuracy suite ranks=2" in done.stderr
 
 
-def run_on_boards(tmp_path, monkeypatch, sizes, devices=None, wait_s=60.0):
+def run_on_boards(tmp_path, monkeypatch, sizes, devices=None, wait_s=60.0, kind="cuda"):
     """Runs groups on a machine with five boards, one of them sick. Returns what each was given, and the result."""
     uuids = ("a", "b", "c", "d", "e")
-    described = Described(Device("cuda", "NVIDIA H200", "nvidia-h200"), (PlannedOp("talk"),), 5, 5, uuids)
+    described = Described(Device(kind, "NVIDIA H200", "nvidia-h200"), (PlannedOp("talk"),), 5, 5, uuids)
     given, running, at_once = [], [], []
 
     def working(task, around, heard):
@@ -124,7 +124,7 @@ def run_on_boards(tmp_path, monkeypatch, sizes, devices=None, wait_s=60.0):
     monkeypatch.setattr(flow, "describe_sources", lambda *_: [described])
     monkeypatch.setattr(flow, "find_sick", lambda _: ("GPU-b",))
     settings = replace(load(make_project(tmp_path)), lock_folder=tmp_path, lock_wait_s=wait_s)
-    request = Request(("talk",), device="cuda", devices=devices)
+    request = Request(("talk",), device=kind, devices=devices)
     return given, flow.check_ranks(settings, request, lambda _: None, sizes), at_once
 
 
@@ -133,6 +133,12 @@ def test_a_group_that_the_machine_has_no_boards_for_is_skipped_and_says_so(tmp_p
 
     assert given == ["0,2"]
     assert (result.ops[1].skipped.kind, result.ops[1].skipped.facts) == ("ranks_few_boards", {"ranks": 8, "boards": 4})
+
+
+def test_npus_make_no_group_and_that_is_said(tmp_path, monkeypatch):
+    given, result, _ = run_on_boards(tmp_path, monkeypatch, (2,), kind="npu")
+
+    assert (given, result.ops[0].skipped.kind, get_exit_code(result)) == ([], "ranks_no_npu", Exit.WARNINGS)
 
 
 def test_groups_are_at_work_side_by_side_on_boards_of_their_own_if_that_is_asked_for(tmp_path, monkeypatch):
