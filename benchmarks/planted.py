@@ -511,7 +511,7 @@ FAULTS = (
         "return first // STEP * STEP, last",
         "return first // STEP * STEP, last // STEP * STEP",
         file=_SHARED,
-        case="keys=600,*,padded=True",
+        case="keys=513,*,padded=True",
     ),
     Fault(
         "attention",

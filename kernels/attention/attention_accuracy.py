@@ -86,10 +86,11 @@ accuracy = perfci.Accuracy(
         *shapes(2, 4, 2, queries=[33], keys=[37], width=[16], dtype=DTYPES, mask=["bool", "added-by-head"]),
         *shapes(1, 2, queries=[40], keys=[70], width=[80], dtype=DTYPES[1:], **LIMITED),
         *shapes(1, 2, 1, queries=[9], keys=[21], width=[16], dtype=DTYPES[:1], mask=["added-by-head"], dropout=[0.25]),
-        # Few queries over many keys, which are split; few heads that share a key head, which are not.
+        # Few queries over many keys, which are split; few heads that share a key head, which are not. Of 513 keys the
+        # last one, which a mask of keys shows, has a tile alone.
         *shapes(1, 4, 1, queries=[1], keys=[600], width=[40, 200], dtype=DTYPES, causal=[True]),
         *shapes(1, 2, 1, queries=[5], keys=[1300], width=[16], dtype=DTYPES, causal=[True], window=[(1100, None)]),
-        *shapes(3, 3, 1, queries=[2], keys=[600], width=[16], dtype=DTYPES, padded=[True]),
+        *shapes(3, 3, 1, queries=[2], keys=[513], width=[16], dtype=DTYPES, padded=[True]),
         *shapes(1, 4, 2, queries=[3], keys=[530], width=[16], dtype=DTYPES, causal=[True], dropout=[0.25]),
         *shapes(2, 4, 2, queries=[3], keys=[530], width=[16], dtype=DTYPES[:2], mask=["bool-by-head", "added"]),
         *shapes(2, 4, 2, queries=[1], keys=[37], width=[16], dtype=DTYPES[1:2], mask=["bool-by-head"]),
