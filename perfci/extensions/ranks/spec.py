@@ -1,8 +1,11 @@
 """What an op over several ranks declares, beside `ranks` of its accuracy suite."""
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from perfci.core.errors import ContractError
 
 
 @dataclass(frozen=True)
@@ -38,9 +41,17 @@ def list_sizes(ranks: int | Sequence[int]) -> tuple[int, ...]:
 
 
 def bind_rank(make_inputs: Callable[..., Mapping[str, Any]], rank: int, ranks: int) -> Callable[..., Mapping[str, Any]]:
-    """Returns make_inputs of one rank."""
+    """Returns make_inputs of one rank. It raises ContractError if make_inputs takes no rank and ranks."""
+    try:
+        inspect.signature(make_inputs).bind_partial(rank=rank, ranks=ranks)
+    except TypeError:
+        takes_both = False
+    else:
+        takes_both = True
 
     def make(**case: Any) -> Mapping[str, Any]:
+        if not takes_both:
+            raise ContractError("ranks_untaken")
         return make_inputs(**case, rank=rank, ranks=ranks)
 
     return make

@@ -5,8 +5,9 @@ import os
 import pytest
 
 from perfci.core import locks
-from perfci.core.errors import DeviceError
+from perfci.core.errors import ContractError, DeviceError
 from perfci.extensions.ranks.boards import choose_boards, hold_boards, turn
+from perfci.extensions.ranks.spec import bind_rank
 
 BOARDS = ("GPU-1", "GPU-2", "GPU-3")
 
@@ -66,3 +67,9 @@ def test_sick_boards_are_in_no_group_and_ranks_change_boards_from_process_to_pro
     assert choose_boards(["0", "1", "2"], ["a", "b", "c"], ["GPU-a"]) == [1, 2]
     assert choose_boards(["0", "1"], [], []) == [0, 1]
     assert [turn([1, 2], process) for process in range(3)] == [[1, 2], [2, 1], [1, 2]]
+
+
+def test_inputs_are_made_with_a_rank_or_it_is_said_that_they_take_none():
+    assert bind_rank(lambda m, **more: more, 1, 2)(m=8) == {"rank": 1, "ranks": 2}
+    with pytest.raises(ContractError, match="its make_inputs takes no `rank` and `ranks`"):
+        bind_rank(lambda m, device, seed: {}, 0, 2)(m=8, device="cpu", seed=0)
