@@ -1,5 +1,3 @@
-import random
-
 import conv2d_steps
 import pytest
 import torch
@@ -89,28 +87,6 @@ def test_strips_are_swept_where_a_thread_can_hold_what_they_need(how, swept, mod
     assert paths == (["depthwise", "_swept"] if swept else ["depthwise"])
 
 
-def depthwise(count):
-    """Depthwise convolutions, the same ones each time: kernels, strides and paddings of many sizes, channels of odd."""
-    choose = random.Random(11)
-    for index in range(count):
-        channels, taps = choose.choice([3, 20, 40, 64, 72]), (choose.randint(1, 5), choose.randint(1, 4))
-        padding = choose.randint(0, taps[0] - 1), choose.randint(0, 6)
-        least = (max(tap - 2 * pad, 1) for tap, pad in zip(taps, padding, strict=True))
-        case = {"images": choose.randint(1, 3), "channels": channels, "outputs": channels, "groups": channels}
-        case |= {"size": tuple(choose.randint(size, size + 9) for size in least), "taps": taps, "padding": padding}
-        case |= {"stride": choose.choice([1, 1, (1, 2), 2, (2, 1)]), "last": True}
-        case |= {"dtype": choose.choice([torch.float32, torch.float16]), "bias": choose.random() < 0.5}
-        yield pytest.param(case | {"activation": choose.choice([None, "relu"])}, id=str(index))
-
-
-@triton_versions.needs_tuples
-@pytest.mark.parametrize("how", [*depthwise(16)])
-def test_strips_of_every_size_cover_the_answer(how, module, paths):
-    check(module, inputs(**how))
-
-    assert paths == ["depthwise", "_swept"]
-
-
 @triton_versions.needs_descriptors
 @pytest.mark.parametrize(
     "how",
@@ -133,29 +109,6 @@ def test_descriptors_and_pointers_give_the_same(how, module, monkeypatch, paths)
 
     torch.testing.assert_close(module.conv2d(**made), by_descriptor, rtol=1e-3, atol=2e-4)
     assert paths == ["by_box", "by_pointers"]
-
-
-def strided(count):
-    """Convolutions with strides that divide the sides of x, the same ones each time."""
-    choose = random.Random(5)
-    for index in range(count):
-        stride = choose.choice([(2, 2), (2, 2), (1, 2), (2, 1), (3, 3), (3, 2), (4, 1)])
-        padding, dilation = ((choose.randint(0, 4), choose.randint(0, 4)), (choose.randint(1, 3), choose.randint(1, 3)))
-        taps = (choose.randint(1, 4), choose.randint(2, 3))
-        reach = (step * (tap - 1) + 1 - 2 * pad for tap, step, pad in zip(taps, dilation, padding, strict=True))
-        size = tuple(by * max(-(-least // by), choose.randint(1, 4)) for by, least in zip(stride, reach, strict=True))
-        case = {"images": choose.randint(1, 3), "channels": choose.choice([32, 64, 96]), "size": size}
-        case |= {"outputs": choose.choice([8, 9, 72]), "taps": taps, "last": choose.random() < 0.7}
-        case |= {"stride": stride, "padding": padding, "dilation": dilation, "bias": choose.random() < 0.3}
-        yield pytest.param(case, id=str(index))
-
-
-@triton_versions.needs_descriptors
-@pytest.mark.parametrize("how", [*strided(16)])
-def test_descriptors_reach_every_pixel_of_a_stride(how, module, paths):
-    check(module, inputs(**how))
-
-    assert paths == ["by_box"]
 
 
 def test_launches_nothing_for_no_images(module, monkeypatch):
