@@ -27,9 +27,8 @@ IMPORTED = (
 IMPORTED_ON_CPU = ("torch", "triton", "triton.language", "perfci.device.cpu", "triton.experimental.gluon")
 IMPORTED_ON_GPU = (
     *("torch", "triton", "triton.language", "perfci.device.cuda"),
-    "triton.experimental.gluon.nvidia.hopper",
+    *("triton.experimental.gluon.nvidia.hopper", "scipy.special"),  # which a look at a duel needs
 )
-TIMED = ("scipy.special",)  # for the looks of a duel
 """Modules that workers need."""
 
 COMMANDS = frozenset({"check", "list"})  # which start workers
@@ -73,11 +72,11 @@ def settle(key: str) -> None:
 def list_imports(device: str, variables: Mapping[str, str]) -> tuple[str, ...]:
     """Returns the modules that workers with these variables need on a device."""
     if device == "fake":
-        return (*IMPORTED, *TIMED)
+        return IMPORTED
     if "TRITON_INTERPRET" in variables:
         return (*IMPORTED, *IMPORTED_ON_CPU)
     added = (place.partition(":")[0] for place in extensions.list_places("preload"))
-    return (*IMPORTED, *TIMED, *added, *IMPORTED_ON_GPU)
+    return (*IMPORTED, *added, *IMPORTED_ON_GPU)
 
 
 def list_path(variables: Mapping[str, str]) -> list[str]:
