@@ -44,6 +44,7 @@ class SketchFunction:
     device: str | None = None  # cuda or npu, if it asks for such a device
     hides: bool = False  # the function hides a Triton kernel that it launches by its name
     pretends: bool = False  # the module can be imported only where there is such a device, or one is pretended
+    alone: bool = False  # the module is imported without what its packages import
     head: str = "return "  # what stands before its call
     tail: str = ")"  # what ends it
     last: str = ""  # a line after it
@@ -110,7 +111,7 @@ def draft(op: str, sketch: Sketch, copies: Sequence[Copy]) -> Draft:
         performance=_indent([*speed, *suites.performance]),
     )
     shared = {}
-    if any(side.device or side.backward is not None for side in (sketch.kernel, sketch.reference)):
+    if any(side.device or side.alone or side.backward is not None for side in (sketch.kernel, sketch.reference)):
         shared[f"{SHARED}.py"] = HERE.joinpath("rehearsal", "sketched.py").read_text(encoding="utf-8")
     return Draft(made, sketch.look, sketch.carried, tuple(copies), shared, sketch.is_ready)
 
@@ -124,9 +125,10 @@ def _write_side(op: str, sketch: Sketch, side: SketchFunction, about: str, copie
     call = side.call.replace(f"source.{name}", "source", 1)
     copied = [copy for copy in copies if copy.name == f"{side.module}.py"]
     lines = [f'"""{op}: {about}, {name}{f" of {side.module} as it is" if is_name else ""}."""', "", "import torch"]
-    shares = side.device or side.backward is not None
+    shares = side.device or side.alone or side.backward is not None
     if shares:
         lines += ["", f"import {SHARED}"]
+    lines += [f'\n{SHARED}.leave_out("{side.module}")'] if side.alone else []
     around = [f'{SHARED}.pretend("{side.device}")'] if side.pretends else []
     around += [f"{SHARED}.kernels() as hidden"] if side.hides else []
     if around:

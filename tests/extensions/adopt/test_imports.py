@@ -75,6 +75,7 @@ INITS = {
         table = torch.zeros(4, device="cuda")
     """,
     "compiler": "import torch\nimport torch._dynamo.config\nLIMIT = int(torch._dynamo.config.cache_size_limit)\n",
+    "compiled": "import not_built_here  # an extension in C++, which the function does not need\n",
 }
 """What a package asks when it is imported."""
 
@@ -99,8 +100,9 @@ def project(tmp_path, monkeypatch) -> Path:
 def test_packages_that_ask_for_a_gpu_when_they_are_imported_are_brought_in_and_checked(project):
     for name in INITS:
         assert run(["new", f"of_{name}", "--from", f"{name}.op:double", "--reference", "ref.py:double"]) == 0
-        pretends = "_sketched.pretend(" in (project / "kernels" / f"of_{name}" / f"of_{name}_triton.py").read_text()
-        assert pretends == (name != "compiler")
+        text = (project / "kernels" / f"of_{name}" / f"of_{name}_triton.py").read_text()
+        assert ("_sketched.pretend(" in text) == (name not in {"compiler", "compiled"})
+        assert ("_sketched.leave_out(" in text) == (name == "compiled")
 
     told = interpreted(project, "dtype=float32", *(f"of_{name}" for name in INITS))
     assert {op: failures for op, (_, failures) in told.items() if failures} == {}
@@ -117,8 +119,8 @@ def test_a_reference_of_a_package_that_asks_for_a_gpu_is_imported_as_its_kernel_
 
 
 def test_a_package_of_which_an_import_failed_half_way_fails_for_the_next_function_too(project):
-    (project / "target" / "op.py").write_text(KERNEL)
-    (project / "target" / "__init__.py").write_text("import target.op\nimport not_installed_here\n")
+    (project / "target" / "op.py").write_text(f"{KERNEL}\nimport not_installed_here\n")
+    (project / "target" / "__init__.py").write_text("import target.op\n")
     files = SketchFiles(str(project / "target" / "op.py"), "double", "target.op", "torch.positive")
 
     said = rehearse({"first": ("first", files), "second": ("second", files)})
@@ -139,3 +141,15 @@ def test_a_package_that_is_not_installed_is_named_and_no_gpu_is_asked_for(projec
     said = capsys.readouterr().err
     assert "pip install not_installed_here" in said
     assert "without a GPU" not in said
+
+
+def test_a_library_that_hands_triton_on_where_it_sees_a_gpu_alone_gets_one(project):
+    """As vLLM does."""
+    handing = "import torch\nimport triton as real\nfrom types import SimpleNamespace\n"
+    handing += "stand_in = SimpleNamespace(jit=lambda function: function, cdiv=real.cdiv)\n"
+    handing += "triton = real if torch.cuda.is_available() else stand_in\ntl = real.language\n"
+    (project / "properties" / "handed.py").write_text(handing)
+    direct = "import triton\nimport triton.language as tl\n"
+    (project / "properties" / "op.py").write_text(KERNEL.replace(direct, "from properties.handed import tl, triton\n"))
+
+    assert run(["new", "handed", "--from", "properties.op:double", "--reference", "ref.py:double"]) == 0

@@ -30,6 +30,15 @@ READY = {
     "keep": "keep_reference",
     "largest": "largest_reference",
     "paired": "paired_reference",
+    "registered": "registered_reference",
+    "cast": "cast_reference",
+    "masked": "masked_reference",
+    "state_times": "state_times_reference",
+    "spread_nan": "spread_nan_reference",
+    "double_after": "double_reference",
+    "gated": "gated_reference",
+    "where_positive": "where_positive_reference",
+    "rows_of": "rows_of_reference",
 }
 """function -> reference"""
 
@@ -42,6 +51,8 @@ def said() -> dict[str, Any]:
     pairs["numbers"] = "double_and_sizes", "double_numbers"
     pairs["powers"] = "double_powers", "double_reference"
     pairs["copied"] = "copied", "torch.clone"
+    pairs["unpack"] = "unpack", "unpack_reference"
+    pairs["double_rows"] = "double_rows", "double_rows_reference"
     pairs["slow"] = "slow", "double_reference"
     pairs["other"] = "double_and_sizes", "triple"
     sides = {
@@ -189,3 +200,34 @@ def test_values_that_differ_in_every_form_are_not_ready(said, name):
 
 def test_launches_that_take_too_long_in_the_interpreter_are_ended(said):
     assert "the launches take more than" in said["slow"].look[0].facts["error"]
+
+
+def test_sides_have_the_names_of_the_text_and_an_argument_that_the_function_cannot_lack_is_given(said):
+    shapes = {name: text.split("(")[2].split(")")[0] for name, text in said["op_state_times"].suites.inputs.items()}
+    assert shapes == {"state": "batch, rows, cols", "x": "batch, rows", "skip": "rows,"}
+
+
+def test_what_a_kernel_shifts_holds_integers(said):
+    assert said["unpack"].is_ready
+    assert said["unpack"].suites.inputs["codes"].startswith("torch.randint(")
+
+
+def test_values_of_which_the_function_gives_other_answers_are_named_and_left_out(said):
+    values = next(line for line in said["op_spread_nan"].suites.accuracy if line.startswith("values="))
+    assert '"nan"' not in values
+    assert '"inf"' not in values
+    assert [reason.facts["values"] for reason in said["op_spread_nan"].look if reason.kind == "look_values"] == [
+        "nan, inf"
+    ]
+    assert "look_values" not in {reason.kind for reason in said["op_scaled"].look}
+    assert "look_values" in {reason.kind for reason in said["op_where_positive"].look}  # NaN in one of both tensors
+
+
+def test_integers_point_into_the_axis_that_they_fit_whichever_is_longer(said):
+    assert said["double_rows"].is_ready
+    assert said["double_rows"].suites.inputs["ids"].startswith("torch.randint(0, table_rows,")
+
+
+def test_a_shape_that_a_function_refuses_tells_the_axes_of_an_argument(said):
+    assert said["op_gated"].suites.inputs["gate"].startswith("torch.randn((rows, cols)")
+    assert said["op_rows_of"].suites.inputs["size"] == "cols"

@@ -337,3 +337,130 @@ def rms_norm(x, weight, eps):
     out = torch.empty_like(x)
     _rms_norm[(x.shape[0],)](x, weight, out, x.shape[1], eps, BLOCK=triton.next_power_of_2(x.shape[1]))
     return out
+
+
+@torch.library.custom_op("perfci_tests::registered", mutates_args=())
+def registered(x: torch.Tensor, times: int) -> torch.Tensor:
+    return double_and_sizes(x)[0] * times
+
+
+def registered_reference(x, times):
+    return x * 2 * times
+
+
+def cast(x: torch.Tensor, dtype: torch.dtype):
+    return double_and_sizes(x)[0].to(dtype)
+
+
+def cast_reference(x, dtype):
+    return (x * 2).to(dtype)
+
+
+def masked(scores: torch.Tensor):
+    rows, cols = scores.shape
+    later = torch.ones(rows, cols, dtype=torch.bool, device=scores.device).triu(1)
+    return double_and_sizes(scores)[0].masked_fill(later, -1e9)
+
+
+def masked_reference(scores):
+    return (scores * 2).masked_fill(torch.ones_like(scores, dtype=torch.bool).triu(1), -1e9)
+
+
+def state_times(state, x, skip=None):
+    """Args:
+    state: (batch, dim, dstate)
+    x: (batch, dim)
+    skip: (dim,)
+    """
+    return double_and_sizes(state)[0].sum(-1) * x + skip * 2  # None times 2 raises
+
+
+def state_times_reference(state, x, skip=None):
+    return (state * 2).sum(-1) * x + skip * 2
+
+
+@triton.jit
+def _unpack(packed_ptr, out_ptr, size, bits, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    value = tl.load(packed_ptr + at, mask=at < size, other=0)
+    tl.store(out_ptr + at, value >> bits, mask=at < size)
+
+
+def unpack(codes, bits):
+    out = torch.empty_like(codes)
+    flat = codes.contiguous()
+    _unpack[(triton.cdiv(flat.numel(), 128),)](flat.view(-1), out, flat.numel(), bits, BLOCK=128)
+    return out
+
+
+def unpack_reference(codes, bits):
+    return codes >> bits
+
+
+@triton.jit
+def _spread_nan(x_ptr, out_ptr, cols, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + tl.program_id(0) * cols + at, mask=at < cols, other=0.0)
+    tl.store(out_ptr + tl.program_id(0) * cols + at, x + 0 * tl.sum(x), mask=at < cols)
+
+
+def spread_nan(x: torch.Tensor):
+    rows, cols = x.shape
+    out = torch.empty_like(x)
+    _spread_nan[(rows,)](x, out, cols, BLOCK=triton.next_power_of_2(cols))
+    return out
+
+
+def spread_nan_reference(x):
+    return x.clone()
+
+
+@triton.jit
+def _double_after(x_ptr, out_ptr, size, BLOCK: tl.constexpr):
+    tl.extra.cuda.gdc_wait()
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + at, tl.load(x_ptr + at, mask=at < size) * 2, mask=at < size)
+    tl.extra.cuda.gdc_launch_dependents()
+
+
+def double_after(x: torch.Tensor):
+    out = torch.empty_like(x)
+    _double_after[(triton.cdiv(x.numel(), 128),)](x, out, x.numel(), BLOCK=128)
+    return out
+
+
+def double_rows(ids: torch.Tensor, table: torch.Tensor):
+    rows, cols = table.shape
+    return double_and_sizes(table)[0].view(rows, cols)[ids]
+
+
+def double_rows_reference(ids, table):
+    return (table * 2)[ids]
+
+
+def where_positive(x: torch.Tensor, y: torch.Tensor):
+    return torch.where(x > 0, double_and_sizes(y)[0], 0.0)
+
+
+def where_positive_reference(x, y):
+    return torch.relu(x).sign() * y * 2
+
+
+def gated(x, gate):
+    if x.shape != gate.shape:
+        raise ValueError("x and gate have one shape")
+    return double_and_sizes(x)[0] * gate
+
+
+def gated_reference(x, gate):
+    return x * 2 * gate
+
+
+def rows_of(x: torch.Tensor, size):
+    out = torch.empty(x.shape[0], size, dtype=x.dtype, device=x.device)
+    double_into(x, out)
+    return out
+
+
+def rows_of_reference(x, size):
+    return (x * 2)[:, :size]

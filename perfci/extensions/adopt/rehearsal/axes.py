@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import math
 import time
@@ -21,8 +20,12 @@ from perfci.extensions.adopt.rehearsal.trial import Trial, try_call
 MOST_SECONDS = 5.0  # of calls for real. What is asked afterwards is taken to be right
 MOST_TRIALS = 3000  # ways to take sides apart that are tried at most. Each takes less than a millisecond
 
-SIZES = ((3, 5, 7, 11, 13, 17, 19, 23, 29, 31), (192, 320, 448, 704, 832, 1088, 1216, 1472, 1856, 1984))
-"""Sizes that distinguish axes, the second ones for functions that refuse what no block divides."""
+SIZES = (
+    (3, 5, 7, 11, 13, 17, 19, 23, 29, 31),
+    (192, 320, 448, 704, 832, 1088, 1216, 1472, 1856, 1984),
+    (16, 32, 64, 128, 8, 4, 2, 1),
+)
+"""Sizes that distinguish axes, also for functions that refuse what no block divides, or take powers of two alone."""
 
 USUAL = {1: ("size",), 2: ("rows", "cols"), 3: ("batch", "rows", "cols"), 4: ("batch", "heads", "rows", "cols")}
 TAKEN = frozenset({"dtype", "device", "seed", "generator", "torch", "shape", "i", "_"})
@@ -132,17 +135,21 @@ class Form:
             return {name: eval(text, given) for name, text in self.inputs.items()}
 
     def run(
-        self, params: Mapping[str, Any], dtype: str = "", layout: str = "contiguous", fill: float | None = None
-    ) -> Trial:
+        self, params: Mapping[str, Any], dtype: str = "", layout: str = "contiguous", fill: float | None = None,
+        every: int = 1,
+    ) -> Trial:  # fmt: skip
         """Returns what kernel and reference do with a case for real, its inputs in a memory layout.
 
-        fill: what all floating-point inputs hold.
+        fill: what all floating-point inputs hold, or one in `every` of their elements.
         """
         try:
             inputs = self.make_inputs(params, dtype)
-            for value in inputs.values() if fill is not None else ():
-                value.fill_(fill) if torch.is_tensor(value) and value.is_floating_point() else None
             with self.rehearsal.real():
+                order = torch.Generator().manual_seed(0)  # in each tensor other elements
+                for value in inputs.values() if fill is not None else ():
+                    if torch.is_tensor(value) and value.is_floating_point():
+                        places = torch.randperm(value.numel(), generator=order)[: -(-value.numel() // every)]
+                        value.view(-1)[places] = fill
                 inputs = TorchArrays("cpu").place(inputs, layout) if layout != "contiguous" else inputs
         except Exception as error:  # a size that makes no tensor
             return Trial(f"{type(error).__name__}: {error}")
@@ -156,18 +163,6 @@ class Form:
             self.rehearsal.most_s /= 2  # another try hardly takes less
         self.rehearsal.spent_s += seconds
         return replace(trial, seconds=seconds)
-
-    def takes_nan(self, params: Mapping[str, Any]) -> bool:
-        """Whether the reference takes tensors with a NaN."""
-        with self.rehearsal.real(), contextlib.suppress(Exception):
-            inputs = self.make_inputs(params)
-            tensors = [value for value in inputs.values() if isinstance(value, torch.Tensor)]
-            for tensor in tensors:
-                tensor.reshape(-1)[:1].fill_(math.nan) if tensor.is_floating_point() else None
-            device = self.devices[1]
-            (wrap(self.reference, device) if device else self.reference)(**inputs)
-            return True
-        return False
 
     def takes(self, params: Mapping[str, Any]) -> bool:
         """Whether neither raises for a case, called for real. True for all once such calls took long enough.

@@ -24,6 +24,7 @@ FEW_PROGRAMS = 16  # of the case that gets all values
 
 USUAL_BLOCK = 128
 _SUMS = re.compile(r"tl\.(?:sum|cumsum|reduce|associative_scan)\b|\+=")
+_FEW = 7  # one element in so many is NaN, or infinite
 _LITTLE = 3  # size of the axes that are not varied
 _SLOW_S = 0.2  # of a call whose kernel gets few cases, as a check in the interpreter makes many calls of each
 _DENSE = "# Dense inputs alone; leave this line out once the op takes inputs with gaps too."
@@ -69,7 +70,10 @@ def make_suites(
     kinds = {name: {type(call.given[name]).__name__: 1 for call in calls} for name in varying}
     annotations = {name: " | ".join(kind).replace("NoneType", "None") for name, kind in kinds.items()}
     dot = "tl.dot(" in source
-    sums = [_find_summed(form, output, dot=dot) for output in (done and done.reference) or ()]
+    sums = [
+        _find_summed(form, output, tensors=1 if dot else 2 if "tl.sum(" in source else 99)
+        for output in (done and done.reference) or ()
+    ]
     summed = list(dict.fromkeys(axis for axes in sums for axis in axes))
     # Of the axes those that it needs, so that a new one is no edit here.
     reduces = f"reduces=lambda {', '.join(summed)}, **_: {' * '.join(summed)},"
@@ -77,17 +81,20 @@ def make_suites(
     layouts, wrong = _write_layouts(op, form, small_case, wrapper)
     look += wrong
     lines = [*layouts, *([reduces] if summed else [])]
-    if steps := sorted({*form.run(small_case).dtypes} & {"int8", "uint8"}) if "float" in form.dtype else []:
+    usual = form.run(small_case)
+    if steps := sorted({*usual.dtypes} & {"int8", "uint8"}) if "float" in form.dtype else []:
         lines.append("# Where it rounds to whole numbers, a float beside the half may go either way.")
         lines.append(f"tolerance={{{', '.join(f'{json.dumps(dtype)}: (0.0, 1.0)' for dtype in steps)}}},")
-    more = "mixed" if pointwise else "peaked"
     left_out = {"large"} if not dot and (summed or (_SUMS.search(source) and not pointwise)) else set[str]()
     if left_out:
         lines.append("# All but large values: a sum beyond the largest number depends on the order of its terms.")
-    if steps or (done and not form.takes_nan(small_case)):
-        left_out |= {"nan", "inf"}
-        why = "of which there is no whole number" if steps else "for which the reference raises an error"
-        lines.append(f"# Neither NaN nor infinities, {why}.")
+    unlike = ["nan", "inf"] if steps else _list_unlike(form, small_case) if usual.agrees else []
+    if unlike:
+        left_out |= {*unlike}
+        why = "has no whole number of them" if steps else "raises for them, or has other values than the kernel"
+        lines.append(f"# Without {' and '.join(unlike)}: the reference {why}.")
+        look += [Reason("look_values", {"op": op, "values": ", ".join(unlike)})] if not steps else []
+    more = "mixed" if pointwise and not unlike else "peaked"
     if left_out:
         lines += fit("values=(", [f'"{kind}"' for kind in (*VALUES, more) if kind not in left_out], "),", "    ")
     else:
@@ -107,6 +114,13 @@ def make_suites(
         performance=(reduces,) if summed else (),
     )
     return suites, look
+
+
+def _list_unlike(form: Form, params: Mapping[str, Any]) -> list[str]:
+    """NaN and infinities, where one of both sides raises for a few of them, or where these differ."""
+    trials = {kind: form.run(params, fill=float(kind), every=_FEW) for kind in ("nan", "inf")}
+    raises = any(trial.problem for trial in trials.values())
+    return [kind for kind, trial in trials.items() if raises or trial.share]
 
 
 def _write_layouts(op: str, form: Form, params: Mapping[str, Any], wrapper: str) -> tuple[list[str], list[Reason]]:
@@ -146,18 +160,18 @@ def _list_cases(form: Form, varying: Sequence[str], calls: Sequence[Call]) -> tu
     return tuple(cases)
 
 
-def _find_summed(form: Form, output: Sequence[int], *, dot: bool) -> list[str]:
-    """The axes that the output lacks, if its sizes show that: they are summed over, as a weight's gradient is."""
+def _find_summed(form: Form, output: Sequence[int], *, tensors: int) -> list[str]:
+    """The axes that the output lacks, if its sizes show that: they are summed over, as a weight's gradient is.
+
+    tensors: how many at least have such an axis, if there are as many. One may be what integers point into.
+    """
     by_size = {size: axis for axis, size in form.make_distinct().items()}
     if form.is_ragged or not all(size in by_size for size in output):
         return []
     missing = [axis for axis in form.axes if axis not in {by_size[size] for size in output}]
-    spread = list_sides(form.shapes.get(GRADIENT, ""))
-    return [
-        axis
-        for axis in missing
-        if dot or axis in spread or all(axis in list_sides(text) for text in form.shapes.values())
-    ]
+    spread, shapes = list_sides(form.shapes.get(GRADIENT, "")), [list_sides(text) for text in form.shapes.values()]
+    enough = min(tensors, len(shapes))
+    return [axis for axis in missing if axis in spread or sum(axis in sides for sides in shapes) >= enough]
 
 
 def _find_edges(form: Form, source: str) -> tuple[list[dict[str, tuple[str, ...]]], str | None]:

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch._library.triton
 import triton
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.interpreter import InterpretedFunction
@@ -100,6 +101,9 @@ class Makers:
         return attribute if harmless and name != "from_file" else self._rehearsal.stand_in(f"torch.{name}")
 
 
+_ASKED = ("get_device_name", "get_device_capability", "get_device_properties", "current_stream")
+
+
 @dataclass
 class DryTorch:
     """Answers while it lasts, and launches."""
@@ -111,6 +115,7 @@ class DryTorch:
     until: float = math.inf  # second of this process by which no more forms are tried
     spent_s: float = 0.0  # on calls for real, of this process
     most_s: float = 3.0  # of the launches of such a call
+    asks: bool = False  # a function asked for the device, whose answer a library may keep
     truth: bool = False  # the answer to every condition on values
     _real: list[tuple[Any, str, Any]] = field(default_factory=list)  # what is replaced, as it was
     _driver: dict[str, Any] = field(default_factory=dict)  # Triton's, as it was
@@ -131,12 +136,14 @@ class DryTorch:
             if "torch._dynamo" not in sys.modules:
                 stack.enter_context(mock.patch.dict(sys.modules, {"torch._dynamo": self.stand_in("dynamo")}))
             public = [name for name, value in vars(torch.cuda).items() if name[0] != "_" and callable(value)]
-            answers = {name: self.stand_in(f"torch.cuda.{name}") for name in public} | ANSWERS
+            noted = {name: self._note_asking(ANSWERS[name]) for name in _ASKED}
+            answers = {name: self.stand_in(f"torch.cuda.{name}") for name in public} | ANSWERS | noted
             self._real += [(torch.cuda, name, getattr(torch.cuda, name)) for name in answers]
             stack.enter_context(mock.patch.multiple(torch.cuda, **answers))
             for owner, name, value in (
                 *([(torch, "npu", self.stand_in("torch.npu"))] if self.device == "npu" else []),
                 (torch, "compile", self.stand_in("compile")),
+                (torch._library.triton, "is_wrap_triton_enabled", lambda: False),
                 (torch, "Generator", VirtualGenerator),
                 (torch.Tensor, "npu", lambda tensor, *_, **__: tensor),
                 (Autotuner, "run", lambda tuner, *args, **kwargs: self._run_first(tuner, args, kwargs)),
@@ -171,6 +178,13 @@ class DryTorch:
             finally:
                 for mode in reversed(modes):
                     torch.overrides._push_mode(mode)
+
+    def _note_asking(self, answer: Callable[..., Any]) -> Callable[..., Any]:
+        def give(*args: Any, **kwargs: Any) -> Any:
+            self.asks = True
+            return answer(*args, **kwargs)
+
+        return give
 
     @staticmethod
     def argument(value: Any) -> Argument | None:

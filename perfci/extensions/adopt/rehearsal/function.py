@@ -18,7 +18,7 @@ import sys
 import time
 import types
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -267,8 +267,15 @@ def _narrow(called: _Called) -> _Called:
     """The call with int8 tensors in the place of float ones, if kernel and reference take them."""
     form, dense = called.found.form, r"torch\.randn\((.*?), generator=generator, dtype=dtype"
     whole = r"torch.randint(-128, 128, \1, generator=generator, dtype=dtype"
-    form = replace(form, dtype="int8", inputs={name: re.sub(dense, whole, text) for name, text in form.inputs.items()})
-    trial = form.run(form.little or form.make_distinct())
+    names = [name for name, text in form.inputs.items() if re.search(dense, text)]
+    for chosen in (names, names[:2]):  # perhaps the factors alone, and not their scales
+        texts = {name: re.sub(dense, whole, form.inputs[name]) for name in chosen}
+        scales = {name: form.inputs[name].replace("dtype=dtype", "dtype=torch.float32") for name in names}
+        narrow = replace(form, dtype="int8", inputs={**form.inputs, **scales, **texts})
+        trial = narrow.run(form.little or form.make_distinct())
+        if trial.is_good:
+            break
+    form = narrow
     return called if trial.problem else replace(called, found=replace(called.found, form=form, trial=trial))
 
 
@@ -284,7 +291,7 @@ def _complete_calls(called: _Called, launched: str, are_tests: bool) -> list[Cal
         return trial is None or (not trial.problem and trial.is_alike)
 
     usual = [dtype for dtype in _choose_dtypes(launched) if not attempt.dry or is_taken(dtype)]
-    dtypes = usual or [call.dtype for call in calls[:1]]
+    dtypes = usual or [call.dtype for call in calls[:1]] or [form.dtype]
     if not are_tests:
         firsts = [_retype(call, dtype) for call in calls[:1] for dtype in dtypes]
         most = _MOST_SAMPLES if form.sample else _MOST_CALLS
@@ -338,12 +345,14 @@ def _import_reference(path_of: str, files: SketchFiles, going: DryTorch) -> _Sid
 
 def _import_side(name: str, path: Path, module: str | None, going: DryTorch) -> _Side:
     """Raises UsageError if a file does not define this function or class, or if it is a kernel."""
-    source, hidden, pretends = _import_either(module, path, going.device)
+    text, call = path.read_text(encoding="utf-8", errors="replace"), f"source.{name}"
+    source, hidden, pretends, alone = _import_either(module, path, text, going.device)
     function = getattr(source, name, None)
     if not callable(function) or hasattr(function, "__getitem__"):
         functions = ", ".join(key for key, value in vars(source).items() if isinstance(value, types.FunctionType))
         raise UsageError("from_unknown", file=path.name, function=name, known=functions or "-")
-    text, call = path.read_text(encoding="utf-8", errors="replace"), f"source.{name}"
+    if inner := getattr(function, "_init_fn", None):  # of torch.library.custom_op, which hides what triton_op wraps
+        function = inspect.getclosurevars(inner).nonlocals.get("fn", inner)
     hides = _launches_hidden(function, hidden)
     if hides and module:
         raise UsageError("import_hides", file=path.name, function=name)
@@ -363,30 +372,39 @@ def _import_side(name: str, path: Path, module: str | None, going: DryTorch) -> 
         function = _apply(function.__self__)
     asks = hides or pretends or _ASKS.search(text)
     device = going.device if asks else None
-    return _Side(function, SketchFunction(module or f"_{path.stem}", call, (), device, hides, pretends), going)
+    return _Side(function, SketchFunction(module or f"_{path.stem}", call, (), device, hides, pretends, alone), going)
 
 
-def _import_either(module: str | None, path: Path, device: str) -> tuple[types.ModuleType, dict[str, Any], bool]:
-    """Import a file as it is. If it asks for a device then, import it where one is pretended, and say so.
+def _import_either(
+    module: str | None, path: Path, text: str, device: str
+) -> tuple[types.ModuleType, dict[str, Any], bool, bool]:
+    """Import a file as it is; where that fails, beside a pretended device, then without what its packages import too.
 
-    Gives its Triton kernels too, by their names. Raises UsageError with what it raised as it is.
+    Gives its Triton kernels too, by their names, and whether a device was pretended, and its packages left out. Raises
+    UsageError with what it raised as it is.
     """
     before, errors = {*sys.modules}, list[UsageError]()
-    for pretends in (False, True):
+    # A library that hands Triton on, as vLLM does, hands on something else where it sees no GPU.
+    handed_on = "triton.jit" in text and not re.search(r"(?m)^\s*(import|from) triton\b", text)
+    packages = (False, True) if module and "." in module else (False,)
+    for alone, pretends in itertools.product(packages, (True, False) if handed_on else (False, True)):
         try:
-            with sketched.pretend(device) if pretends else nullcontext(), sketched.kernels() as hidden:
+            with ExitStack() as stack:
+                stack.enter_context(sketched.pretend(device)) if pretends else None
+                sketched.leave_out(module or "") if alone else None
+                hidden = stack.enter_context(sketched.kernels())
                 made = _import(module, path) if module else _load(path)
             _pretended.update({*sys.modules} - before if pretends else ())
-            return made, hidden, pretends or _uses_pretended(made)
+            return made, hidden, pretends or _uses_pretended(made), alone
         except UsageError as error:
             _forget(before)
-            facts = error.reason.facts
-            lacks = str(facts.get("missing_module") or "").partition(".")[0]
-            if lacks not in {"", "torch_npu", (module or path.stem).partition(".")[0]}:
-                raise UsageError("import_lacks", **facts, package=lacks) from error
-            if error.reason.kind not in {"import_raised", "sketch_raised"}:
-                raise
             errors.append(error)
+            if error.reason.kind not in {"import_raised", "sketch_raised"}:
+                break
+    for facts in (error.reason.facts for error in errors[:2]):
+        lacks = str(facts.get("missing_module") or "").partition(".")[0]
+        if lacks not in {"", "torch_npu", (module or path.stem).partition(".")[0]}:
+            raise UsageError("import_lacks", **facts, package=lacks)
     raise errors[0]
 
 

@@ -20,11 +20,15 @@ from perfci.extensions.adopt.rehearsal.uses import Use, is_scalar_name, list_val
 SIDE = 64  # of all axes at first, such that the trial alone tells which of them belong together
 _MOST_CANDIDATES = 4000
 _MOST_PAIRS = 12
+_FURTHER = 8  # candidates that are tried behind one that takes some sizes alone
 WHOLE = "torch.randint(0, 1 << 4, {shape}, generator=generator, dtype={dtype}, device=device)"
 _PLACES = re.compile(r"torch\.randint\(0, \w+, ")
 _ROW_OF_PLACES = re.compile(r"torch\.randint\(0, \w+, \((\w+),\), ")
+_NUMBERS = ("16", "2")  # that an argument may be, whatever the sizes
+_NAMED = (64, 32, 128, 16, 256, 512)  # of sides that the text names
 _EVEN = (4, 6, 10, 14, 22, 26, 34, 38)
 _POWERS = (2, 4, 16, 32, 64, 128)
+_WHOLE_BLOCK = 128  # size of a last axis that is divided into blocks
 _EMPTY = inspect.Parameter.empty
 
 
@@ -41,7 +45,7 @@ class Found:
     @property
     def rank(self) -> tuple[Any, ...]:
         """The least is the best."""
-        return not self.dry, *self.trial.rank
+        return not self.dry, *self.trial.rank, bool(self.form.little)
 
 
 def search(
@@ -53,7 +57,7 @@ def search(
     `calls`: of tests, which are followed. `start`: has the function and its reference. seconds: of this process.
     """
     reference = start.reference
-    until, best = time.process_time() + seconds, None
+    until, best, further = time.process_time() + seconds, None, _FURTHER
     named = {text.split("=")[0] for text in handed}
     for given in [dict(calls[0].given)] if calls else _list_given(reference, takes, uses, named):
         tensors = [name for name, value in given.items() if isinstance(value, Argument)]
@@ -77,7 +81,9 @@ def search(
             attempt = judge(form, texts, fitting if calls else [], dry=right)
             best = attempt if best is None or attempt.rank < best.rank else best
             needless = [name for name in best.trial.ignored if uses.get(name, Use()).is_tensor is None]
-            if (best.trial.is_good and not needless) or time.process_time() > until:
+            further -= bool(best.form.little)  # perhaps one of the next takes all sizes
+            is_settled = best.trial.is_good and not needless and (not best.form.little or further < 0)
+            if is_settled or time.process_time() > until:
                 return best
     assert best is not None
     return best
@@ -97,8 +103,28 @@ def judge(form: Form, texts: Sequence[str], calls: Sequence[Call], *, dry: bool)
     """The form as a trial for real takes it: with bounds of its integers, the device that it asks for, and sizes."""
     if not dry:
         return Found(form, texts, Trial("no shapes were found that both take"), dry, calls)
+    if form.rehearsal.asks:
+        form = replace(form, devices=(form.rehearsal.device, form.devices[1]))
+    found = _judge(form, texts, calls)
+    return _free_numbers(found) if found.trial.is_good and not calls else found
+
+
+def _free_numbers(found: Found) -> Found:
+    """The form in which numbers are no sizes, if it is as good: a chunk's size was that of a row by chance."""
+    sizes = found.form.make_distinct()
+    for name in [name for name, text in found.form.inputs.items() if text in found.form.axes]:
+        for number in _NUMBERS:
+            free = replace(found.form, inputs={**found.form.inputs, name: number}, little={})
+            other = _try_sizes(free, found.texts, ()) if not found.form.rehearsal.is_late else found
+            if other.trial.is_good and (other.form.try_case(sizes) or not found.form.try_case(sizes)):
+                found = other
+                break
+    return found
+
+
+def _judge(form: Form, texts: Sequence[str], calls: Sequence[Call]) -> Found:
     best: Found | None = None
-    for one in _list_bounds(form):
+    for one in sorted(_list_bounds(form), key=_reaches_beyond):
         attempt = _try_places(one, texts, calls)
         best = attempt if best is None or attempt.rank < best.rank else best
         if best.trial.is_good or form.rehearsal.is_late:
@@ -160,7 +186,10 @@ def _try_sizes(form: Form, texts: Sequence[str], calls: Sequence[Call]) -> Found
     ways = (
         ((),)
         if form.sample
-        else (SIZES[0][:count], SIZES[0][:count][::-1], _EVEN[:count], _POWERS[:count], _POWERS[:count][::-1])
+        else (
+            *(SIZES[0][:count], SIZES[0][:count][::-1], _EVEN[:count], _POWERS[:count], _POWERS[:count][::-1]),
+            (*_POWERS[: count - 1], _WHOLE_BLOCK),
+        )
     )
     small = [call for call in calls[:1] if call.elements <= MOST_ELEMENTS and not form.is_ragged]
     of_tests = [size_call(form, call) for call in small]
@@ -198,6 +227,14 @@ def _double(form: Form, axis: str) -> Form:
     return replace(form, shapes=shapes, inputs=inputs)
 
 
+def _reaches_beyond(form: Form) -> bool:
+    """Whether integers point beyond a tensor, with the axes' sizes one way round or the other."""
+    if form.is_ragged or "1 << 4" in "".join(form.inputs.values()) or not form.has_places:
+        return False
+    sizes = SIZES[0][: len(form.axes)]
+    return any("IndexError" in (form.run(form.make_distinct(way)).problem or "") for way in (sizes, sizes[::-1]))
+
+
 def _list_bounds(form: Form) -> Iterator[Form]:
     """Ways to bound what integer tensors hold: by an axis that is none of theirs, by one of theirs, by a number."""
     whole = [name for name, text in form.inputs.items() if "1 << 4" in text]
@@ -229,9 +266,14 @@ def _list_given(
         use = uses.get(name, Use())
         is_optional = one.default is not _EMPTY
         if name not in named or (is_optional and (_plain(name) not in wanted or use.is_tensor is False)):
+            if name in named and use.is_tensor and use.rank and _plain(name) in usual and one.default is None:
+                options[name] = [(0.0, _EMPTY), *((cost + 2.0, value) for cost, value in _list_tensors(use))]
             continue
-        lacks = [(0.0 if _plain(name) not in wanted else 3.0, None)] if use.may_lack and not is_optional else []
-        values = [(float(place), value) for place, value in enumerate(list_values(name, one, usual.get(_plain(name))))]
+        typed = one.replace(annotation=int) if use.is_size else one
+        lacks = [(0.0 if _plain(name) not in wanted else 1.0, None)] if use.may_lack and not is_optional else []
+        values = [
+            (float(place), value) for place, value in enumerate(list_values(name, typed, usual.get(_plain(name))))
+        ]
         tensors: list[tuple[float, Any]] = list(_list_tensors(use, is_first=not options))
         if use.is_tensor and asked and options and not is_optional and _plain(name) not in usual:
             tensors.append((1.2, None))
@@ -248,12 +290,39 @@ def _list_given(
     while options and math.prod(map(len, options.values())) > 1 << 16:
         longest = max(options, key=lambda name: len(options[name]))
         options[longest] = sorted(options[longest], key=lambda option: option[0])[:-1]
-    ways = sorted(itertools.product(*options.values()), key=lambda way: sum(cost for cost, _ in way))
-    for way in ways[:_MOST_CANDIDATES]:
-        yield {name: value for name, (_, value) in zip(options, way, strict=True)}
+    for way in sorted(itertools.product(*options.values()), key=_weigh)[:_MOST_CANDIDATES]:
+        given = {name: value for name, (_, value) in zip(options, way, strict=True) if value is not _EMPTY}
+        if named_sides := _size_sides(given, uses):
+            yield named_sides
+        yield given
 
 
-def _list_tensors(use: Use, *, is_first: bool) -> Iterator[tuple[float, Argument]]:
+def _size_sides(given: Mapping[str, Any], uses: Mapping[str, Use]) -> dict[str, Any]:
+    """The arguments with sides of one size where the text has one name for them, if it has several.
+
+    A tensor whose sides it does not name has the last sides of the first one.
+    """
+    tensors = {name: value for name, value in given.items() if isinstance(value, Argument)}
+    known = {name: uses[name].sides for name in tensors if name in uses and len(uses[name].sides) == uses[name].rank}
+    sizes = dict(zip(dict.fromkeys(itertools.chain(*known.values())), _NAMED, strict=False))
+    first = next((known[name] for name in tensors if known.get(name)), ())
+    sized = dict(given)
+    for name, value in tensors.items():
+        sides = known.get(name) or first[-len(value.shape) :]
+        if {*value.shape} != {SIDE} or len(sides) != len(value.shape) or not sizes.keys() >= {*sides}:
+            return {}
+        sized[name] = replace(value, shape=tuple(sizes[side] for side in sides))
+    return sized if len(sizes) > 1 else {}
+
+
+def _weigh(way: Sequence[tuple[float, Any]]) -> float:
+    """How unlikely arguments are together: tensors often have as many axes as the first one."""
+    ranks = [len(value.shape) for _, value in way if isinstance(value, Argument)]
+    alike = sum(rank == ranks[0] for rank in ranks[1:])
+    return sum(cost for cost, _ in way) - alike * max((ranks[0] - 1) / 2 - 0.25, 0.0) if ranks else 0.0
+
+
+def _list_tensors(use: Use, *, is_first: bool = False) -> Iterator[tuple[float, Argument]]:
     """Tensors that an argument may be, and how unlikely each is."""
     ranks = use.list_ranks()
     ranks = ranks if is_first or use.rank else sorted(ranks)

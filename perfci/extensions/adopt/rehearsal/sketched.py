@@ -15,7 +15,6 @@ import sys
 import textwrap
 import types
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from typing import Any
 from unittest import mock
 
@@ -76,6 +75,19 @@ def pretend(device: str) -> Iterator[None]:
     finally:
         for name in absent:
             del sys.modules[name]
+
+
+def leave_out(module: str) -> None:
+    """Let the packages of a module be folders alone, as what they import is not there: a compiled part, or a device."""
+    *above, _ = module.split(".")
+    for count in range(1, len(above) + 1):
+        name = ".".join(above[:count])
+        if name not in sys.modules and (spec := importlib.util.find_spec(name)):
+            sys.modules[name] = package = types.ModuleType(name)
+            package.__path__ = list(spec.submodule_search_locations or ())
+            package.__spec__ = spec
+            if above[1:count]:
+                setattr(sys.modules[name.rpartition(".")[0]], above[count - 1], package)
 
 
 class Launched:
@@ -211,11 +223,13 @@ ANSWERS: dict[str, Any] = {
 _NPU = mock.MagicMock()
 
 
-def answer_for(device: str) -> AbstractContextManager[Any]:
-    """Returns a context in which torch answers for a device that is not there."""
-    if device == "cuda":
-        return mock.patch.multiple(torch.cuda, **ANSWERS)
-    return mock.patch.object(torch, "npu", _NPU, create=True)
+@contextlib.contextmanager
+def answer_for(device: str) -> Iterator[None]:
+    """Torch answers for a device that is not there meanwhile, and a kernel that it would trace is launched."""
+    npu = mock.patch.object(torch, "npu", _NPU, create=True)
+    launched = mock.patch("torch._library.triton.is_wrap_triton_enabled", return_value=False, create=True)
+    with launched, mock.patch.multiple(torch.cuda, **ANSWERS) if device == "cuda" else npu:
+        yield
 
 
 @contextlib.contextmanager

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
 _DEPTH = 4  # calls that are followed into other functions
 
 _TENSOR = frozenset(
@@ -42,6 +44,7 @@ _SCALARS: Sequence[tuple[str, Sequence[Any]]] = (
 )  # fmt: skip
 """Form of a name -> values that an argument of this name may have."""
 
+_DTYPES = (torch.float32, torch.bfloat16, torch.int8, torch.float8_e4m3fn, torch.int32)
 _OF_KIND: Mapping[str, Sequence[Any]] = {"int": (64, 16, 4, 2, 1), "float": (0.5,), "bool": (False, True), "str": ("",)}
 _SIDE = re.compile(r"(?:\d+ ?\* ?)?[A-Za-z_]\w*(?: ?[*+/-]+ ?\w+)*")
 _SHAPE = re.compile(r"[\[(]\s*((?:[\w.*+/ -]+,\s*)+[\w.*+/ -]*)[\])]")
@@ -53,8 +56,10 @@ class Use:
 
     is_tensor: bool | None = None  # None: unknown
     rank: int | None = None  # its number of axes, if the text says so
+    sides: tuple[str, ...] = ()  # their names, if the text has some
     least: int = 0  # of its axes
     is_whole: bool = False  # a tensor of integers
+    is_size: bool = False  # a tensor is made with it
     is_target: bool = False  # what a loss is to give: integers, one for each row, or else numbers like the input's
     may_lack: bool = False  # it may be None
     fixed: dict[int, int] = field(default_factory=dict)  # axis -> the only size that it may have
@@ -74,7 +79,9 @@ def read_uses(function: Any, takes: inspect.Signature) -> dict[str, Use]:
     for name, parameter in takes.parameters.items():
         kind = str(getattr(parameter.annotation, "__name__", parameter.annotation))
         use, words = uses[name], kind.replace("torch.", "")
-        if "Tensor" in words:
+        if "dtype" in words or re.search(r"(^|_)dtype$", name):
+            use.is_tensor = False
+        elif "Tensor" in words:
             use.is_tensor, use.is_whole = True, use.is_whole or "Long" in words or "Int" in words
         elif words.split(" ")[0].removeprefix("Optional[").rstrip("]") in _OF_KIND or isinstance(
             parameter.default, bool | int | float | str
@@ -86,6 +93,7 @@ def read_uses(function: Any, takes: inspect.Signature) -> dict[str, Use]:
     for name, sides in _read_shapes(doc or "").items():
         if name in uses and uses[name].is_tensor is not False:
             uses[name].is_tensor, uses[name].rank = True, len(sides)
+            uses[name].sides = sides if all(map(str.isidentifier, sides)) else ()
     return uses
 
 
@@ -96,6 +104,8 @@ def list_values(name: str, parameter: inspect.Parameter | None, usual: Any = ins
     typed = _OF_KIND.get(kind.removeprefix("typing.").removeprefix("Optional[").rstrip("]"), ())
     if typed:
         named = [value for value in named if type(value) is type(typed[0])] or typed
+    if "dtype" in kind or re.search(r"(^|_)dtype$", name):
+        return [*_DTYPES]
     first = [usual] if isinstance(usual, bool | int | float | str) else []
     return [*dict.fromkeys([*first, *(named or (0.5, 1))])]
 
@@ -126,24 +136,60 @@ def _follow(function: Any, names: dict[str, str], uses: dict[str, Use], depth: i
     if tree is None or not depth or not isinstance(code, types.FunctionType):
         return
     scope = {**code.__globals__, **inspect.getclosurevars(code).nonlocals} if code.__closure__ else code.__globals__
+    views, names = dict[str, str](), dict(names)  # local -> the argument of which it is a view
     for statement in tree.body:
-        if isinstance(statement, ast.Assert):
-            _read_assert(statement.test, names, uses)
-    for node in ast.walk(tree):
+        _read_statement(statement, scope, names, views, uses, depth)
+        # What is bound again is no longer the argument, though it may be a view of it.
+        stored = {node.id for node in ast.walk(statement) if isinstance(node, ast.Name) and type(node.ctx) is ast.Store}
+        views |= {name: names.pop(name) for name in stored & names.keys()}
+
+
+def _read_statement(
+    statement: ast.stmt, scope: Mapping[str, Any], names: Mapping[str, str], views: dict[str, str],
+    uses: dict[str, Use], depth: int,
+) -> None:  # fmt: skip
+    if isinstance(statement, ast.Assert):
+        _read_assert(statement.test, names, uses)
+    elif isinstance(statement, ast.If) and isinstance(statement.body[0], ast.Raise):
+        refused = statement.test.values if isinstance(statement.test, ast.BoolOp) else [statement.test]
+        for part in refused:  # x.shape != y.shape: what holds is the reverse
+            if isinstance(part, ast.Compare) and isinstance(part.ops[0], ast.NotEq):
+                _read_assert(ast.Compare(part.left, [ast.Eq()], part.comparators), names, uses)
+    for node in ast.walk(statement):
         match node:
             case ast.Attribute(value=ast.Name(id=name), attr=attribute) if name in names and attribute in _TENSOR:
                 uses[names[name]].is_tensor = True
             case ast.Assign(targets=[ast.Tuple(elts=sides) | ast.List(elts=sides)], value=value):
-                if (name := _of_shape(value)) in names and not any(isinstance(side, ast.Starred) for side in sides):
+                # B, T, K, V = *k.shape, v.shape[-1]
+                parts = value.elts if isinstance(value, ast.Tuple) else [ast.Starred(value)]
+                spread = [part.value for part in parts if isinstance(part, ast.Starred)]
+                is_plain = len(spread) == 1 and not any(isinstance(side, ast.Starred) for side in sides)
+                if is_plain and (name := _of_shape(spread[0])) in names:
                     use = uses[names[name]]
-                    use.is_tensor, use.rank = True, use.rank or len(sides)
+                    use.is_tensor, use.rank = True, use.rank or len(sides) - len(parts) + 1
+                    use.sides = use.sides or _name_sides(sides[: use.rank])
             case ast.Subscript(value=value, slice=index) if _of_shape(value) in names:
                 _note_index(uses[names[_of_shape(value)]], index)
             case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="size" | "stride"), args=[index]):
                 if name in names:
                     _note_index(uses[names[name]], index)
+            case ast.Assign(targets=[ast.Name(id=view)], value=value) if view not in names and _origin(value) in names:
+                views[view] = names[_origin(value)]
             case ast.Call():
-                _follow_call(node, scope, names, uses, depth)
+                _follow_call(node, scope, {**views, **names}, uses, depth)
+
+
+def _name_sides(sides: Sequence[ast.expr]) -> tuple[str, ...]:
+    """The names of a shape's sides. None of one that has others too."""
+    named = tuple(side.id for side in sides if isinstance(side, ast.Name))
+    return named if len(named) == len(sides) else ()
+
+
+def _origin(node: ast.AST) -> str:
+    """The name of which this is a view, such as x of x.reshape(-1, 4).contiguous()."""
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _VIEWS:
+        node = node.func.value
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def _of_shape(node: ast.AST) -> str:
@@ -179,20 +225,28 @@ def _read_assert(test: ast.AST, names: Mapping[str, str], uses: Mapping[str, Use
                         uses[names[name]].rank, uses[names[name]].fixed = 1, {0: rank}
                     case ast.Subscript(value=value, slice=ast.Constant(value=int(axis))) if _of_shape(value) in names:
                         uses[names[_of_shape(value)]].fixed[axis] = rank
+            # x.shape == (rows, cols), and x.shape == y.shape
+            case ast.Compare(left=left, ops=[ast.Eq()], comparators=[other]) if _of_shape(left) in names:
+                use, like = uses[names[_of_shape(left)]], uses.get(names.get(_of_shape(other), ""))
+                sides = len(other.elts) if isinstance(other, ast.Tuple) else like.rank if like else None
+                use.is_tensor, use.rank = True, use.rank or sides
+                use.sides = use.sides or (
+                    _name_sides(other.elts) if isinstance(other, ast.Tuple) else like.sides if like else ()
+                )
+                if like:
+                    like.rank = like.rank or use.rank
 
 
 def _follow_call(
     node: ast.Call, scope: Mapping[str, Any], names: Mapping[str, str], uses: dict[str, Use], depth: int
 ) -> None:
-    given = {place: arg.id for place, arg in enumerate(node.args) if isinstance(arg, ast.Name) and arg.id in names}
-    keywords = {
-        key.arg: key.value.id
-        for key in node.keywords
-        if key.arg and isinstance(key.value, ast.Name) and key.value.id in names
-    }
+    launch = isinstance(node.func, ast.Subscript)
+    # A function may be told the argument itself, and a kernel a view of it: both read the same elements.
+    read = _origin if launch else lambda part: part.id if isinstance(part, ast.Name) else ""
+    given = {place: read(arg) for place, arg in enumerate(node.args) if read(arg) in names}
+    keywords = {key.arg: read(key.value) for key in node.keywords if key.arg and read(key.value) in names}
     if not given and not keywords:
         return
-    launch = isinstance(node.func, ast.Subscript)
     called = _resolve(node.func.value if isinstance(node.func, ast.Subscript) else node.func, scope)
     while launch and hasattr(called, "fn") and not hasattr(called, "arg_names"):
         called = called.fn
@@ -213,7 +267,11 @@ def _follow_call(
     if isinstance(called, types.MethodType) and called.__name__ == "apply":
         called, first = getattr(called.__self__, "forward", None), 1
     if getattr(called, "__module__", "").startswith("torch"):
-        if 0 in given and getattr(called, "__name__", "") not in {"tensor", "full", "Size"}:
+        made = getattr(called, "__name__", "")
+        if made in {"empty", "zeros", "ones", "full", "arange"}:
+            for name in given.values():
+                uses[names[name]].is_tensor, uses[names[name]].is_size = False, True
+        elif 0 in given and made not in {"tensor", "Size"}:
             uses[names[given[0]]].is_tensor = True
         return
     if called in (float, int, bool, str) and 0 in given:
@@ -261,6 +319,8 @@ def _read_kernel(kernel: Callable[..., Any]) -> tuple[frozenset[str], frozenset[
                 inside |= {part.id for part in ast.walk(first) if isinstance(part, ast.Name)}
             case ast.Call(keywords=keywords) if _last(node.func) in _ACCESSES:
                 pointers |= {origin.get(_root(key.value), "") for key in keywords if key.arg in {"base", "pointer"}}
+            case ast.BinOp(left=left, op=ast.RShift()):
+                inside |= {part.id for part in ast.walk(left) if isinstance(part, ast.Name)}
             case ast.Call(func=ast.Name(id=name), args=args) if name not in {"range", "min", "max", "float", "int"}:
                 sure &= not any(isinstance(arg, ast.Name) and arg.id in takes for arg in args)
     spread = dict[str, set[str]]()
@@ -273,6 +333,7 @@ def _read_kernel(kernel: Callable[..., Any]) -> tuple[frozenset[str], frozenset[
     return frozenset(pointers & takes), frozenset(whole & takes), sure and bool(pointers & takes)
 
 
+_VIEWS = frozenset({"contiguous", "view", "reshape", "flatten", "unsqueeze", "squeeze", "detach"})
 _ACCESSES = frozenset({"load", "store", "make_block_ptr", "make_tensor_descriptor"})
 
 
