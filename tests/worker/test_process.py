@@ -322,10 +322,10 @@ class Lanes:
 
 
 def test_a_worker_that_stands_still_is_not_silent_by_itself(worker):
-    around = worker.around("say(OpDone())", limit_s=1.0)
+    around = worker.around("say(OpDone())", limit_s=2.5)
     with start_worker(TASK, around) as still:
         still.stand_still(still=True)
-        ends = time.monotonic() + 1.5
+        ends = time.monotonic() + 3.0
         while time.monotonic() < ends:
             wait([still])
             still.hear()
