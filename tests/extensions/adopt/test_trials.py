@@ -37,6 +37,8 @@ READY = {
     "spread_nan": "spread_nan_reference",
     "double_after": "double_reference",
     "gated": "gated_reference",
+    "to_float8": "to_float8_reference",
+    "tiled": "tiled_reference",
     "where_positive": "where_positive_reference",
     "rows_of": "rows_of_reference",
 }
@@ -231,3 +233,4 @@ def test_integers_point_into_the_axis_that_they_fit_whichever_is_longer(said):
 def test_a_shape_that_a_function_refuses_tells_the_axes_of_an_argument(said):
     assert said["op_gated"].suites.inputs["gate"].startswith("torch.randn((rows, cols)")
     assert said["op_rows_of"].suites.inputs["size"] == "cols"
+    assert said["op_tiled"].suites.inputs["size"] == "cols"

@@ -429,6 +429,26 @@ def double_after(x: torch.Tensor):
     return out
 
 
+def to_float8(x: torch.Tensor):
+    return double_and_sizes(x)[0].to(torch.float8_e4m3fn)
+
+
+def to_float8_reference(x):
+    return (x * 2).to(torch.float8_e4m3fn)
+
+
+def tiled(x: torch.Tensor, size: int):
+    """With a size that cols does not divide the rest stays 0."""
+    tiles = double_and_sizes(x)[0].repeat(1, size // x.shape[1])
+    out = x.new_zeros(x.shape[0], size)
+    out[:, : tiles.shape[1]] = tiles
+    return out
+
+
+def tiled_reference(x, size):
+    return (x * 2).repeat(1, size // x.shape[1])
+
+
 def double_rows(ids: torch.Tensor, table: torch.Tensor):
     rows, cols = table.shape
     return double_and_sizes(table)[0].view(rows, cols)[ids]

@@ -111,12 +111,11 @@ def judge(form: Form, texts: Sequence[str], calls: Sequence[Call], *, dry: bool)
 
 def _free_numbers(found: Found) -> Found:
     """The form in which numbers are no sizes, if it is as good: a chunk's size was that of a row by chance."""
-    sizes = found.form.make_distinct()
     for name in [name for name, text in found.form.inputs.items() if text in found.form.axes]:
         for number in _NUMBERS:
             free = replace(found.form, inputs={**found.form.inputs, name: number}, little={})
             other = _try_sizes(free, found.texts, ()) if not found.form.rehearsal.is_late else found
-            if other.trial.is_good and (other.form.try_case(sizes) or not found.form.try_case(sizes)):
+            if other.trial.is_good and (other.form.agrees() or not found.form.agrees()):
                 found = other
                 break
     return found

@@ -113,7 +113,7 @@ def try_call(
     return Trial(
         written=tuple(written), rewritten=tuple(rewritten), unread=tuple(unread) if watched.launches else (),
         ignored=tuple(name for name, share in shares.items() if not share),
-        is_finite=all(bool(value.isfinite().all()) for value in expected if value.is_floating_point()),
+        is_finite=all(bool(value.double().isfinite().all()) for value in expected if value.is_floating_point()),
         picks=picks, returned=len(answer) if isinstance(answer, list | tuple) else None, shares=differing,
         expected=tuple(place for place, _ in listed) if len(listed) < _count(right) else None,
         outputs=tuple(tuple(value.shape) for value in expected), launches=watched.launches,
