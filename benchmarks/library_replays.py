@@ -170,9 +170,10 @@ def check(op: str, folder: Path, chosen: argparse.Namespace) -> tuple[str, str]:
     """Verdicts of an op, such as "PASS, UNCHANGED", and what is said of those that are neither."""
     command = [chosen.python, "-P", "-m", "perfci", "check", op, "--against", "HEAD^"]
     command += ["--format", "json", "--seed", "1", "--lang", "en"]
+    alone = {**os.environ, "GIT_CEILING_DIRECTORIES": ""}
     try:
         done = subprocess.run(
-            command, cwd=folder, capture_output=True, text=True, check=False, env=variables(), timeout=chosen.limit
+            command, cwd=folder, capture_output=True, text=True, check=False, env=alone, timeout=chosen.limit
         )
     except subprocess.TimeoutExpired:
         return "too long", ""
@@ -191,10 +192,6 @@ def check(op: str, folder: Path, chosen: argparse.Namespace) -> tuple[str, str]:
         said = [row["reason"]["sentence"] for row in rows if row["reason"] and row["target"]]
     verdicts = Counter(row["verdict"] for row in rows)
     return ", ".join(sorted(verdicts)), " / ".join(dict.fromkeys(said))[:600]
-
-
-def variables() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(HERE), "GIT_CEILING_DIRECTORIES": ""}
 
 
 if __name__ == "__main__":

@@ -65,6 +65,18 @@ def beside(x: torch.Tensor):
     return out
 
 
+@triton.jit
+def _unmasked(x_ptr, out_ptr, BLOCK: tl.constexpr):
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + at, tl.load(x_ptr + at) * 2)
+
+
+def whole_blocks(x: torch.Tensor):
+    out = torch.empty_like(x)
+    _unmasked[(triton.cdiv(x.numel(), 256),)](x, out, BLOCK=256)
+    return out
+
+
 def double(x):
     return x * 2
 

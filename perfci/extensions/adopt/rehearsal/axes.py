@@ -15,7 +15,7 @@ import torch
 from perfci.device.tensors import TorchArrays
 from perfci.extensions.adopt.rehearsal.dry_torch import Argument, DryTorch, SketchLaunch
 from perfci.extensions.adopt.rehearsal.sketched import wrap
-from perfci.extensions.adopt.rehearsal.trial import Trial, try_call
+from perfci.extensions.adopt.rehearsal.trial import BEYOND, Trial, try_call
 
 MOST_SECONDS = 5.0  # of calls for real. What is asked afterwards is taken to be right
 MOST_TRIALS = 3000  # ways to take sides apart that are tried at most. Each takes less than a millisecond
@@ -173,6 +173,10 @@ class Form:
             return not self.has_places
         trial = self.run(params)
         return not trial.problem and (trial.is_finite or not {0, (0,)} & {*params.values()})
+
+    def reaches_beyond(self, params: Mapping[str, Any]) -> bool:
+        """Whether the kernel loads or stores outside of its tensors, called for real."""
+        return BEYOND in (self.run(params).problem or "")
 
     def try_case(self, params: Mapping[str, Any], *, alone: bool = False) -> Outcome | None:
         """Returns what kernel and reference give for a case, or the kernel alone. None if one of them refuses it."""

@@ -52,9 +52,9 @@ def make_suites(
         if any("randint(0, 1 << 4" in text for text in form.inputs.values())
         else []
     )
-    grids, refused = _find_edges(form, source) if done and not form.sample else ([], "")
-    refused = refused if done else str(form.make_distinct())
-    look += [Reason("look_refused", {"op": op, "case": refused})] if refused else []
+    grids, left = _find_edges(form, source) if done and not form.sample else ([], {})
+    left = left if done else {"look_refused": str(form.make_distinct())}
+    look += [Reason(kind, {"op": op, "case": case}) for kind, case in left.items()]
     # The probe case gets all values. If possible, no block divides its sizes, and it takes few programs.
     wanted = [(3, 3, 5, 7, 33, 100), (2, 2, 3, 5, 7, 100)]
     axes = 2 if form.axes == ("shape",) else len(form.axes)
@@ -174,8 +174,8 @@ def _find_summed(form: Form, output: Sequence[int], *, tensors: int) -> list[str
     return [axis for axis in missing if axis in spread or sum(axis in sides for sides in shapes) >= enough]
 
 
-def _find_edges(form: Form, source: str) -> tuple[list[dict[str, tuple[str, ...]]], str | None]:
-    """Grids in which one axis after the other ends around its blocks. A case that was refused, if any."""
+def _find_edges(form: Form, source: str) -> tuple[list[dict[str, tuple[str, ...]]], dict[str, str]]:
+    """Grids in which one axis after the other ends around its blocks. What is to look at, and a case that shows it."""
     # Sizes of blocks with which the kernel was launched, the largest first, if they do not follow from the case's.
     trials = [done for sizes in SIZES if (done := form.try_case(form.make_distinct(sizes)))]
     launched = [{constant for launch in done.launches for constant in launch.constants.values()} for done in trials]
@@ -184,7 +184,7 @@ def _find_edges(form: Form, source: str) -> tuple[list[dict[str, tuple[str, ...]
     usual = USUAL_BLOCK if "tl.arange" in source else 1
     spare = [constant for constant in constants if 8 <= constant <= 1024 and constant not in blocks.values()]
     flat = _is_flat(form, blocks)
-    grids, seen, refused = list[dict[str, tuple[str, ...]]](), list[dict[str, Any]](), None
+    grids, seen, left = list[dict[str, tuple[str, ...]]](), list[dict[str, Any]](), dict[str, str]()
     is_slow = form.run(dict(form.little) or form.make_distinct()).seconds > _SLOW_S
     for number, axis in enumerate(form.axes):
         block = 1 if flat and number else blocks[axis] or (spare or [usual])[0]
@@ -201,14 +201,17 @@ def _find_edges(form: Form, source: str) -> tuple[list[dict[str, tuple[str, ...]
         values = [value for value in dict.fromkeys(values) if rest | {axis: value} not in seen]
         seen += [rest | {axis: value} for value in values]
         tried = {value: form.try_case(rest | {axis: value}) for value in values}
-        taken = [value for value, done in tried.items() if done and done.programs <= MOST_PROGRAMS]
-        taken = [value for value in taken if form.takes(rest | {axis: value})]
-        values = [value for value, done in tried.items() if not done or value in taken]
-        missing = [value for value in values if value not in {*taken, 0, (0,)}]
-        refused = refused or (f"{axis}={missing[0]}" if missing else None)
+        light = [value for value, done in tried.items() if done and done.programs <= MOST_PROGRAMS]
+        taken = [value for value in light if form.takes(rest | {axis: value})]
+        lost = [value for value, done in tried.items() if value not in taken and value not in (0, (0,))]
+        for value in lost:
+            if not tried[value]:
+                left.setdefault("look_refused", f"{axis}={value}")
+            elif value in light and "look_beyond" not in left and form.reaches_beyond(rest | {axis: value}):
+                left["look_beyond"] = f"{axis}={value}"
         if taken:
             grids.append({name: (str(size),) for name, size in rest.items()} | {axis: tuple(map(str, taken))})
-    return grids, refused
+    return grids, left
 
 
 def _list_points(grids: Sequence[Mapping[str, tuple[str, ...]]]) -> list[dict[str, Any]]:

@@ -111,7 +111,9 @@ def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
     domain = operator.domain if operator else (0.0, None) if positive else (None, None)
     bounded = [f"domain={domain},"] if set(domain) != {None} else []
     written = [f"mutates={mutates},"] if mutates else []
-    stated = _list_held(form, mutates) if right and _is_quick(form, trial) else []
+    # Properties are tried without a look at each access.
+    is_safe = right and _is_quick(form, trial) and all(reason.kind != "look_beyond" for reason in look)
+    stated = _list_held(form, mutates) if is_safe else []
     suites = replace(suites, accuracy=(*suites.accuracy, *bounded, *written, *stated))
     guessed = ", ".join(f"{name}: {value}" for name, value in {**form.inputs, **form.shapes}.items())
     arguments = tuple(called.found.texts)

@@ -19,6 +19,7 @@ _MASK = 1e5  # numbers from here on stand for a mask, and say nothing about the 
 _MOST = 0.5  # of a tensor that a launch reads at least. None of it is read of one that only shows a shape
 _MADE = ("empty", "zeros", "ones", "full", "rand", "new_", "bernoulli")  # functions that ask for a tensor's form alone
 
+BEYOND = "the kernel reaches beyond its tensors"  # as a trial's problem
 GRADIENT = "gradient"  # what a backward pass takes beside the function's inputs
 
 Array = np.ndarray[Any, Any]
@@ -276,7 +277,7 @@ class _Accesses:
         if not any(begin <= least and most < end for begin, end in self._spans):
             inside = [(addresses >= begin) & (addresses < end) for begin, end in self._spans]
             if not np.any(inside, axis=0).all():
-                raise IndexError("the kernel reaches beyond its tensors")
+                raise IndexError(BEYOND)
         for name, tensor in self.tensors.items() if reads else ():
             begin, size = tensor.data_ptr(), tensor.element_size()
             if least < begin + tensor.numel() * size and most >= begin:
