@@ -111,9 +111,7 @@ def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
     domain = operator.domain if operator else (0.0, None) if positive else (None, None)
     bounded = [f"domain={domain},"] if set(domain) != {None} else []
     written = [f"mutates={mutates},"] if mutates else []
-    # Properties are tried without a look at each access.
-    is_safe = right and _is_quick(form, trial) and all(reason.kind != "look_beyond" for reason in look)
-    stated = _list_held(form, mutates) if is_safe else []
+    stated = _list_held(form, mutates) if right and _is_quick(form, trial, look) else []
     suites = replace(suites, accuracy=(*suites.accuracy, *bounded, *written, *stated))
     guessed = ", ".join(f"{name}: {value}" for name, value in {**form.inputs, **form.shapes}.items())
     arguments = tuple(called.found.texts)
@@ -157,9 +155,10 @@ def _list_held(form: Form, mutates: Sequence[str]) -> list[str]:
     return [f"# The present kernel has these properties. State those that users rely on: {held}"] if held else []
 
 
-def _is_quick(form: Form, trial: Trial) -> bool:
+def _is_quick(form: Form, trial: Trial, look: Sequence[Reason]) -> bool:
     """Whether a call for real is safe without a look at each access, and quick."""
-    return not form.has_places and not trial.problem and trial.seconds < _QUICK
+    is_safe = not form.has_places and all(reason.kind != "look_beyond" for reason in look)
+    return is_safe and not trial.problem and trial.seconds < _QUICK
 
 
 def _limit(function: Callable[..., Any], until_s: float) -> Callable[..., Any]:
