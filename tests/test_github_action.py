@@ -8,6 +8,8 @@ import shlex
 import shutil
 import subprocess
 import sys
+import venv
+import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -306,6 +308,25 @@ def test_what_is_printed_stands_between_stop_and_go_and_commands_nobody(reposito
     forged = [place for place, line in enumerate(lines) if "forged" in line or "set-env" in line]
     assert len({*stops}) == 2 and len(forged) == 4
     assert all(any(start < place < end for start, end in places) for place in forged)
+
+
+@pytest.mark.nightly  # it makes an environment with pip
+def test_perfci_is_installed_beside_the_packages_of_the_virtual_environment_whose_python3_runs(repository, tmp_path):
+    venv.create(tmp_path / "outer")
+    (place,) = (tmp_path / "outer").glob("lib/python3*/site-packages")
+    (place / "of_the_runner.py").touch()
+    with zipfile.ZipFile(tmp_path / "empty-1-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("empty-1.dist-info/METADATA", "Metadata-Version: 2.1\nName: empty\nVersion: 1\n")
+        wheel.writestr("empty-1.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr("empty-1.dist-info/RECORD", "")
+    python3 = repository.parent / "job" / "bin" / "python3"
+    python3.write_text(f'#!/bin/sh\nexec {tmp_path}/outer/bin/python3 "$@"\n')
+
+    done = job(repository, install=str(tmp_path / "empty-1-py3-none-any.whl"))
+
+    (tools,) = (repository.parent / "job" / "path").read_text().split()
+    ask = [f"{tools}/python3", "-P", "-c", "import of_the_runner"]
+    assert subprocess.run(ask, cwd=tmp_path, check=False).returncode == 0, done.printed
 
 
 HOSTILE = "x; touch pwned; $(touch pwned) `touch pwned` \"' --help"
