@@ -5,8 +5,10 @@ Each is one more process of the op, started as a worker is. compute-sanitizer ta
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib.util
+import os
 import re
 import shlex
 import shutil
@@ -23,7 +25,7 @@ from perfci.worker.tasks import WorkerEnvironment
 PROGRAM = "compute-sanitizer"
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 MODES = ("consan", "iisan", "gsan")
-"""Of TRITON_INSTRUMENTATION_MODE: races of shared memory, of indices, of global memory"""
+"""Of TRITON_INSTRUMENTATION_MODE: races of shared memory, unaligned descriptors, races of global memory"""
 
 VARIABLE = "TRITON_INSTRUMENTATION_MODE"
 LAWFUL = {"TRITON_FPSAN_HOMOMORPHIC_CASTS": "1"}
@@ -81,6 +83,19 @@ def surround(around: WorkerEnvironment, tool: str) -> WorkerEnvironment:
     write_atomically(script, f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n'.encode())
     script.chmod(0o700)
     return dataclasses.replace(around, environment=environment, python=str(script))
+
+
+@contextlib.contextmanager
+def watched_memory() -> Iterator[None]:
+    """Arrays that are made meanwhile lie in gsan's memory, since it watches no other. A process of another tool has none."""
+    if os.environ.get(VARIABLE) != "gsan":
+        yield
+        return
+    import torch
+    from triton.experimental import gsan
+
+    with torch.cuda.use_mem_pool(gsan.create_mem_pool()):
+        yield
 
 
 def read_log(around: WorkerEnvironment, tool: str) -> str:

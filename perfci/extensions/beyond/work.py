@@ -14,6 +14,7 @@ from perfci.extensions.beyond.least import Shrinker
 from perfci.extensions.beyond.lines import write_lines
 from perfci.extensions.beyond.properties import check_properties
 from perfci.extensions.beyond.repeats import check_repeats
+from perfci.extensions.beyond.sanitize import watched_memory
 from perfci.extensions.beyond.task import LookBeyond
 from perfci.measure.inputs import bound_inputs, call_fresh
 from perfci.measure.search import list_candidates, search
@@ -55,8 +56,9 @@ class Look:
         suite, arrays = self._loaded.accuracy, self._device.arrays
         for params in list_probes(suite, self._task.pattern):
             self._channel.send(Doing("sanitize", self._task.op, case_id(params)))
-            call_fresh(suite.kernel, bound_inputs(suite, params, arrays.device, 0), arrays, suite.mutates)
-            self._device.synchronize()
+            with watched_memory():
+                call_fresh(suite.kernel, bound_inputs(suite, params, arrays.device, 0), arrays, suite.mutates)
+                self._device.synchronize()
         yield from ()
 
     def trace(self) -> Iterator[AccuracyCase]:
