@@ -26,6 +26,10 @@ _ACCEPT = "accept --op"
 _RANKS = "ranks OP --size --case --seed --against --duel"
 _COMPILE = f"static OP --case --target {_BASE}"
 
+_WIDER = ("--thorough", "--sanitize")
+"""Options of a check without which it lacks what it found by them."""
+_WATCHED = "sanitize="  # how the case of a check by a sanitizer begins: no suite has such a case
+
 PLACES = 6  # most folders and files that a command names
 
 _SLOWER = frozenset({Verdict.REGRESSED, Verdict.TAIL})  # than the base: the reason lies in what changed
@@ -141,18 +145,28 @@ def _fill(advised: str, row: Judgement, run: Run) -> str:
         "--size": ranks,
         "OP": row.op,
         "--op": row.op,
-        "--case": row.case if ranks is None else (row.case or "").partition(",")[2] or None,
+        "--case": _name_case(row, ranks),
         "--seed": str(next((op.seed for op in run.ops if op.op == row.op and op.seed is not None), run.plan.seed)),
         "--budget": units.significant(4 * run.plan.budget_s),
         "--target": row.target,
         **_name_base(run, row),
     }
+    if row.suite is Suite.ACCURACY:
+        wider = " ".join(option for option in _WIDER if option in run.command.split())
+        advised = advised.replace(_SAME, f"{_SAME} {wider}")
     if row.suite is Suite.COMPILED:  # what is not known of it, an accelerator shows
         run = replace(run, command="")
     return "\n".join(
         _write_diff(run, row.op) if line == _DIFF else _write(line.split(), options, run)
         for line in advised.split("\n")
     )
+
+
+def _name_case(row: Judgement, ranks: str | None) -> str | None:
+    """The case of a row as --case takes it: of a group without its ranks, of a sanitizer none."""
+    if ranks is not None:
+        return (row.case or "").partition(",")[2] or None
+    return None if (row.case or "").startswith(_WATCHED) else row.case
 
 
 def _write_diff(run: Run, op: str) -> str:

@@ -7,7 +7,7 @@ import pytest
 
 from perfci.core import commands
 from perfci.core.commands import Reader
-from perfci.core.model import Judgements, Verdict
+from perfci.core.model import Judgements, Suite, Verdict
 from perfci.report import steps, summary
 from tests.typed import parse
 
@@ -93,3 +93,21 @@ def test_no_changed_line_becomes_anything_in_the_report(slow, examples, tmp_path
     (fence,) = re.findall(r"\n(`+)text\n\+\+\+ a\|b", page.read_text())
     assert fence not in "\n".join(loud.plan.ops[-1].base.lines)
     assert "<script>alert" not in page.with_suffix(".html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("case", "asked", "again"),
+    [
+        ("rows=7", "check softmax --thorough", "perfci check softmax --case rows=7 --seed 420 --thorough"),
+        ("sanitize=gsan", "check --sanitize", "perfci check softmax --seed 420 --sanitize"),
+    ],
+)
+def test_what_is_wrong_is_repeated_with_what_found_it(slow, case, asked, again):
+    run, judgements = slow
+    wrong = replace(judgements.rows[0], verdict=Verdict.WRONG, suite=Suite.ACCURACY, case=case, reasons=())
+    asked = replace(run, command=f"perfci {asked}", plan=replace(run.plan, seed=420))
+
+    (said,) = first(asked, Judgements((wrong,)))
+
+    assert said == again
+    parse(said)

@@ -10,7 +10,7 @@ from perfci.core.model import AccuracyCase, Judgements, OpRun, Reason, Run, Suit
 from perfci.core.settings import Settings
 from perfci.extensions.beyond.configurations import SPACE
 from perfci.extensions.beyond.formula import MODE, Trace, compare_formulas, read_traces
-from perfci.extensions.beyond.sanitize import compiles_in, list_tools, read_log, surround, tell
+from perfci.extensions.beyond.sanitize import compiles_in, follow_log, list_tools, surround, tell
 from perfci.extensions.beyond.task import SHRINK_S, LookBeyond
 from perfci.judge.accuracy import sort_failed
 from perfci.ops.backends import backend_of, find_kernel, name_of
@@ -63,8 +63,9 @@ def _sanitize(experiment: Experiment, run: Run, op: OpRun, files: OpFiles) -> Op
     task = dataclasses.replace(_plan(experiment, run, files), watched=True)
     for tool in tools:
         around = surround(_surround(experiment, run, task), tool)
+        read_log = follow_log(around, tool)
         heard = _perform(experiment, task, around)
-        checks += tell(tool, read_log(around, tool), heard.failure)
+        checks += tell(tool, read_log(), heard.failure)
     note = Reason("sanitized", {"op": op.op, "tools": ", ".join(tools)}) if tools else Reason("sanitizers_missing")
     return dataclasses.replace(op, accuracy=(*op.accuracy, *checks), notes=(*op.notes, note))
 

@@ -13,7 +13,7 @@ import re
 import shlex
 import shutil
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,15 +31,24 @@ VARIABLE = "TRITON_INSTRUMENTATION_MODE"
 LAWFUL = {"TRITON_FPSAN_HOMOMORPHIC_CASTS": "1"}
 """Of fpsan: the cast of a sum is the sum of the casts. Without it, other tiles with casts are other formulas"""
 
-WATCHED = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1", "TRITON_DISABLE_LINE_INFO": "0"}
-"""Under compute-sanitizer: no array shares memory, so that places past its end are seen, and kernels have lines"""
+LINES = {"TRITON_DISABLE_LINE_INFO": "0"}
+"""Kernels have lines, so that a finding can name one"""
+
+APART = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+"""Under compute-sanitizer: no array shares memory, so that places past its end are seen"""
 
 LOG, SCRIPT = "sanitizer.log", "sanitized-python"
 OPTIONS = ("--report-api-errors", "no", "--print-limit", "1000", "--target-processes", "all")
 
 _HEADS = ("Invalid ", "Misaligned ", "Uninitialized ", "Barrier error", "Error: ", "Warning: ", "Address ")
 _PLACE = re.compile(r"\bat (?P<kernel>[^+\n]+)\+0x[0-9a-f]+(?: in (?P<file>\S+):(?P<line>\d+))?")
-_REFUSED = re.compile(r"^=+ Error: (.*(?:not supported|before first instrumented)[^.\n]*)", re.M)
+_ASSERTED = re.compile(r"^(\S*?):(\d+): (.*?): block: \[[\d,]+\], thread: \[[\d,]+\] Assertion `(.*?)` failed", re.M)
+"""How CUDA prints an assertion of a kernel: file, line, function, text"""
+_FULL, _NAMELESS = r"[^`\n]*\bGSan\b[^`\n]*|Vector clock[^`\n]*", ("", "unknown", "<unknown>")
+"""What gsan asserts of its tables, which says nothing of a kernel, and what Triton calls what it has no name of"""
+_REFUSED = re.compile(
+    rf"^=+ Error: (.*(?:not supported|before first instrumented)[^.\n]*)|Assertion `({_FULL})` failed", re.M
+)
 _OF_TORCH = re.compile(r"^(void )?(at::|c10::|cub::|cutlass::)|^(cublas|cudnn|ampere_|sm\d\d_|nvjet)")
 
 
@@ -75,9 +84,9 @@ def compiles_in(mode: str) -> bool:
 def surround(around: WorkerEnvironment, tool: str) -> WorkerEnvironment:
     """Returns the environment of a worker under a sanitizer."""
     if tool not in TOOLS:
-        return dataclasses.replace(around, environment={**around.environment, VARIABLE: tool, **LAWFUL})
+        return dataclasses.replace(around, environment={**around.environment, VARIABLE: tool, **LAWFUL, **LINES})
     folder = around.writable[0]
-    script, log, environment = folder / SCRIPT, folder / LOG, {**around.environment, **WATCHED}
+    script, log, environment = folder / SCRIPT, folder / LOG, {**around.environment, **APART, **LINES}
     log.unlink(missing_ok=True)
     command = [shutil.which(PROGRAM) or PROGRAM, "--tool", tool, "--log-file", str(log), *OPTIONS, around.python]
     write_atomically(script, f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n'.encode())
@@ -87,7 +96,7 @@ def surround(around: WorkerEnvironment, tool: str) -> WorkerEnvironment:
 
 @contextlib.contextmanager
 def watched_memory() -> Iterator[None]:
-    """Arrays that are made meanwhile lie in gsan's memory, since it watches no other. A process of another tool has none."""
+    """Under gsan, arrays that are made meanwhile lie in its memory: it watches no other."""
     if os.environ.get(VARIABLE) != "gsan":
         yield
         return
@@ -98,14 +107,15 @@ def watched_memory() -> Iterator[None]:
         yield
 
 
-def read_log(around: WorkerEnvironment, tool: str) -> str:
-    """Returns what compute-sanitizer has written. Empty of another tool."""
-    log = around.writable[0] / LOG
-    return read_regular(log).decode(errors="replace") if tool in TOOLS and log.is_file() else ""
+def follow_log(around: WorkerEnvironment, tool: str) -> Callable[[], str]:
+    """Returns what reads all that a tool writes from now on: compute-sanitizer to its log, Triton's to the worker's."""
+    log = around.writable[0] / LOG if tool in TOOLS else around.log
+    start = log.stat().st_size if log.is_file() else 0
+    return lambda: read_regular(log)[start:].decode(errors="replace") if log.is_file() else ""
 
 
 def parse(text: str) -> Counter[Finding]:
-    """Returns the findings of a log: each line of a kernel once, with how often. Those of torch are left out.
+    """Returns the findings in what a sanitizer wrote: each line of a kernel once, with how often. Torch's are left out.
 
     What names no kernel is about the process, such as an exit status that is not 0.
     """
@@ -117,6 +127,10 @@ def parse(text: str) -> Counter[Finding]:
             if match and not _OF_TORCH.match(kernel := match["kernel"].strip()):
                 place = f"{match['file']}:{match['line']}" if match["file"] else ""
                 findings[Finding(line.partition(" at ")[0].rstrip("."), kernel, place)] += 1
+    for file, line, kernel, what in _ASSERTED.findall(text):
+        if not re.fullmatch(_FULL, what):
+            place = "" if file in _NAMELESS else f"{file}:{line}"
+            findings[Finding(what, "-" if kernel in _NAMELESS else kernel, place)] += 1
     return findings
 
 
@@ -137,6 +151,7 @@ def tell(tool: str, log: str, failure: Reason | None) -> Iterator[AccuracyCase]:
         facts: dict[str, Fact] = {"tool": tool, "what": finding.what, "kernel": finding.kernel, "where": where}
         yield dataclasses.replace(check, failure=Reason("sanitizer_found", {**facts, "count": count}))
     if not findings and (refused := _REFUSED.search(log)):
-        yield dataclasses.replace(check, unchecked=Reason("sanitizer_refused", {"tool": tool, "why": refused[1]}))
+        why = refused[1] or refused[2]
+        yield dataclasses.replace(check, unchecked=Reason("sanitizer_refused", {"tool": tool, "why": why}))
     elif not findings:
         yield dataclasses.replace(check, failure=failure, raised=failure is not None)

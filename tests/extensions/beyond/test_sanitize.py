@@ -4,8 +4,9 @@ from collections import Counter
 
 import pytest
 
+from perfci.core.model import Reason
 from perfci.core.wording import sentence
-from perfci.extensions.beyond.sanitize import MODES, Finding, find_modes, list_tools, parse, surround
+from perfci.extensions.beyond.sanitize import MODES, Finding, find_modes, follow_log, list_tools, parse, surround, tell
 from perfci.worker.tasks import WorkerEnvironment
 
 OUT_OF_BOUNDS = """\
@@ -38,6 +39,14 @@ OF_TORCH = """\
 =========     at reduce(float*)+0x90
 =========
 """
+OF_GSAN = """\
+/repo/softmax_triton.py:95: softmax_kernel: block: [1,0,0], thread: [0,0,0] Assertion `Write after write race` failed.
+/repo/softmax_triton.py:95: softmax_kernel: block: [1,0,0], thread: [1,0,0] Assertion `Write after write race` failed.
+"""
+NAMELESS = (
+    "unknown:0: unknown: block: [0,0,0], thread: [0,0,0] Assertion `Accessing buffer with pending access` failed.\n"
+)
+FULL = "<unknown>:0: : block: [0,0,0], thread: [0,0,0] Assertion `GSan clock buffer token overwritten` failed.\n"
 STAND_IN = """#!/bin/sh
 while [ "$1" != --target-processes ]; do
     [ "$1" = --tool ] && tool=$2
@@ -63,6 +72,37 @@ def test_races_have_the_first_of_both_places():
     assert parse(RACE) == Counter(
         {Finding("Error: Race reported between Write access", "fill(float*)", "fill.cu:12"): 1}
     )
+
+
+def test_what_triton_compiles_in_prints_assertions():
+    place = "/repo/softmax_triton.py:95"
+
+    assert parse(OF_GSAN) == Counter({Finding("Write after write race", "softmax_kernel", place): 2})
+    assert parse(NAMELESS) == Counter({Finding("Accessing buffer with pending access", "-", ""): 1})
+
+
+def test_full_tables_of_gsan_are_no_finding_of_a_kernel():
+    ended = Reason("worker_exited", {"status": 1})
+    (check,) = tell("gsan", FULL, ended)
+
+    assert check.failure is None
+    assert sentence(check.unchecked) == "gsan watched nothing: GSan clock buffer token overwritten."
+
+
+def test_a_sanitizer_of_triton_says_what_the_worker_printed_since_it_began(tmp_path):
+    around = WorkerEnvironment({}, tmp_path, tmp_path / "log", 1.0, writable=(tmp_path,))
+    around.log.write_text(NAMELESS)
+    read_log = follow_log(around, "gsan")
+    with around.log.open("a") as log:
+        log.write(OF_GSAN)
+
+    assert read_log() == OF_GSAN
+
+
+def test_kernels_have_lines_under_what_triton_compiles_in(tmp_path):
+    around = WorkerEnvironment({"TRITON_DISABLE_LINE_INFO": "1"}, tmp_path, tmp_path / "log", 1.0)
+
+    assert surround(around, "gsan").environment["TRITON_DISABLE_LINE_INFO"] == "0"
 
 
 def test_under_compute_sanitizer_each_array_is_memory_of_its_own_and_kernels_have_lines(tmp_path):
