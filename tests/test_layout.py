@@ -75,6 +75,7 @@ HOMES = {
         "extensions.adopt.rehearsal",
         "extensions.static.dry_launch",
         "extensions.beyond.configurations",
+        "extensions.beyond.sanitize",
     ),
     "yaml": (
         "thresholds",

@@ -24,8 +24,14 @@ TRICKS = {name: Trick(**fields) for name, fields in _READ["tricks"].items()}
 ON_TORCH = {name: Trick(**fields) for name, fields in _READ["on_torch"].items()}
 """Tricks by the same names, where one text cannot serve both. Their verdicts are those of Triton's interpreter."""
 
+
+def _name_on_cuda(name: str) -> str:
+    """What leaves its work to torch gets a kernel without any: torch would be faster in earnest than one that works."""
+    return f"streaming_{name}" if name == "count_by_size" else name
+
+
 ON_CUDA = {
-    name: ON_TORCH[name] if name in ON_TORCH and "@triton" not in ON_TORCH[name].source else trick
+    _name_on_cuda(name): ON_TORCH[name] if name in ON_TORCH and "@triton" not in ON_TORCH[name].source else trick
     for name, trick in TRICKS.items()
 }
 """All of them for kernels in CUDA C++. Tricks that need a kernel of their own are in on_cuda.yaml."""
