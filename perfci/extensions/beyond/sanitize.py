@@ -84,7 +84,8 @@ def compiles_in(mode: str) -> bool:
 def surround(around: WorkerEnvironment, tool: str) -> WorkerEnvironment:
     """Returns the environment of a worker under a sanitizer."""
     if tool not in TOOLS:
-        return dataclasses.replace(around, environment={**around.environment, VARIABLE: tool, **LAWFUL, **LINES})
+        more = LINES if tool in MODES else LAWFUL
+        return dataclasses.replace(around, environment={**around.environment, VARIABLE: tool, **more})
     folder = around.writable[0]
     script, log, environment = folder / SCRIPT, folder / LOG, {**around.environment, **APART, **LINES}
     log.unlink(missing_ok=True)
