@@ -24,8 +24,13 @@ from perfci.runs.tasks import Tasks
 from perfci.worker.answers import LATE
 from perfci.worker.gather import Gathered
 from perfci.worker.process import Running, side_by_side
-from perfci.worker.protocol import DONE, Doing, Finished, LockAsked, Measured, Message, Prepared, Ready, Timing
+from perfci.worker.protocol import DONE, Doing, Finished, LockAsked, Measured, Message, OpDone, Prepared, Ready, Timing
 from perfci.worker.tasks import NOTHING_PLANTED, Measure, Plant
+
+_Later = tuple[str, int, tuple[str, ...]]
+"""A later look: op, process, cases."""
+
+LOOKERS = 2  # looks at a time on a device: as the processes of one end, the next one imports
 
 
 class Recorder:
@@ -55,6 +60,8 @@ class Recorder:
         precompiler = next(extensions.provided("precompile"), Precompiler)
         self._precompiler = precompiler(bench, self._tasks, run.environment.device)
         self.idle = True  # whether no worker was begun: asking again brings nothing
+        self._has_device: str | None = None  # the look that is under way, until its last message
+        self._under_way = set[str]()  # ops with a look that has not been recorded
         warm_up(bench, run.plan.device)
 
     def record(self, cases: tuple[str, ...] | None = None) -> Run:
@@ -72,7 +79,8 @@ class Recorder:
             counts = {name: cases_to_run(plan, waiting[name]) for name in queue}
             self._pace = Pace(counts, {name: op.accuracy for name, op in waiting.items()})
             lanes = self._precompile(queue, waiting, cases) if plan.device == "cuda" and not self._end else []
-            looking = [self._look_in_turn(queue, waiting, cases) for _ in range(self._times.lanes)]
+            lookers = self._times.lanes if plan.device == "cpu" else LOOKERS
+            looking = [self._look_in_turn(queue, waiting, cases) for _ in range(lookers)]
             side_by_side([*looking, *lanes])
         return self._record.run
 
@@ -93,10 +101,22 @@ class Recorder:
         self, queue: list[str], waiting: Mapping[str, PlannedOp], cases: tuple[str, ...] | None
     ) -> Iterator[Sequence[Running]]:
         while queue:
+            while self._has_device and self._record.run.plan.device != "cpu":
+                yield ()
+            if not queue:
+                return
+            self._has_device = queue[0]  # while it is waited for, no other begins
             op = yield from self._precompiler.wait(queue)
             queue.remove(op)
+            self._has_device = op
             yield from self._look_first(waiting[op], queue, cases)
+            self._leave_device(op)
             self._precompiler.drop(op, *(queue if self._end else ()))
+
+    def _leave_device(self, look: str) -> None:
+        """The next look may begin: it imports while the processes of this one end."""
+        if self._has_device == look:
+            self._has_device = None
 
     def record_again(self, needs: Sequence[Need]) -> Run:
         """The needed cases in fresh processes, op by op. Those for which there is no time are marked so."""
@@ -114,10 +134,20 @@ class Recorder:
                         looks[name] = op, process, cases
                         self._later_s[name] = self._times.later(op, len(cases) / max(len(measured), 1))
             self._pace = Pace({name: len(cases) for name, (*_, cases) in looks.items()}, later=True)
-            for op, process, cases in looks.values():
-                if not self._end:
-                    side_by_side([self._look_again(op, process, cases)])
+            queue = [*looks.items()]
+            side_by_side([self._look_again_in_turn(queue) for _ in range(LOOKERS)])
         return self._record.run
+
+    def _look_again_in_turn(self, queue: list[tuple[str, _Later]]) -> Iterator[Sequence[Running]]:
+        while queue and not self._end:
+            name, (op, process, cases) = queue[0]
+            if self._has_device or op in self._under_way:  # its record is that of the look before
+                yield ()
+                continue
+            queue.pop(0)
+            self._has_device = name
+            yield from self._look_again(op, process, cases)
+            self._leave_device(name)
 
     def _look_first(
         self, planned: PlannedOp, others: Sequence[str], cases: tuple[str, ...] | None
@@ -159,6 +189,7 @@ class Recorder:
         record, name = self._record, _name_look(start.op, task.process)
         gathered = Gathered(start, record.run.environment.device.uuid if task.process else None)
         self.idle = False
+        self._under_way.add(start.op)
         failure: Reason | None = None
         began, watch = time.monotonic(), Stopwatch()  # the clock of the day may go back
         self._pace.begin(name)
@@ -170,6 +201,8 @@ class Recorder:
                 message = dataclasses.replace(message, case=dataclasses.replace(message.case, compile_s=compile_s))
             gathered.hear(message)
             watch.hear(message)
+            if isinstance(message, OpDone):
+                self._leave_device(name)
             self._precompiler.stand_still(still=watch.step == "measure")
             if isinstance(message, Doing) and message.stage == "prepare":
                 self._precompiler.drop(start.op)
@@ -205,6 +238,7 @@ class Recorder:
             is_judged = self._tree is not None and self._tree.base.suites
             ceilings = gathered.ceilings if is_judged else gathered.limits
             record.keep(dataclasses.replace(accepted, spent_s=spent), gathered.limits, ceilings)
+            self._under_way.discard(start.op)
         self._show_position()
         self._bench.listener(Doing(DONE, start.op))
 

@@ -134,9 +134,16 @@ def _end_group(handle: int) -> None:
 
 def wait(workers: Iterable[Running]) -> None:
     """Wait until one of these has sent something, has died, or has been silent for too long, a second at most."""
+    workers = list(workers)
     living = [worker for worker in workers if not worker.over]
+    if len(living) < len(workers):
+        return
     left = min((worker.patience() for worker in living), default=0.0)
     select.select(living, [], [], min(left, _GLANCE_S))
+
+
+_LENT: dict[str, list[Running]] = {}
+"""By the name of a device's lock: the worker of this process that has it, and those that wait for it in their order."""
 
 
 class Running:
@@ -238,6 +245,12 @@ class Running:
             self._socket.close()
         if self._lock is not None:
             os.close(self._lock)
+        for queue in _LENT.values():
+            if self in queue:
+                first = queue[0]
+                queue.remove(self)
+                if queue and first is self:
+                    queue[0].answer(Turn(0, ()))
 
     def _silence_left(self) -> float:
         """Seconds until its silence counts as a hang. One that waits for an answer, or stands still, is not silent."""
@@ -268,13 +281,17 @@ class Running:
         return heard
 
     def _lend_lock(self, message: LockAsked) -> LockAsked:
-        """Open the lock that it asks for, and lend it."""
+        """Open the lock that it asks for, and lend it, once no other worker of this process has it."""
         folder = self._task.opening.lock_folder if isinstance(self._task, DeviceTask) else None
         with contextlib.suppress(OSError):  # the worker reports what is wrong with it
             self._lock = locks.open_lock(locks.find_lock(message.name, folder))
             if self._socket and not self._task.is_judge:
                 socket.send_fds(self._socket, [b"."], [self._lock])
-        self.write(encode(Turn(0, ())) + b"\n")
+        self._inbox.asking = True
+        queue = _LENT.setdefault(message.name, [])
+        queue.append(self)
+        if queue[0] is self:
+            self.answer(Turn(0, ()))
         return LockAsked(message.name, locks.find_displaced(folder))
 
     def _is_taken(self) -> bool:
@@ -350,6 +367,7 @@ def working(task: Task, around: WorkerEnvironment, heard: Callable[[Message], No
             yield (worker,)
             for message in worker.hear():
                 heard(message)
+        yield (worker,)  # to end it takes a moment: meanwhile others go on
         return worker.failure
 
 

@@ -8,7 +8,7 @@ import pytest
 from perfci import store
 from perfci.core import deadline
 from perfci.core.model import AccuracyCase, Limits, Need, PlannedOp, Reason, Suite
-from perfci.runs import schedule
+from perfci.runs import looks, schedule
 from perfci.runs.base import write_base
 from perfci.runs.bench import open_bench
 from perfci.runs.plan import Request
@@ -89,6 +89,33 @@ def test_what_the_judge_needs_is_measured_again_in_fresh_processes(measure, work
     }
     assert all(case.compile_s == 1.0 for op in again.ops if op.op == "relu" for case in op.performance)
     assert store.read_run(settings.reports) == again
+
+
+def test_the_next_look_begins_while_the_processes_of_one_end_but_not_at_the_same_op(
+    measure, workers, settings, heard, monkeypatch
+):
+    log = []
+
+    def working(task, around, heard):
+        log.append(f"{task.op}/{task.process} begins")
+        failure = workers(task, around, heard)
+        yield ()
+        yield ()
+        log.append(f"{task.op}/{task.process} has ended")
+        return failure
+
+    monkeypatch.setattr(looks, "working", working)
+
+    run = measure()
+    first, log[:] = [*log], ()
+    needs = [Need("relu", "rows=1", 2), Need("scale", "rows=2", 1)]
+    again = remeasure(run, settings, Request(seed=7), needs, heard.append)
+
+    assert first == ["relu/0 begins", "scale/0 begins", "relu/0 has ended", "scale/0 has ended"]
+    assert log[:4] == ["relu/1 begins", "relu/1 has ended", "relu/2 begins", "scale/1 begins"]
+    assert [[block.process for block in case.blocks] for op in again.ops for case in op.performance] == [
+        [0, 1, 2], [0], [0], [0, 1],
+    ]  # fmt: skip
 
 
 # --- against a base ---------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from perfci.core.stopping import Stopped
 from perfci.core.wording import sentence
 from perfci.worker import log, process
 from perfci.worker.process import run_worker, side_by_side, start_worker, wait, working
-from perfci.worker.protocol import Doing, OpDone, Timing, Turn, TurnAsked
+from perfci.worker.protocol import Doing, Holding, LockAsked, OpDone, Timing, Turn, TurnAsked
 from perfci.worker.tasks import WorkerEnvironment
 from tests.processes import runs
 from tests.worker.task_examples import make_task
@@ -30,8 +30,8 @@ from perfci.worker.tasks import unpack_task
 task, events = unpack_task(sys.stdin.readline())
 def say(message, fd=events):
     os.write(fd, message if isinstance(message, bytes) else pack(message))
-say(Doing("accuracy", task.op, "rows=1"))
 """
+BUSY = 'say(Doing("accuracy", task.op, "rows=1"))\n'
 
 TASK = make_task()
 DEADLINE_S = 20
@@ -46,10 +46,10 @@ class Worker:
         self.heard = []
         self._monkeypatch = monkeypatch
 
-    def around(self, script, limit_s=DEADLINE_S, environment=None, log="relu.log", until_s=None):
-        """What a worker with this script runs in."""
+    def around(self, script, limit_s=DEADLINE_S, environment=None, log="relu.log", until_s=None, begins=BUSY):
+        """What a worker with this script runs in. begins: with what it begins."""
         path = self.folder / "worker.py"
-        path.write_text(HEAD + textwrap.dedent(script))
+        path.write_text(HEAD + begins + textwrap.dedent(script))
         self._monkeypatch.setattr(
             process.subprocess, "Popen", lambda command, **options: START([sys.executable, str(path)], **options)
         )
@@ -272,6 +272,33 @@ def test_a_worker_that_asks_is_told_its_turns(worker):
 
     assert running.failure is None
     assert [message.case for message in worker.heard if isinstance(message, Doing)] == ["rows=1", "a,b", "b", ""]
+
+
+def test_of_two_that_ask_for_a_lock_the_second_has_it_when_the_first_has_ended(worker):
+    holding = worker.around("""
+        say(Ready(Device("fake", "Fake", "fake", "FAKE-0")))
+        say(Doing("import", "relu"))
+        say(LockAsked("FAKE-0"))
+        sys.stdin.readline()
+        say(Holding())
+        time.sleep(600)
+    """, begins="")  # fmt: skip
+
+    def hear(running, until, limit_s=DEADLINE_S):
+        end = time.monotonic() + limit_s
+        while until not in map(type, worker.heard) and time.monotonic() < end:
+            wait([running])
+            worker.heard += running.hear()
+        return until in map(type, worker.heard)
+
+    with start_worker(TASK, holding) as first:
+        assert hear(first, Holding)
+        worker.heard.clear()
+        with start_worker(TASK, holding) as second:
+            assert hear(second, LockAsked)
+            assert not hear(second, Holding, 0.3)
+            first.end()
+            assert hear(second, Holding)
 
 
 def test_a_worker_whose_time_is_up_is_ended_and_what_it_said_is_heard(worker):
