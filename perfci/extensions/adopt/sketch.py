@@ -5,7 +5,7 @@ import json
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import resources
 
 from perfci.core.model import Reason
@@ -61,7 +61,7 @@ class Suites:
     dtypes: tuple[str, ...]
     edges: tuple[Mapping[str, tuple[str, ...]], ...] = ()  # grids of the accuracy suite, in the first dtype
     cases: tuple[Case, ...] = ()  # more cases of the accuracy suite, written out
-    probe: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # the probe case, as a grid over DTYPES
+    probes: tuple[Mapping[str, tuple[str, ...]], ...] = ()  # probe cases, as grids over DTYPES
     speed: tuple[Case, ...] = ()  # cases of the performance suite
     accuracy: tuple[str, ...] = ()  # more lines of the accuracy suite
     performance: tuple[str, ...] = ()  # more lines of the performance suite
@@ -90,8 +90,10 @@ def draft(op: str, sketch: Sketch, copies: Sequence[Copy]) -> Draft:
     ]
     # Where a block ends hardly depends on the dtype, and each case takes the interpreter several calls.
     edges = [_write_grid(grid, "dtype=DTYPES[:1]") for grid in suites.edges]
-    probe = f"probe_cases=perfci.grid({', '.join(_write_grid(suites.probe, 'dtype=DTYPES'))}),"
-    accuracy = [*_write_cases([*_group(others), *edges]), *([probe] if suites.probe else []), *suites.accuracy]
+    grids = [f"perfci.grid({', '.join(_write_grid(probe, 'dtype=DTYPES'))})" for probe in suites.probes]
+    probes = [f"probe_cases={grid}," for grid in grids[:1]]
+    probes = ["probe_cases=(", *(f"    *{grid}," for grid in grids), "),"] if grids[1:] else probes
+    accuracy = [*_write_cases([*_group(others), *edges]), *probes, *suites.accuracy]
     speed = [*_write_cases(_group(suites.speed)), "# bytes_moved and flops would give GB/s and TFLOP/s."]
     kinds = {**suites.axes, "dtype": "torch.dtype", "device": "str", "seed": "int"}
     takes = [f"{name}: {kind}" for name, kind in kinds.items()]

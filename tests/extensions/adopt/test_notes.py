@@ -16,6 +16,7 @@ FAULTS = {
     "first_columns": {"look_bound": "of _whole_row grows with cols", "look_narrow": "_whole_row"},
     "in_place": {"look_unrestored": "_in_place reads and writes x_ptr"},
     "beside": {},
+    "tiles": {"look_narrow": "_tiles computes at_rows[:, None] * stride in 32", "look_grid": "From cols=2097121 on"},
     "whole_blocks": {"look_beyond": "whole_blocks loads or stores outside of its tensors at rows="},
 }
 """function -> kinds of notes, and a part of each"""

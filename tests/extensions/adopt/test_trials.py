@@ -55,6 +55,8 @@ def said() -> dict[str, Any]:
     pairs["copied"] = "copied", "torch.clone"
     pairs["unpack"] = "unpack", "unpack_reference"
     pairs["double_rows"] = "double_rows", "double_rows_reference"
+    pairs["larger_blocks"] = "double_in_larger_blocks", "double_reference"
+    pairs["count"] = "count", "count_reference"
     pairs["slow"] = "slow", "double_reference"
     pairs["other"] = "double_and_sizes", "triple"
     sides = {
@@ -64,6 +66,10 @@ def said() -> dict[str, Any]:
     for op, name in {"op_back": "Doubled", "no_gradient": "double_and_sizes"}.items():
         sides[op] = SketchFiles(str(SOURCE), name, None, "double_reference", str(SOURCE), backward=True)
     sides["op_weighted"] = SketchFiles(str(SOURCE), "Weighted", None, "weighted_reference", str(SOURCE), backward=True)
+    sides["ends_early"] = SketchFiles(
+        str(SOURCE), "DoubledUnlessOnes", None, "double_reference", str(SOURCE), backward=True
+    )
+    sides["amax"] = SketchFiles(str(SOURCE), "amax")
     sides["repeat"] = SketchFiles(str(SOURCE), "repeat")
     sides["named"] = SketchFiles(str(SOURCE), "rms_norm")
     return rehearse({op: (op, files) for op, files in sides.items()}, hopeless=("slow", "wrong"))
@@ -234,3 +240,23 @@ def test_a_shape_that_a_function_refuses_tells_the_axes_of_an_argument(said):
     assert said["op_gated"].suites.inputs["gate"].startswith("torch.randn((rows, cols)")
     assert said["op_rows_of"].suites.inputs["size"] == "cols"
     assert said["op_tiled"].suites.inputs["size"] == "cols"
+
+
+def test_a_case_lies_past_the_size_from_which_on_a_kernel_has_another_block(said):
+    assert ("129",) in [grid["rows"] for grid in said["larger_blocks"].suites.edges]
+    assert ("129",) not in [grid["rows"] for grid in said["op_double_here"].suites.edges]
+
+
+def test_each_kernel_that_an_argument_chooses_gets_all_values_and_a_case_without_elements(said):
+    probes, edges = said["amax"].suites.probes, said["amax"].suites.edges
+    assert len({probe["dim"] for probe in probes}) == len(probes) == 2
+    assert probes[1]["dim"] in [grid["dim"] for grid in edges if ("0",) in grid.values()]
+
+
+def test_a_backward_pass_that_compares_tensors_gets_cases_around_its_blocks(said):
+    assert said["ends_early"].is_ready
+    assert said["ends_early"].suites.edges
+
+
+def test_a_kernel_that_adds_atomically_outside_of_its_tensors_does_not_end_the_rehearsal(said):
+    assert "reaches beyond its tensors" in said["count"].look[0].facts["error"]

@@ -484,3 +484,59 @@ def rows_of(x: torch.Tensor, size):
 
 def rows_of_reference(x, size):
     return (x * 2)[:, :size]
+
+
+def double_in_larger_blocks(x: torch.Tensor):
+    out, block = torch.empty_like(x), 16 if x.numel() < 200 else 64
+    _double[(triton.cdiv(x.numel(), block),)](x, out, x.numel(), BLOCK=block)
+    return out
+
+
+class DoubledUnlessOnes(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return double_and_sizes(x)[0]
+
+    @staticmethod
+    def backward(ctx, gradient):
+        ones = torch.equal(gradient, torch.ones_like(gradient))
+        return gradient * 2 if ones else double_and_sizes(gradient.contiguous())[0]
+
+
+@triton.jit
+def _count(ids_ptr, out_ptr, size, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.atomic_add(out_ptr + tl.load(ids_ptr + at, mask=at < size, other=0), 1, mask=at < size)
+
+
+def count(ids: torch.Tensor):
+    out = torch.zeros(1, dtype=torch.int64)
+    _count[(1,)](ids, out, ids.numel(), BLOCK=triton.next_power_of_2(ids.numel()))
+    return out
+
+
+def count_reference(ids):
+    return torch.bincount(ids)[:1]
+
+
+@triton.jit
+def _largest_of_all(x_ptr, out_ptr, size, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.store(out_ptr, tl.max(tl.load(x_ptr + at, mask=at < size, other=-float("inf")), 0))
+
+
+@triton.jit
+def _largest_of_rows(x_ptr, out_ptr, size, BLOCK: tl.constexpr):
+    row, at = tl.program_id(0), tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row * size + at, mask=at < size, other=-float("inf"))
+    tl.store(out_ptr + row, tl.max(x, 0))
+
+
+def amax(self, dim=(), keepdim=False):
+    dims = [one % self.ndim for one in dim] or [*range(self.ndim)]
+    kept = [one for one in range(self.ndim) if one not in dims]
+    out = torch.empty([self.shape[one] for one in kept], dtype=self.dtype, device=self.device)
+    size = self.numel() // max(out.numel(), 1)
+    kernel = _largest_of_rows if kept else _largest_of_all
+    kernel[(out.numel(),)](self.permute(*kept, *dims).contiguous(), out, size, BLOCK=triton.next_power_of_2(size))
+    return out.reshape([1 if one in dims else self.shape[one] for one in range(self.ndim)]) if keepdim else out

@@ -7,6 +7,7 @@ import math
 import re
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from perfci.core.model import Reason
@@ -20,9 +21,12 @@ MOST_ELEMENTS = 1 << 18  # largest tensor of an accuracy case: more would take T
 
 MOST_PROGRAMS = 128  # of an accuracy case's launches, at a millisecond each in the interpreter
 
+_MANY_PROGRAMS = 2200  # of the case of another block
+
 FEW_PROGRAMS = 16  # of the case that gets all values
 
 USUAL_BLOCK = 128
+Grid = dict[str, tuple[str, ...]]  # parameter -> its values, as text
 _SUMS = re.compile(r"tl\.(?:sum|cumsum|reduce|associative_scan)\b|\+=")
 _FEW = 7  # one element in so many is NaN, or infinite
 _LITTLE = 3  # size of the axes that are not varied
@@ -67,6 +71,9 @@ def make_suites(
     probe = next((point for point in by_cost if form.takes(point)), {})
     grids += _find_timed(form, timed, [*_list_points(grids), *([probe] if probe else [])])
     fixed = {name: (form.inputs[name],) for name in varying}
+    others = _list_others(form, varying, calls, probe)
+    grids += _find_switches(form, _list_points(grids)) if done and not form.is_ragged else []
+    grids += _find_empty(form, varying, calls, probe) if varying and not form.is_ragged else []
     kinds = {name: {type(call.given[name]).__name__: 1 for call in calls} for name in varying}
     annotations = {name: " | ".join(kind).replace("NoneType", "None") for name, kind in kinds.items()}
     dot = "tl.dot(" in source
@@ -78,7 +85,7 @@ def make_suites(
     # Of the axes those that it needs, so that a new one is no edit here.
     reduces = f"reduces=lambda {', '.join(summed)}, **_: {' * '.join(summed)},"
     small_case = form.little or form.make_distinct()
-    layouts, wrong = _write_layouts(op, form, small_case, wrapper)
+    layouts, wrong = _write_layouts(op, others, small_case, wrapper)
     look += wrong
     lines = [*layouts, *([reduces] if summed else [])]
     usual = form.run(small_case)
@@ -88,7 +95,7 @@ def make_suites(
     left_out = {"large"} if not dot and (summed or (_SUMS.search(source) and not pointwise)) else set[str]()
     if left_out:
         lines.append("# All but large values: a sum beyond the largest number depends on the order of its terms.")
-    unlike = ["nan", "inf"] if steps else _list_unlike(form, small_case) if usual.agrees else []
+    unlike = ["nan", "inf"] if steps else _list_unlike(others, small_case) if usual.agrees else []
     if unlike:
         left_out |= {*unlike}
         why = "has no whole number of them" if steps else "raises for them, or has other values than the kernel"
@@ -106,9 +113,9 @@ def make_suites(
         axes=dict.fromkeys(form.axes, "tuple[int, ...]" if form.is_ragged else "int") | annotations,
         inputs={**form.inputs, **{name: name for name in varying}},
         dtypes=tuple(dict.fromkeys(call.dtype for call in tested or calls)),
-        edges=tuple({**grid, **fixed} for grid in grids),
+        edges=tuple({**grid, **fixed, **grid} for grid in grids),
         cases=_list_cases(form, varying, small),
-        probe={axis: (repr(value),) for axis, value in probe.items()} | fixed if probe else {},
+        probes=tuple(_write_point(other, probe, varying) for other in others) if probe else (),
         speed=_list_cases(form, varying, timed),
         accuracy=tuple(lines),
         performance=(reduces,) if summed else (),
@@ -116,14 +123,71 @@ def make_suites(
     return suites, look
 
 
-def _list_unlike(form: Form, params: Mapping[str, Any]) -> list[str]:
+def _list_given(form: Form, varying: Sequence[str], calls: Sequence[Call]) -> list[Form]:
+    """The form with each of the values that vary."""
+    texts = [{name: repr(call.given[name]) for name in varying} for call in calls]
+    forms = [replace(form, inputs={**form.inputs, **given}) for given in texts]
+    return [form, *(one for number, one in enumerate(forms) if texts[number] not in texts[:number])]
+
+
+def _list_others(form: Form, varying: Sequence[str], calls: Sequence[Call], probe: Mapping[str, Any]) -> list[Form]:
+    """The form, and that with those of the values that vary which launch other kernels."""
+    others, seen = list[Form](), set[str]()
+    for other in _list_given(form, varying, calls):
+        done = other.try_case(probe) if probe else None
+        kernels = {launch.source for launch in done.launches} if done else set()
+        others += [other] if not others or (not kernels <= seen and other.takes(probe)) else []
+        seen |= kernels
+    return others
+
+
+def _write_point(form: Form, sizes: Mapping[str, Any], varying: Sequence[str]) -> Grid:
+    texts = {axis: repr(value) for axis, value in sizes.items()} | {name: form.inputs[name] for name in varying}
+    return {name: (text,) for name, text in texts.items()}
+
+
+def _find_empty(form: Form, varying: Sequence[str], calls: Sequence[Call], probe: Mapping[str, Any]) -> list[Grid]:
+    """Cases without elements of the values that vary: along the first axis of which kernel and reference take none."""
+    grids = list[Grid]()
+    for other in _list_given(form, varying, calls)[1:]:
+        taken = filter(other.takes, ({**probe, axis: 0} for axis in form.axes))
+        grids += [_write_point(other, sizes, varying) for sizes in itertools.islice(taken, 1)]
+    return grids
+
+
+def _find_switches(form: Form, earlier: Sequence[Mapping[str, Any]]) -> list[Grid]:
+    """A case past the least size of each axis from which on a kernel has another block, if it had one until then."""
+
+    def list_constants(axis: str, size: int) -> dict[tuple[str, str], Any]:
+        done = form.try_case({**little, axis: size}, alone=True)
+        launches = done.launches if done and done.programs <= _MANY_PROGRAMS else ()
+        return {(launch.source, name): value for launch in launches for name, value in launch.constants.items()}
+
+    grids, little = list[Grid](), {axis: form.little.get(axis, _LITTLE) for axis in form.axes}
+    for axis in form.axes:
+        sizes = [(1 << power) + 1 for power in range(5, MOST_ELEMENTS.bit_length())]
+        seen = [list_constants(axis, size) for size in sizes]
+        steady = {key for key, value in seen[0].items() if seen[1].get(key) == value}
+        switched = (
+            size
+            for size, one in zip(sizes, seen, strict=True)
+            if any(key in one and one[key] != seen[0][key] for key in steady)
+        )
+        points = [{**little, axis: size} for size in itertools.islice(switched, 1)]
+        grids += [_write_point(form, point, ()) for point in points if point not in earlier and form.takes(point)]
+    return grids
+
+
+def _list_unlike(others: Sequence[Form], params: Mapping[str, Any]) -> list[str]:
     """NaN and infinities, where one of both sides raises for a few of them, or where these differ."""
-    trials = {kind: form.run(params, fill=float(kind), every=_FEW) for kind in ("nan", "inf")}
-    raises = any(trial.problem for trial in trials.values())
-    return [kind for kind, trial in trials.items() if raises or trial.share]
+    trials = {kind: [one.run(params, fill=float(kind), every=_FEW) for one in others] for kind in ("nan", "inf")}
+    raises = any(trial.problem for listed in trials.values() for trial in listed)
+    return [kind for kind, listed in trials.items() if raises or any(trial.share for trial in listed)]
 
 
-def _write_layouts(op: str, form: Form, params: Mapping[str, Any], wrapper: str) -> tuple[list[str], list[Reason]]:
+def _write_layouts(
+    op: str, others: Sequence[Form], params: Mapping[str, Any], wrapper: str
+) -> tuple[list[str], list[Reason]]:
     """The layouts of which a function that does something with strides gives right values, and what is to look at.
 
     One that asks for the strides of rows alone takes no others.
@@ -133,13 +197,14 @@ def _write_layouts(op: str, form: Form, params: Mapping[str, Any], wrapper: str)
         asked = LAYOUTS[1:]
     elif ".stride(" in wrapper:
         asked = LAYOUTS[2:]
-    trials = {layout: form.run(params, layout=layout) for layout in asked}
-    taken = [layout for layout, trial in trials.items() if trial.agrees]
+    trials = {layout: [one.run(params, layout=layout) for one in others] for layout in asked}
+    taken = [layout for layout, listed in trials.items() if all(trial.agrees for trial in listed)]
     # What a kernel raises, as for an access outside of its tensors, is no refusal.
+    raised = "InterpreterError"
     wrong = [
         layout
-        for layout, trial in trials.items()
-        if layout not in taken and (not trial.problem or trial.problem.startswith("InterpreterError"))
+        for layout, listed in trials.items()
+        if layout not in taken and any((trial.problem or raised).startswith(raised) for trial in listed)
     ]
     look = [Reason("look_layouts", {"op": op, "layouts": ", ".join(wrong)})] if wrong else []
     if len(taken) == len(LAYOUTS) - 1:
@@ -174,7 +239,7 @@ def _find_summed(form: Form, output: Sequence[int], *, tensors: int) -> list[str
     return [axis for axis in missing if axis in spread or sum(axis in sides for sides in shapes) >= enough]
 
 
-def _find_edges(form: Form, source: str) -> tuple[list[dict[str, tuple[str, ...]]], dict[str, str]]:
+def _find_edges(form: Form, source: str) -> tuple[list[Grid], dict[str, str]]:
     """Grids in which one axis after the other ends around its blocks. What is to look at, and a case that shows it."""
     # Sizes of blocks with which the kernel was launched, the largest first, if they do not follow from the case's.
     trials = [done for sizes in SIZES if (done := form.try_case(form.make_distinct(sizes)))]
@@ -184,7 +249,7 @@ def _find_edges(form: Form, source: str) -> tuple[list[dict[str, tuple[str, ...]
     usual = USUAL_BLOCK if "tl.arange" in source else 1
     spare = [constant for constant in constants if 8 <= constant <= 1024 and constant not in blocks.values()]
     flat = _is_flat(form, blocks)
-    grids, seen, left = list[dict[str, tuple[str, ...]]](), list[dict[str, Any]](), dict[str, str]()
+    grids, seen, left = list[Grid](), list[dict[str, Any]](), dict[str, str]()
     is_slow = form.run(dict(form.little) or form.make_distinct()).seconds > _SLOW_S
     for number, axis in enumerate(form.axes):
         block = 1 if flat and number else blocks[axis] or (spare or [usual])[0]
@@ -207,7 +272,12 @@ def _find_edges(form: Form, source: str) -> tuple[list[dict[str, tuple[str, ...]
         for value in lost:
             if not tried[value]:
                 left.setdefault("look_refused", f"{axis}={value}")
-            elif value in light and "look_beyond" not in left and form.reaches_beyond(rest | {axis: value}):
+            elif (
+                value in light
+                and not form.has_places
+                and "look_beyond" not in left
+                and form.reaches_beyond(rest | {axis: value})
+            ):
                 left["look_beyond"] = f"{axis}={value}"
         if taken:
             grids.append({name: (str(size),) for name, size in rest.items()} | {axis: tuple(map(str, taken))})
@@ -219,9 +289,7 @@ def _list_points(grids: Sequence[Mapping[str, tuple[str, ...]]]) -> list[dict[st
     return [{axis: ast.literal_eval(value) for axis, value in point.items()} for point in points]
 
 
-def _find_timed(
-    form: Form, timed: Sequence[Call], earlier: Sequence[Mapping[str, Any]]
-) -> list[dict[str, tuple[str, ...]]]:
+def _find_timed(form: Form, timed: Sequence[Call], earlier: Sequence[Mapping[str, Any]]) -> list[Grid]:
     """Small cases that launch what the timed ones launch and the known ones do not: kernels by their constants."""
 
     def list_variants(params: Mapping[str, Any]) -> set[str]:
@@ -229,7 +297,7 @@ def _find_timed(
         return {repr((launch.source, launch.constants)) for launch in done.launches} if done else set()
 
     seen = set[str]().union(*map(list_variants, earlier))
-    groups = list[dict[str, tuple[str, ...]]]()
+    groups = list[Grid]()
     for case in _list_cases(form, (), timed):
         params = {axis: ast.literal_eval(case[axis]) for axis in form.axes}
         wanted = list_variants(params) - seen

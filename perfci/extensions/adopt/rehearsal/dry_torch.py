@@ -38,6 +38,7 @@ class SketchLaunch:
     searched: bool = False  # among several configurations, by timing each
     restored: tuple[str, ...] = ()  # arguments that the search gives their values back
     twins: Mapping[str, str] = field(default_factory=dict)  # argument -> an earlier one that is the same tensor
+    units: frozenset[str] = frozenset()  # integers that are 1, as the stride of elements side by side
 
 
 @dataclass(frozen=True)
@@ -145,6 +146,7 @@ class DryTorch:
                 (torch, "compile", self.stand_in("compile")),
                 (torch._library.triton, "is_wrap_triton_enabled", lambda: False),
                 (torch, "Generator", VirtualGenerator),
+                (torch, "equal", lambda *_: self.truth),  # a mode does not see it in a backward pass
                 (torch.Tensor, "npu", lambda tensor, *_, **__: tensor),
                 (Autotuner, "run", lambda tuner, *args, **kwargs: self._run_first(tuner, args, kwargs)),
                 (Autotuner, "_bench", sketched.bench_nothing),
@@ -256,7 +258,8 @@ class DryTorch:
         tensors = {name: id(value) for name, value in given.items() if isinstance(value, torch.Tensor)}
         first = {number: name for name, number in reversed(tensors.items())}
         twins = {name: first[number] for name, number in tensors.items() if first[number] != name}
-        self.launches.append(SketchLaunch(sides, constants, source, searched, restored, twins))
+        units = frozenset(name for name, value in given.items() if type(value) is int and value == 1)
+        self.launches.append(SketchLaunch(sides, constants, source, searched, restored, twins, units))
         return Launched(kernel, args, kwargs) if hasattr(kernel, "params") else None
 
     def _run_first(self, tuner: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:

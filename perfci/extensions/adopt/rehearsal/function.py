@@ -53,6 +53,7 @@ _MATHS = re.compile(r"tl\.(?:math\.)?(?:exp|log|sigmoid|softmax|r?sqrt|sin|cos|e
 _WHOLE_DOT = re.compile(r"(?s)(tl\.zeros\([^\n]*tl\.int32.*tl\.dot\()|(tl\.dot\([^\n]*out_dtype=tl\.int32)")
 """A product of integers: it is added up in int32."""
 
+_ONCE_READY = ("look_beyond", "look_layouts", "look_values")  # notes that say nothing of a form that does not agree
 _MOST_CALLS = 4  # of the operator's samples that become accuracy cases
 _MOST_SAMPLES = 12  # of those of an op that has no sizes besides
 _SMALL = (2, 3, 4, 8, 16, 128)  # sizes of an accuracy case
@@ -122,8 +123,8 @@ def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
     if files.backward and not called.further:
         unsure = [Reason("look_no_gradient", {**facts, "function": files.function})]
     guess = [Reason("look_guessed", facts)] if not (unsure or operator or tests) else []
-    names = ", ".join(Path(test).name for test in files.tests)
-    seen = (Reason("carried_calls", {"files": names, "count": carried}),) if carried else ()
+    counted: dict[str, Any] = {"files": ", ".join(Path(test).name for test in files.tests), "count": carried}
+    seen = (Reason("carried_calls", counted),) if carried else ()
     kernel = replace(side.written, arguments=tuple(called.handed), device=form.devices[0])
     reference = replace(other.written, arguments=arguments, device=form.devices[1])
     if called.further:
@@ -133,7 +134,10 @@ def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
     elif not mutates or not operator:
         kernel, reference = write_answers(kernel, reference, replace(trial, written=()) if operator else trial)
     kernel, reference = write_real(kernel, trial), write_real(reference, trial)
-    return Sketch(called.shown, kernel, reference, suites, seen, (*unsure, *guess, *look), is_ready=not unsure)
+    return Sketch(
+        called.shown, kernel, reference, suites, seen, is_ready=not unsure,
+        look=(*unsure, *guess, *(reason for reason in look if not unsure or reason.kind not in _ONCE_READY)),
+    )  # fmt: skip
 
 
 def _list_held(form: Form, mutates: Sequence[str]) -> list[str]:

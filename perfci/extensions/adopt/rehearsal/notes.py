@@ -27,7 +27,7 @@ def find_faults(form: Form, op: str) -> Iterator[Reason]:
         yield from _compare_launches(op, axis, first.launches, done.launches if done else ())
     kernels = {launch.source: launch for launch in first.launches}
     for launch in kernels.values():
-        reader = _Reader(launch.source)
+        reader = _Reader(launch.source, launch.units)
         if reader.narrow:
             yield Reason("look_narrow", {"kernel": reader.name, "product": reader.narrow})
         read, written = ({launch.twins.get(name, name) for name in side} for side in (reader.read, reader.written))
@@ -60,14 +60,16 @@ def _compare_launches(
 class _Reader:
     """What a kernel's text shows: the pointers that it reads and writes, and products of its indices."""
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, units: frozenset[str] = frozenset()) -> None:
         self.read, self.written, self.narrow = set[str](), set[str](), ""
         (function,) = (node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef))
         self.name = function.name
         takes = [*function.args.args, *function.args.kwonlyargs]
         self._roots: dict[str, str] = {one.arg: one.arg for one in takes}
-        self._constants = {one.arg for one in takes if one.annotation and "constexpr" in ast.unparse(one.annotation)}
-        self._indices = set[str]()  # names of numbers of programs, in 32 bits
+        fixed = {one.arg for one in takes if one.annotation and "constexpr" in ast.unparse(one.annotation)}
+        self._constants = fixed | units
+        self._indices = set[str]()  # names of what is made of numbers of programs, in 32 bits
+        self._products = dict[str, str]()  # such a name -> the product with a stride in it
         for node in sorted(ast.walk(function), key=lambda node: getattr(node, "lineno", 0)):
             if isinstance(node, ast.Assign):
                 target, value = node.targets[0], node.value
@@ -83,8 +85,10 @@ class _Reader:
         text = ast.unparse(value)
         if root := self._find_root(value):
             self._roots[name] = root
-        if re.search(r"\btl\.program_id\(", text) and "int64" not in text:
+        is_narrow = "int64" not in text and "tl.load(" not in text
+        if is_narrow and ("tl.program_id(" in text or _list_names(value) & self._indices):
             self._indices.add(name)
+            self._products[name] = self._find_product(value)
         elif "int64" in text:
             self._indices.discard(name)
 
@@ -101,11 +105,19 @@ class _Reader:
         base = node.left if isinstance(node, ast.BinOp) else node.target
         if not self._find_root(base) or "int64" in ast.unparse(value):
             return
+        self.narrow = self.narrow or self._find_product(value)
+
+    def _find_product(self, value: ast.expr) -> str:
+        """A product of what depends on a program's number and of a size or stride. Empty: none."""
         for part in ast.walk(value):
+            if isinstance(part, ast.Name) and self._products.get(part.id):
+                return self._products[part.id]
             if isinstance(part, ast.BinOp) and isinstance(part.op, ast.Mult):
-                names = {name.id for name in (part.left, part.right) if isinstance(name, ast.Name)}
-                if names & self._indices and names - self._indices - self._constants and not self.narrow:
-                    self.narrow = ast.unparse(part)
+                for one, other in ((part.left, part.right), (part.right, part.left)):
+                    is_stride = isinstance(other, ast.Name) and other.id not in self._indices | self._constants
+                    if is_stride and _list_names(one) & self._indices:
+                        return ast.unparse(part)
+        return ""
 
     def _find_root(self, value: ast.expr) -> str | None:
         """The parameter that a pointer begins with."""
@@ -114,3 +126,7 @@ class _Reader:
         if isinstance(value, ast.Call) and value.args and "ptr" in ast.unparse(value.func):
             return self._find_root(value.args[0])
         return self._roots.get(value.id) if isinstance(value, ast.Name) else None
+
+
+def _list_names(value: ast.expr) -> set[str]:
+    return {part.id for part in ast.walk(value) if isinstance(part, ast.Name)}

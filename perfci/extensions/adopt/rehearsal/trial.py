@@ -322,6 +322,10 @@ class _Memory:
         self._accesses.note_store(pointers, values, mask, self._builder.grid_idx)
         return self._memory.store(pointers, values, mask)
 
+    def atomic_rmw(self, operation: Any, pointers: Array, values: Array, mask: Array, *order: Any) -> Any:
+        self._accesses.note_launch(pointers, mask, reads=True)
+        return self._memory.atomic_rmw(operation, pointers, values, mask, *order)
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._memory, name)
 
