@@ -38,9 +38,9 @@ from speed import git, machine
 from perfci.core.errors import PerfciError
 from perfci.core.settings import Settings, load
 from perfci.core.wording import sentence
+from perfci.extensions.agents.logbook import Round, RoundVerdict
 from perfci.extensions.agents.profile_records import Profile
 from perfci.extensions.agents.profiles import profile_op
-from perfci.extensions.agents.round_records import Round, RoundVerdict
 from perfci.extensions.agents.rounds import try_round
 from perfci.extensions.lab.tune.files import Space, list_regimes, read_space
 from perfci.extensions.lab.tune.records import Config, describe_config, key, nest

@@ -196,7 +196,7 @@ def failure_of(suite: Accuracy, device: Accelerator, check: Check, folder: Path)
     folder: of the op in a copy of the kernels. Of all copies beside that one, one at a time makes a large array on each
     GPU.
     """
-    from perfci.extensions.lab.soak.endurance import open_endurance
+    from perfci.extensions.lab.soak.subject import open_endurance
     from perfci.measure.search import search
     from perfci.measure.verify import verify
     from perfci.ops.spec import SEARCHED
@@ -225,9 +225,8 @@ def failure_of(suite: Accuracy, device: Accelerator, check: Check, folder: Path)
 
 def failure_of_large(suite: Accuracy, device: Accelerator, check: Check, describe: Describe) -> Reason | None:
     from perfci.core.model import Reason
-    from perfci.extensions.lab.soak.endurance import open_endurance
     from perfci.extensions.lab.soak.huge import check_large
-    from perfci.extensions.lab.soak.subject import SoakSubject
+    from perfci.extensions.lab.soak.subject import SoakSubject, open_endurance
     from perfci.extensions.lab.soak.task import as_performance
 
     timed, endurance = as_performance(suite, [check.params]), open_endurance(device)

@@ -35,7 +35,7 @@ from tables import Marks, lower_bound, percent, sections_text, table
 from perfci.core.model import Device, Environment
 from perfci.extensions.common.accepted_runs import HistoryCase, HistoryRun, Spread
 from perfci.extensions.history import changepoints
-from perfci.extensions.history.ratchet import figures, noise, steps
+from perfci.extensions.history.ratchet import noise, prediction, steps
 from perfci.statistics import board_spread, duel_rule, exact, many_duels
 from perfci.thresholds.layers import STORED_KEYS
 
@@ -221,7 +221,7 @@ SYNTHETIC: Mapping[str, Callable[[np.random.Generator, int], Floats]] = {
 WARNING = {"rsd"}
 """Reported, and gates nothing."""
 
-KEYS = {key.name: key for key in figures.KEYS if key.name not in STORED_KEYS}
+KEYS = {key.name: key for key in steps.KEYS if key.name not in STORED_KEYS}
 """Without those of storage in low precision: their inputs are of a fixed seed, so there is no noise to simulate."""
 
 
@@ -283,7 +283,7 @@ def learn(world: World, state: State, seen: Runs, merge: int) -> None:
     """What an accepted run adds, and the step that follows: as `ratchet.propose` makes it."""
     state.accepted.append(merge)
     learn_tau(world, state, seen.nulls[merge])
-    if len(state.accepted) < figures.prediction.RUNS:
+    if len(state.accepted) < prediction.RUNS:
         return
     for name, key in KEYS.items():
         change = steps.tighten_figure(series(seen, name, state.accepted), key, state.targets[name])
@@ -291,9 +291,9 @@ def learn(world: World, state: State, seen: Runs, merge: int) -> None:
             state.targets[name] = change.after
 
 
-def series(seen: Runs, name: str, accepted: Sequence[int]) -> figures.FigureSeries:
+def series(seen: Runs, name: str, accepted: Sequence[int]) -> steps.FigureSeries:
     values = seen.values[name][accepted].tolist()
-    return figures.FigureSeries(tuple(values), tuple(map(str, seen.boards[accepted].tolist())), ("",) * len(values))
+    return steps.FigureSeries(tuple(values), tuple(map(str, seen.boards[accepted].tolist())), ("",) * len(values))
 
 
 def learn_tau(world: World, state: State, null: Floats) -> None:
@@ -474,7 +474,7 @@ def _rooms(world: World, state: State, seen: Runs, lives: Lives) -> None:
             continue
         values = truth(world.name, name)
         centre = float(np.median(values)) if name not in SYNTHETIC else 0.0
-        least = max(float(np.quantile(values, 1 - noise.RATE / figures.FIGURES)) - centre, KEYS[name].least)
+        least = max(float(np.quantile(values, 1 - noise.RATE / steps.FIGURES)) - centre, KEYS[name].least)
         place = _place(name, target, state, seen)
         middle = statistics.median(seen.values[name][state.accepted].tolist())
         lives.targets.setdefault(name, []).append((place - middle) / least)
@@ -498,7 +498,7 @@ def newcomers(work: tuple[int, int]) -> list[bool]:
     for life_ in range(work[1]):
         rng = np.random.default_rng((16, work[0], life_))
         seen, target = runs(world, rng, SETTLED, 1), None
-        for count in range(figures.prediction.RUNS, SETTLED + 1):
+        for count in range(prediction.RUNS, SETTLED + 1):
             change = steps.tighten_figure(series(seen, "speedup", range(count)), KEYS["speedup"], target)
             target = change.after if change else target
         if target is None:
@@ -939,16 +939,16 @@ def repeated_text(size: Size) -> str:
     """How often the next run passes a bound, and how often the tightest of all so far, by quarter steps."""
     lives, rng = 50 * size.lives, np.random.default_rng(14)
     rows = [
-        ["moments", "normal", *_repeated(rng.normal(size=(lives, MERGES)), figures.CONFIRMED, None)],
-        ["moments", "Student's t, 8", *_repeated(rng.standard_t(8, (lives, MERGES)), figures.CONFIRMED, None)],
+        ["moments", "normal", *_repeated(rng.normal(size=(lives, MERGES)), steps.CONFIRMED, None)],
+        ["moments", "Student's t, 8", *_repeated(rng.standard_t(8, (lives, MERGES)), steps.CONFIRMED, None)],
         [
             "moments",
             "normal, neighbours correlate by 0.3",
             *_repeated_one_by_one(_correlated(rng, 3 * size.lives, 0.3)),
         ],
-        ["robust, 8", "normal", *_repeated(rng.normal(size=(lives // 2, MERGES)), figures.CHANCE, 8)],
-        ["robust, 8", "Student's t, 8", *_repeated(rng.standard_t(8, (lives // 2, MERGES)), figures.CHANCE, 8)],
-        ["robust, 8", "Student's t, 4", *_repeated(rng.standard_t(4, (lives // 2, MERGES)), figures.CHANCE, 8)],
+        ["robust, 8", "normal", *_repeated(rng.normal(size=(lives // 2, MERGES)), steps.CHANCE, 8)],
+        ["robust, 8", "Student's t, 8", *_repeated(rng.standard_t(8, (lives // 2, MERGES)), steps.CHANCE, 8)],
+        ["robust, 8", "Student's t, 4", *_repeated(rng.standard_t(4, (lives // 2, MERGES)), steps.CHANCE, 8)],
     ]
     return table(("bound", "runs", "asked for", "next runs", "beyond its bound", "beyond the threshold in force"), rows)
 
@@ -956,20 +956,18 @@ def repeated_text(size: Size) -> str:
 def _repeated(values: Floats, chance: float, dof: int | None) -> list[str]:
     """values: (lives, runs); dof: of the robust bound."""
     force, single, kept = np.full(len(values), np.inf), 0, 0
-    for count in range(figures.prediction.RUNS, values.shape[1]):
+    for count in range(prediction.RUNS, values.shape[1]):
         past = values[:, :count]
         if dof is None:
             centre, unit = past.mean(axis=1), past.std(axis=1, ddof=1)
-            room = figures.prediction.find_student_quantile(chance, count - 1) * math.sqrt(1 + 1 / count) * unit
+            room = prediction.find_student_quantile(chance, count - 1) * math.sqrt(1 + 1 / count) * unit
         else:
             centre = np.median(past, axis=1)
-            room = figures.prediction.find_robust_factor(count, chance, dof) * np.median(
-                np.abs(past - centre[:, None]), axis=1
-            )
+            room = prediction.find_robust_factor(count, chance, dof) * np.median(np.abs(past - centre[:, None]), axis=1)
         force = _stepped(force, centre, room)
         single += int(np.count_nonzero(values[:, count] > centre + room))
         kept += int(np.count_nonzero(values[:, count] > force))
-    return _repeated_cells(chance, values[:, figures.prediction.RUNS :].size, single, kept)
+    return _repeated_cells(chance, values[:, prediction.RUNS :].size, single, kept)
 
 
 def _stepped(force: Floats, centre: Floats, room: Floats) -> Floats:
@@ -983,13 +981,13 @@ def _repeated_one_by_one(values: Floats) -> list[str]:
     single = kept = 0
     for life_ in values:
         force = np.full(1, np.inf)
-        for count in range(figures.prediction.RUNS, len(life_)):
-            predict = figures.prediction.predict_by_moments(life_[:count].tolist(), ["board"] * count)
-            bound = predict.bound(figures.CONFIRMED)
+        for count in range(prediction.RUNS, len(life_)):
+            predict = prediction.predict_by_moments(life_[:count].tolist(), ["board"] * count)
+            bound = predict.bound(steps.CONFIRMED)
             force = _stepped(force, np.array([predict.centre]), np.array([bound - predict.centre]))
             single += bool(life_[count] > bound)
             kept += bool(life_[count] > force[0])
-    return _repeated_cells(figures.CONFIRMED, values[:, figures.prediction.RUNS :].size, single, kept)
+    return _repeated_cells(steps.CONFIRMED, values[:, prediction.RUNS :].size, single, kept)
 
 
 def _repeated_cells(chance: float, checks: int, single: int, kept: int) -> list[str]:

@@ -24,8 +24,9 @@ from typing import Any
 
 from perfci.core.codec import decode, encode
 from perfci.core.model import peer_arm
+from perfci.core.model.measured import KERNEL
 from perfci.device import open_device
-from perfci.measure.bench import KERNEL, Rig
+from perfci.measure.bench import Rig
 from perfci.measure.blocks import take_blocks
 from perfci.measure.inputs import bound_inputs
 from perfci.measure.prepare import prepare

@@ -31,9 +31,8 @@ from tables import Marks, percent, table
 
 from perfci.core import settings
 from perfci.core.model import Interval
-from perfci.extensions.agents.family import find_confidence, weigh_round
 from perfci.extensions.agents.logbook import FILE
-from perfci.extensions.agents.round_verdict import average_gains
+from perfci.extensions.agents.round_verdict import average_gains, find_confidence, weigh_round
 from perfci.extensions.agents.rounds import try_round
 from perfci.extensions.common.strays import Shown, estimate_noise
 from perfci.runs.plan import Request

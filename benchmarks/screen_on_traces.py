@@ -22,24 +22,12 @@ from typing import Any
 
 import numpy as np
 
-from perfci.core.model import (
-    ArmBlock,
-    Baseline,
-    BaselineBlock,
-    BaselineCase,
-    BaselineRun,
-    Block,
-    Device,
-    Environment,
-    Judgements,
-    OpRun,
-    PerformanceCase,
-    Plan,
-    PlannedOp,
-    Run,
-    Suite,
-    Verdict,
-)
+from perfci.core.model.baseline import Baseline, BaselineBlock, BaselineCase, BaselineRun
+from perfci.core.model.basics import Suite, Verdict
+from perfci.core.model.decision import Judgements
+from perfci.core.model.measured import ArmBlock, Block, OpRun, PerformanceCase
+from perfci.core.model.place import Device, Environment
+from perfci.core.model.run import Plan, PlannedOp, Run
 from perfci.judge import compare as compare_module
 from perfci.judge import judge
 from perfci.statistics import exact

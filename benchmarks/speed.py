@@ -47,22 +47,15 @@ from perfci import report, store
 from perfci.cli.demo import write_project
 from perfci.core import settings
 from perfci.core.codec import encode
-from perfci.core.model import (
-    FORMAT,
-    BaselineBlock,
-    BaselineCase,
-    Judgements,
-    OpRun,
-    Plan,
-    PlannedOp,
-    Run,
-    Shard,
-    Suite,
-)
+from perfci.core.model.baseline import BaselineBlock, BaselineCase
+from perfci.core.model.basics import Suite
+from perfci.core.model.decision import Judgements
+from perfci.core.model.measured import OpRun
+from perfci.core.model.run import FORMAT, Plan, PlannedOp, Run, Shard
 from perfci.extensions.history import site
 from perfci.extensions.history.histories import PastSections, read_histories
-from perfci.extensions.shards.files import ShardedOp, ShardPlan, read_plan, write_plan
 from perfci.extensions.shards.joined import merge_shards
+from perfci.extensions.shards.plans import ShardedOp, ShardPlan, read_plan, write_plan
 from perfci.judge import judge
 from perfci.runs.rules import hash_rules
 from perfci.store.launches import append_launches
@@ -386,8 +379,10 @@ def _slow_down(run: Any, change: float, places: Sequence[int]) -> Any:
 
 def time_store(ops: int = 50, runs: int = 1000, cases: int = 20) -> None:
     """`again`: a copy when nothing is new. A trend: all cases of an op over all runs."""
-    from perfci.extensions.history.archive import import_project
-    from perfci.extensions.history.database import open_store  # which needs the extra `store`
+    from perfci.extensions.history.database import (
+        import_project,
+        open_store,  # which needs the extra `store`
+    )
     from tests import postgres
 
     with tempfile.TemporaryDirectory() as place, contextlib.ExitStack() as closing:

@@ -28,9 +28,9 @@ from screen_on_traces import upper_bound
 from tables import Marks, percent, table
 
 from perfci.core.model import ArmBlock, Block, Verdict
+from perfci.core.model.measured import BASE, DUEL, KERNEL
 from perfci.statistics import duel_rule, exact
 from perfci.statistics.duel_rule import Ruling
-from perfci.statistics.tail_rule import BASE, DUEL, KERNEL
 
 Floats = NDArray[np.float64]
 

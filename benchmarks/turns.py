@@ -29,7 +29,7 @@ from tables import Marks, percent, table
 
 from perfci.core.model import DuelWhat, Suite
 from perfci.core.settings import load
-from perfci.extensions.lab.selftest import copy_tree
+from perfci.extensions.lab.commands.selftest import copy_tree
 from perfci.measure.prepare import rounds
 from perfci.runs import tasks
 from perfci.runs.bench import claim_bench

@@ -26,9 +26,9 @@ import msgspec
 import perfci.core.model
 from perfci.core import settings
 from perfci.core.model import FORMAT, Baseline, Expected, Run
-from perfci.extensions.agents.round_records import Round
+from perfci.extensions.agents.logbook import Round
 from perfci.extensions.common.accepted_runs import HistoryRun
-from perfci.extensions.shards.files import ShardPlan
+from perfci.extensions.shards.plans import ShardPlan
 from perfci.store.launches import LaunchRow
 from perfci.thresholds import read
 from perfci.thresholds.case import GATES, CaseThresholds

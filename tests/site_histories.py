@@ -8,9 +8,8 @@ from pathlib import Path
 
 from perfci.core.model import Device, Environment, ErrorStats, HistoryAccuracy
 from perfci.extensions.common.accepted_runs import Epoch, HistoryCase, HistoryRun, Spread
-from perfci.extensions.history import changepoints
-from perfci.extensions.history.past import Past
-from perfci.extensions.history.site_op import Kept, OpOnDevice
+from perfci.extensions.history.past import make_past
+from perfci.extensions.history.site import Kept, OpOnDevice
 from perfci.store import layout
 
 # Medians of kernel and reference in baselines/nvidia-h200, microseconds, and bytes moved or operations.
@@ -123,8 +122,7 @@ def steady(cases=None, count=30, seed=1, **changes):
 
 
 def kept(runs, op="softmax", device="nvidia-h200", **changes):
-    known = {case: changepoints.find_changes(series) for case, series in changepoints.index_cases(runs).items()}
-    return Kept(OpOnDevice(device, op), Past(tuple(runs), known), **changes)
+    return Kept(OpOnDevice(device, op), make_past(tuple(runs)), **changes)
 
 
 def project(folder: Path, histories):

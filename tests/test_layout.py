@@ -44,7 +44,7 @@ HOMES = {
     "pynvml": ("device.nvml",),
     "scipy": (
         "statistics.exact",
-        "extensions.lab.soak.trend",
+        "extensions.lab.soak.verdicts",
         "extensions.history.ratchet.prediction",
         "extensions.workloads.cases",
     ),
@@ -57,8 +57,8 @@ HOMES = {
         "extensions.offline",
         "extensions.driver.shared_memory",
         "extensions.driver.steps",
-        "extensions.agents.counters",
-        "extensions.lab.soak.endurance",
+        "extensions.agents.profile_task",
+        "extensions.lab.soak.subject",
         "extensions.beyond",
         "extensions.workloads",
         "extensions.ranks.rank",
@@ -80,7 +80,7 @@ HOMES = {
     "yaml": (
         "thresholds",
         "core.wording",
-        "extensions.setup.gitlab",
+        "extensions.setup.hosts",
     ),  # the files that people write by hand
     "numpy": ("",),  # arrays are everywhere's language
 }

@@ -23,12 +23,8 @@ GROUPS = {
         "report": ("results", "Write a stored run as a report, page, table or site."),
     },
     "Optimise": {},
-    "History": {
-        "accept": ("accept", "Store runs as baselines, record a new environment, propose it."),
-    },
-    "CI": {
-        "ci": ("ci", "What pipelines call: plan, merge and note."),
-    },
+    "History": {"accept": ("accept", "Store runs as baselines, record a new environment, propose it.")},
+    "CI": {"ci": ("ci", "What pipelines call: plan, merge and note.")},
 }
 """Heading -> command of the gate -> its module in perfci.cli, and its line."""
 

@@ -36,7 +36,7 @@ from perfci.judge.notes import note_missing_peers
 from perfci.ops.discover import select
 from perfci.report import accuracy
 from perfci.report.timings import tabulate_seconds
-from perfci.runs import flow
+from perfci.runs import experiment
 from perfci.runs.decide import decide
 from perfci.runs.effective_thresholds import parse_options
 from perfci.runs.plan import Request
@@ -78,12 +78,10 @@ def check(
     last_failed: options.LastFailed = False,
     watch: options.Watch = False,
     thorough: Annotated[
-        bool,
-        flag("--thorough", "Check every configuration, of unchanged ops too.", group=options.OTHERWISE),
+        bool, flag("--thorough", "Check every configuration, of unchanged ops too.", group=options.OTHERWISE)
     ] = False,
     sanitize: Annotated[
-        bool,
-        flag("--sanitize", "Also run probe cases under sanitizers.", group=options.OTHERWISE),
+        bool, flag("--sanitize", "Also run probe cases under sanitizers.", group=options.OTHERWISE)
     ] = False,
     quiet: options.Quiet = False,
     no_judge: Annotated[
@@ -222,7 +220,7 @@ def check(
             check_on_devices = require("shards", "shards", "--devices").check_on_devices
             run, judgements = check_on_devices(where, request, get_command(), progress)
         else:
-            run, judgements = flow.check(where, request, get_command(), progress)
+            run, judgements = experiment.check(where, request, get_command(), progress)
     if run.plan.again and not run.plan.ops:
         if json:
             print_verdicts(run, judgements, json=True)
@@ -293,7 +291,7 @@ def _measure(request: Request, where: Settings, *, json: bool) -> int:
     """Measure without judging."""
     with Progress() as progress:
         request = dataclasses.replace(request, duel=DuelWhat.NONE, deadline=None, deadline_note=None)
-        run = flow.measure(where, request, get_command(), progress)
+        run = experiment.measure(where, request, get_command(), progress)
     path = where.reports / store.RUN_FILE
     if json:
         write_json(read_regular(path).decode())

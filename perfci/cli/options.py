@@ -200,8 +200,7 @@ DeviceKey = Annotated[
     str | None, option("--device-key", "Device whose stored numbers count, such as nvidia-h200.", "all", "KEY")
 ]
 Store = Annotated[
-    str | None,
-    option("--store", "Store of the history: postgresql://... or parquet:FOLDER.", "git", "URL"),
+    str | None, option("--store", "Store of the history: postgresql://... or parquet:FOLDER.", "git", "URL")
 ]
 Project = Annotated[Path, option("--project", "A folder of the project.", metavar="DIR")]
 RunFile = Annotated[Path | None, argument("RUN", "A run.json, or the folder that holds one.", "the project's reports/")]

@@ -113,12 +113,7 @@ def name_op(default: str) -> Any:
 def _speak(
     lang: Annotated[
         Literal["en", "zh"] | None,
-        option(
-            "--lang",
-            "Language of sentences, tables and the report.",
-            "the project's, else en",
-            expose_value=False,
-        ),
+        option("--lang", "Language of sentences, tables and the report.", "the project's, else en", expose_value=False),
     ] = None,
 ) -> None: ...
 

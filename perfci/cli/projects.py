@@ -11,7 +11,7 @@ from perfci.core.model import Gate, PlannedOp
 from perfci.core.wording import say
 from perfci.ops.backends import MARK, name_of
 from perfci.ops.discover import select
-from perfci.runs import flow
+from perfci.runs import experiment
 from perfci.runs.plan import Request
 
 
@@ -26,7 +26,7 @@ def list_(
     """List the ops with their cases, those of tensors stored in low precision included."""
     where, names = language.load(project), options.name_backends(ops, backend)
     with Progress() as progress:
-        planned = flow.describe(where, Request(names, case, device), progress).ops
+        planned = experiment.describe(where, Request(names, case, device), progress).ops
     backends = {op.op: f"{op.name}@{op.backend}" for op in select(where, names)}
     print_found(planned, show_ops(planned, backends), json=output == "json")
     return Exit.PERFCI_FAILED if any(op.failure and not op.unchecked for op in planned) else Exit.OK

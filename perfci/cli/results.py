@@ -96,10 +96,7 @@ def show(
 
 @options.takes(
     "runs to against ops case out",
-    {
-        **{f"to={name}": "runs verdicts ops case out" for name in ("csv", "parquet")},
-        "to=site": "store out",
-    },
+    {**{f"to={name}": "runs verdicts ops case out" for name in ("csv", "parquet")}, "to=site": "store out"},
 )
 def report(
     runs: Annotated[

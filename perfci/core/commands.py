@@ -26,10 +26,7 @@ _TAKES = {
 }  # fmt: skip
 """Words that are added to each command of the gate."""
 
-_REFUSE = {
-    "suite": {"--retry", "--against-release", "--plan"},
-    "timer": {"--plan"},
-}
+_REFUSE = {"suite": {"--retry", "--against-release", "--plan"}, "timer": {"--plan"}}
 """Options beside which an option is not taken."""
 
 

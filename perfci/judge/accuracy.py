@@ -4,11 +4,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from perfci.core.model import AccuracyCase, Fact, Judgement, OpRun, PlannedOp, Reason, Run, Suite, Verdict
+from perfci.core.model.measured import find_worst_errors
 from perfci.judge.figures import errors_beyond
 from perfci.judge.pattern import find_pattern
 from perfci.measure.closeness import times_allowed
 from perfci.measure.stored import BEYOND, find_checks
-from perfci.store.lines import find_worst_errors
 from perfci.thresholds.limits import Thresholds
 
 _BY_LIMIT = ("checked_errors_", BEYOND)  # what kinds of reasons about a limit begin with

@@ -4,19 +4,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from perfci.core.model import (
-    Expected,
-    Fact,
-    Judgement,
-    OpRun,
-    PlannedOp,
-    Reason,
-    Run,
-    Suite,
-    Verdict,
-    as_fact,
-    because,
-)
+from perfci.core.model.basics import Fact, Reason, Suite, Verdict, as_fact, because
+from perfci.core.model.decision import Judgement
+from perfci.core.model.measured import OpRun
+from perfci.core.model.run import Expected, PlannedOp, Run
 from perfci.core.units import name_some
 from perfci.judge.expected import Standing, day_of, stage, why_of
 from perfci.ops.backends import DEFAULT, MARK, is_kernel

@@ -7,6 +7,7 @@ y = log t_kernel - beta (log t_reference - its baseline mean), which corrects fo
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import statistics
 from collections.abc import Container, Iterator, Mapping, Sequence
@@ -18,12 +19,26 @@ from perfci.core.environment import REFERENCE_PACKAGES, differences
 from perfci.core.model.baseline import Baseline, BaselineBlock, BaselineCase
 from perfci.core.model.basics import Interval, Reason, Suite
 from perfci.core.model.decision import Comparison, PeerFigure, Screen, SustainedFigure
-from perfci.core.model.measured import Block, HostArm, HostBlock, PerformanceCase, choose_regime, peer_arm
+from perfci.core.model.measured import (
+    BASE,
+    DUEL,
+    KERNEL,
+    REFERENCE,
+    SPEEDUP,
+    Block,
+    HostArm,
+    HostBlock,
+    PerformanceCase,
+    Summary,
+    by_process,
+    choose_regime,
+    find_median,
+    peer_arm,
+)
 from perfci.core.model.place import Difference, Environment, board_key
 from perfci.core.model.run import PlannedOp, Run
 from perfci.statistics import board_spread, duel_rule, exact, tail_rule
 from perfci.statistics.exact import Floats
-from perfci.store.lines import BASE, DUEL, KERNEL, REFERENCE, SPEEDUP, by_process, find_median
 from perfci.thresholds.case import CaseThresholds
 from perfci.thresholds.limits import Thresholds
 
@@ -345,3 +360,37 @@ def _screen(look: _Look, stored: _Stored, margin: float, same: bool = True, allo
 def _middle(values: Floats) -> float:
     """Their median. Numpy's takes ten times as long on a few blocks."""
     return float(statistics.median(values.tolist()))
+
+
+NOTHING_US = 1e-6  # below it two times are the same number, but for its last digits
+ON_GRID = 1e-3  # of a step: how far a time may lie beside a multiple of it
+
+
+def find_step(run: Run, floor_us: float) -> float:
+    """Microseconds between two ticks of the run's timer. 0 if they are no more than the floor apart, or not seen.
+
+    It is the smallest difference of two launches of an arm in one block, if all times are multiples of it.
+    """
+    step, seen = 0.0, set[float]()
+    for times in _list_times(run):
+        seen.update(times)
+        steps = (high - low for low, high in itertools.pairwise(sorted(times)))
+        for apart in (apart for apart in steps if apart > NOTHING_US):
+            if apart <= floor_us:
+                return 0.0
+            step = min(step or apart, apart)
+    return step if step and all(abs(us / step - round(us / step)) <= ON_GRID for us in seen) else 0.0
+
+
+def _list_times(run: Run) -> Iterator[set[float]]:
+    """The launches that are stored one by one, of each arm in each block."""
+    if Suite.PERFORMANCE not in run.plan.suites:
+        return
+    for op in run.ops:
+        for case in op.performance:
+            for block in case.blocks:
+                yield from (_pick(arm.time) for arm in block.arms.values())
+
+
+def _pick(time: Summary) -> set[float]:
+    return {time.min_us, time.max_us, *time.slowest_us}

@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from perfci.core import commands
 from perfci.core.model import ErrorStats, Fact, Interval, PerformanceCase, Reason, Suite, Verdict
+from perfci.core.model.measured import CACHE_MULTIPLE, KERNEL, SPEEDUP, from_memory
 from perfci.judge.findings import PROCESSES, Context, Finding, medians_again
 from perfci.statistics import exact
-from perfci.store.lines import CACHE_MULTIPLE, KERNEL, SPEEDUP, from_memory
 from perfci.thresholds.limits import Thresholds
 
 CEILING = 0.03

@@ -6,8 +6,8 @@ from typing import Any
 
 from perfci.core.environment import list_differences
 from perfci.core.model import Block, Comparison, Fact, Reason, Run, Screen, Verdict, choose_look
+from perfci.core.model.measured import by_process, find_median
 from perfci.statistics import exact
-from perfci.store.lines import by_process, find_median
 from perfci.thresholds.case import CaseThresholds
 from perfci.thresholds.limits import Thresholds
 

@@ -17,8 +17,8 @@ from perfci.core.model.run import AgainCase, Base, Plan, PlannedOp, Run
 from perfci.core.units import name_some
 from perfci.judge.accuracy import is_complete, take_once
 from perfci.judge.change import find_kind, list_weaker
-from perfci.judge.duel import identity_counts
 from perfci.judge.expected import why_of
+from perfci.judge.speed import identity_counts
 from perfci.ops.backends import MARK
 from perfci.statistics import duel_rule
 from perfci.thresholds.limits import Thresholds

@@ -23,8 +23,6 @@ Describe = Callable[[BaseException], Mapping[str, Fact]]
 Listener = Callable[[str, Block, Mapping[str, tuple[float, ...]]], None]
 """Called with case, block and the launches of each arm in order of time, microseconds."""
 
-KERNEL, REFERENCE, BASE = "kernel", "reference", "base"
-
 
 class ReasonError(Exception):
     """Measuring in this process ends for a reason."""

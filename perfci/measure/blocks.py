@@ -12,10 +12,11 @@ from typing import Any
 
 from perfci.core.errors import RecordsLostError
 from perfci.core.model import ArmBlock, Block, DeviceState, Fact, Reason, choose_regime, is_peer, peer_arm
+from perfci.core.model.measured import BASE, KERNEL, REFERENCE
 from perfci.device.arrays import Inputs, leaves
 from perfci.device.seam import WARMING, Launch, Session
 from perfci.measure.baton import Baton
-from perfci.measure.bench import BASE, KERNEL, REFERENCE, Arm, Listener, Rig, Subject
+from perfci.measure.bench import Arm, Listener, Rig, Subject
 from perfci.measure.host import is_compared, take_host_blocks, wants_host_block
 from perfci.measure.inputs import call_fresh, flat, gather
 from perfci.measure.outputs import wrong_output

@@ -13,7 +13,8 @@ from dataclasses import replace
 
 from perfci.core.errors import HandoverError
 from perfci.core.model import HostArm, HostBlock, because
-from perfci.measure.bench import BASE, KERNEL, Arm, MakeCalls, Rig, Subject
+from perfci.core.model.measured import BASE, KERNEL
+from perfci.measure.bench import Arm, MakeCalls, Rig, Subject
 from perfci.statistics import duel_rule
 from perfci.thresholds.case import CaseThresholds
 

@@ -8,10 +8,11 @@ from typing import Any
 
 from perfci.core.errors import ContractError
 from perfci.core.model import BaseArm, CompiledKernel, Fact, Identity, PeerArm, PerformanceCase, Reason, because
+from perfci.core.model.measured import KERNEL, REFERENCE
 from perfci.device.arrays import Inputs
 from perfci.device.seam import Accelerator, Capture
 from perfci.device.source import inputs_digest
-from perfci.measure.bench import KERNEL, REFERENCE, Arm, BaseKernel, InseparableError, Rig, Subject, find_foreign_source
+from perfci.measure.bench import Arm, BaseKernel, InseparableError, Rig, Subject, find_foreign_source
 from perfci.measure.inputs import call_fresh, flat
 from perfci.measure.outputs import wrong_output
 from perfci.measure.power import find_rest

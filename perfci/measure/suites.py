@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from perfci.core.model import Fact, Reason, as_fact
+from perfci.core.model.measured import REFERENCE
 from perfci.core.units import name_some
 from perfci.device.arrays import Arrays, Inputs
 from perfci.device.seam import Accelerator
 from perfci.device.source import stable
-from perfci.measure.bench import REFERENCE, Arm
+from perfci.measure.bench import Arm
 from perfci.measure.closeness import excess, finiteness, tolerance
 from perfci.measure.inputs import call_fresh
 from perfci.measure.prepare import warm_up

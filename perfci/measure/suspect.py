@@ -5,8 +5,9 @@ import re
 import statistics
 
 from perfci.core.model import Identity, Limits, Reason
+from perfci.core.model.measured import KERNEL
 from perfci.device.seam import Accelerator
-from perfci.measure.bench import KERNEL, Subject
+from perfci.measure.bench import Subject
 from perfci.statistics import exact
 
 SUSPICIOUS_SHARE = 1.15

@@ -336,11 +336,7 @@ def _nudge(arrays: Arrays, inputs: Inputs, rng: np.random.Generator | None = Non
 def _call_twice(suite: Accuracy, device: Accelerator, check: Check, inputs: Inputs) -> _Calls:
     arrays = device.arrays
     kept = arrays.copies(inputs)
-    with (
-        arrays.watch_allocations("nan") as watch,
-        device.watch_races() as races,
-        device.record_kernels() as kernels,
-    ):
+    with arrays.watch_allocations("nan") as watch, device.watch_races() as races, device.record_kernels() as kernels:
         first = call_fresh(suite.kernel, inputs, arrays, suite.mutates)
         device.synchronize()
     copies, damage = list(arrays.copies(dict(enumerate(first))).values()), watch.find_damage()

@@ -5,11 +5,11 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from perfci.core import units
 from perfci.core.model import AccuracyCase, ErrorStats, OpRun
+from perfci.core.model.measured import ORDINARY
 from perfci.core.wording import say, sentence
 from perfci.report import words
 from perfci.report.text import code, phrase, plain
 from perfci.report.view import Section, Table, make_table
-from perfci.store.lines import ORDINARY
 
 FAILURES = 10  # most failing cases listed one by one
 GREW = 1.5  # times as large as before from which an L2 error is shown though it passes

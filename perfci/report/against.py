@@ -11,8 +11,6 @@ from perfci.report.text import code, list_some, mark_verdict, phrase, plain
 from perfci.report.view import Section, Table, make_table
 from perfci.statistics import duel_rule, exact
 
-DUEL = "kernel/base"
-
 FILES = 8  # most files named one by one
 CASES = 3  # most cases named one by one if they share a line
 

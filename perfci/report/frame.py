@@ -9,8 +9,8 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from perfci.core.model import PerformanceCase, Run, Summary
+from perfci.core.model.measured import find_median
 from perfci.statistics import exact
-from perfci.store.lines import find_median
 
 P99_LAUNCHES = 100  # fewest launches for a 99th percentile: of fewer it is the slowest
 ARMS = ("kernel", "base", "reference")  # The order in which arms are shown. Other arms follow.

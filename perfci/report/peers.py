@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from perfci.core import units
 from perfci.core.model import Comparison, Interval, Judgement, OpRun, PeerFigure, Suite
 from perfci.core.model.basics import worst
+from perfci.core.model.measured import find_worst_errors
 from perfci.core.wording import say, sentence
 from perfci.ops.backends import name_of
 from perfci.report import means, words
@@ -12,7 +13,6 @@ from perfci.report.ceilings import find_unsound
 from perfci.report.text import NAME_LIMIT, code, phrase, plain
 from perfci.report.view import Section, Table
 from perfci.statistics.exact import average_ratios
-from perfci.store.lines import find_worst_errors
 
 REASONS = 12  # most sentences on why peers lack cases
 

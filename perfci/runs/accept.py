@@ -11,9 +11,8 @@ from perfci.core.errors import UsageError
 from perfci.core.model.baseline import Baseline, BaselineBlock, BaselineCase, BaselineRun
 from perfci.core.model.basics import Reason, Suite, Verdict, as_fact
 from perfci.core.model.decision import Judgement, Judgements
-from perfci.core.model.measured import OpRun, PerformanceCase
+from perfci.core.model.measured import KERNEL, REFERENCE, SPEEDUP, OpRun, PerformanceCase, list_first_look
 from perfci.core.model.run import Run
-from perfci.store.lines import KERNEL, REFERENCE, SPEEDUP, list_first_look
 from perfci.thresholds.case import CaseThresholds
 
 REFUSED = frozenset({Verdict.WRONG, Verdict.ERROR, Verdict.SUSPECT, Verdict.INCONCLUSIVE})  # never a baseline

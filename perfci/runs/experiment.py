@@ -18,19 +18,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from perfci import store
+from perfci.core import extensions
 from perfci.core.deadline import Timetable
 from perfci.core.errors import PerfciError
 from perfci.core.model import Device, Judgement, Judgements, Need, Plan, Run, Suite
 from perfci.core.settings import Settings
 from perfci.runs import base as base_stage
 from perfci.runs.base import BaseTree, FoundBase
-from perfci.runs.bench import LOGS, Bench
+from perfci.runs.bench import LOGS, Bench, Listener, claim_bench, open_bench, warm_up
 from perfci.runs.beside import describe_against
 from perfci.runs.boards import put_sick_aside
 from perfci.runs.decide import decide
-from perfci.runs.describe import Described
+from perfci.runs.describe import Described, describe_ops
 from perfci.runs.effective_thresholds import alpha_of, refuse_looser
-from perfci.runs.plan import Request, estimate_seconds, make_plan
+from perfci.runs.plan import Request, estimate_seconds, make_plan, refuse_unfit
 from perfci.runs.record import new_run
 from perfci.runs.rules import verify_rules_unchanged
 from perfci.runs.schedule import Recorder
@@ -204,3 +205,34 @@ def order_needs(judgements: Judgements) -> list[tuple[Need, ...]]:
     suspects = sorted((need for need in strength if strength[need] > 0.0), key=lambda need: -strength[need])
     others = tuple(need for need in strength if strength[need] <= 0.0)
     return [part for part in (tuple(suspects), others) if part]
+
+
+def check(settings: Settings, request: Request, command: str, listener: Listener) -> tuple[Run, Judgements]:
+    """Measure the ops that were asked for, and judge them. Without an accelerator kernels are still compiled."""
+    with claim_bench(settings, listener) as bench:
+        warm_up(bench, request.device)  # it imports while git is asked
+        experiment = Experiment.find(bench, request, command)
+        run, judgements = experiment.check()
+        groups = [groups.look_on for groups in extensions.provided("groups")]
+        for look_on in (*extensions.provided("end_to_end"), *groups, *extensions.provided("beyond")):
+            run, judgements = look_on(experiment, run, judgements)
+        if run.plan.device == "cpu" and Suite.PERFORMANCE in request.suites:
+            for add_compiled in extensions.provided("compile"):
+                run = add_compiled(experiment, run)
+            judgements = experiment.judge(run)
+    return run, judgements
+
+
+def describe(settings: Settings, request: Request, listener: Listener) -> Described:
+    """Discover the ops, and import them once. No base is looked for. Raises UsageError if no case fits."""
+    with open_bench(settings, listener) as bench:
+        described = describe_ops(bench, request)
+    refuse_unfit(request, described.ops)
+    return described
+
+
+def measure(settings: Settings, request: Request, command: str, listener: Listener) -> Run:
+    """Measure every planned op, and judge nothing. Raises Stopped, with the run saved, if a signal arrived."""
+    with claim_bench(settings, listener) as bench:
+        experiment = Experiment.find(bench, request, command)
+        return experiment.save(experiment.measure())

@@ -6,18 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from perfci.core.errors import UsageError
-from perfci.core.model import (
-    DEFAULT_BUDGET_S,
-    UNTIMED,
-    Base,
-    Deadline,
-    DuelWhat,
-    Plan,
-    PlannedOp,
-    Reason,
-    Run,
-    Suite,
-)
+from perfci.core.model.basics import Reason, Suite
+from perfci.core.model.place import UNTIMED
+from perfci.core.model.run import DEFAULT_BUDGET_S, Base, Deadline, DuelWhat, Plan, PlannedOp, Run
 from perfci.statistics import duel_rule
 
 SEED_BITS = 31

@@ -8,6 +8,7 @@ from pathlib import Path
 from perfci.core import deadline
 from perfci.core.files import read_regular
 from perfci.core.model import UNTIMED, PlannedOp, Reason, Suite
+from perfci.core.model.measured import BASE
 from perfci.core.settings import Settings
 from perfci.ops.backends import Interpreter, backend_of, find_kernel, is_kernel, name_of
 from perfci.ops.discover import ops
@@ -21,7 +22,6 @@ from perfci.runs.record import Record
 from perfci.store.files import write_atomically
 from perfci.worker.pair import PairSide
 from perfci.worker.tasks import (
-    BASE,
     NOTHING_PLANTED,
     BaseFiles,
     Host,

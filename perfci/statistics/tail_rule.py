@@ -21,7 +21,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from perfci.core.model import ArmBlock, Block, Look, Tail
+from perfci.core.model import BASE, DUEL, KERNEL, ArmBlock, Block, Look, Tail
 from perfci.statistics import duel_rule, exact
 from perfci.statistics.duel_rule import Ruling
 
@@ -33,9 +33,6 @@ DOUBT = 0.005  # the same of the first two tests when all blocks are spent
 CLEAR = 0.75  # a mean that costs up to so many tau is no hint after the first process
 PART = 0.5  # least part of tau by which a tail goes beyond the duel's slow-down
 HALF = 0.5  # share of blocks with launches in levels, from which on no median shows what a kernel costs
-
-KERNEL, BASE = "kernel", "base"
-DUEL = f"{KERNEL}/{BASE}"
 
 
 def find_tail(blocks: Sequence[Block], seen: Look) -> Tail | None:

@@ -37,10 +37,7 @@ MODES = {
 }
 """The same: chmod, chown, and what sets attributes such as access lists. Landlock forbids none of them."""
 
-LASTING = {
-    "x86_64": (29, 64, 68, 240, 248, 249, 250, 425),
-    "aarch64": (194, 190, 186, 180, 217, 218, 219, 425),
-}
+LASTING = {"x86_64": (29, 64, 68, 240, 248, 249, 250, 425), "aarch64": (194, 190, 186, 180, 217, 218, 219, 425)}
 """Calls that there are not: memory, semaphores and messages of System V, queues, keys, which outlive a process, and
 rings, which make other calls."""
 

@@ -9,12 +9,13 @@ from contextlib import ExitStack, contextmanager
 from typing import TypeVar
 
 from perfci.core.errors import ContractError, DeviceError
+from perfci.core.model.measured import BASE
 from perfci.device import open_device
 from perfci.device.seam import Accelerator
 from perfci.worker.apart import stray_import
 from perfci.worker.load import LoadedOp, import_roots, load_op
 from perfci.worker.protocol import Doing, Holding, LockAsked, MessageChannel, Ready, Waiting
-from perfci.worker.tasks import BASE, DeviceTask, OpFiles, Task
+from perfci.worker.tasks import DeviceTask, OpFiles, Task
 
 T = TypeVar("T")
 

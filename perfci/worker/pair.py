@@ -11,8 +11,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
 from perfci.core.model import BaseArm, Block, Identity, PerformanceCase, Reason, because
+from perfci.core.model.measured import BASE, KERNEL
 from perfci.core.stages import OF_BASE
-from perfci.measure.bench import BASE, KERNEL
 from perfci.measure.blocks import FIRST_BLOCKS
 from perfci.ops.identity import DuelPlan
 from perfci.statistics import duel_rule, exact

@@ -25,10 +25,9 @@ from perfci.core.files import read_regular
 from perfci.core.model import Fact, Reason
 from perfci.store.signature import KEY, find_key
 from perfci.worker import confine, forks, shared_memory
-from perfci.worker.answers import LATE, TAKEN, describe
+from perfci.worker.answers import LATE, TAKEN, Inbox, describe
 from perfci.worker.forks import Forked
 from perfci.worker.handover import KernelCall
-from perfci.worker.inbox import Inbox
 from perfci.worker.log import copy_output, find_frame, find_last_words
 from perfci.worker.protocol import Failed, Holding, LockAsked, Message, Turn
 from perfci.worker.tasks import DeviceTask, Task, WorkerEnvironment, pack_task

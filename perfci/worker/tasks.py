@@ -35,14 +35,7 @@ from perfci.worker.answers import (
 from perfci.worker.handover import Called
 from perfci.worker.protocol import Began, Doing, Failed, Holding, LockAsked, Message, OpDone, Prepared, Ready, Waiting
 
-BASE = "base"  # arm of a worker that times the base revision, in the second of two processes
-
-OPENING: Answers = {
-    Ready: Rule(of_device),
-    Waiting: Rule(most=None),
-    LockAsked: Rule(of_lock),
-    Holding: Rule(),
-}
+OPENING: Answers = {Ready: Rule(of_device), Waiting: Rule(most=None), LockAsked: Rule(of_lock), Holding: Rule()}
 """What a worker may send while it opens a device and holds it alone."""
 
 
@@ -94,7 +87,7 @@ class Task:
     performer: ClassVar[str]
     """`module:function`, which is called with the task and the channel to its parent"""
     answers: ClassVar[Answers] = {Began: Rule(of_start), Doing: Rule(of_stage, most=None), Failed: Rule()}
-    """kinds of messages that its worker may send, and when. They are testimony: see perfci.worker.inbox"""
+    """kinds of messages that its worker may send, and when. They are testimony: see perfci.worker.answers"""
     last: ClassVar[tuple[type[Any], ...]]
     """kinds of those that end it. A worker that ends before has failed, whatever its status"""
 

@@ -13,20 +13,13 @@ from typing import TYPE_CHECKING, Any
 from perfci.core.codec import decode
 from perfci.core.errors import ContractError, HandoverError
 from perfci.core.model import AccuracyCase, Block, Limits, Reason, StoredTensor, Suite, SuiteChange, as_fact, because
+from perfci.core.model.measured import BASE, KERNEL
 from perfci.device.seam import Accelerator, not_interpreted
 from perfci.device.source import inputs_digest
 from perfci.device.tritons import explain_unknown_triton
 from perfci.measure import verify as accuracy_stage
 from perfci.measure.baton import Baton
-from perfci.measure.bench import (
-    KERNEL,
-    BaseKernel,
-    InseparableError,
-    PeerLostError,
-    Rig,
-    Subject,
-    refuse_operators,
-)
+from perfci.measure.bench import BaseKernel, InseparableError, PeerLostError, Rig, Subject, refuse_operators
 from perfci.measure.blocks import is_short, measure, measure_in_turns
 from perfci.measure.host import is_compared, may_show
 from perfci.measure.inputs import bound_inputs, flat
@@ -56,7 +49,7 @@ from perfci.worker.protocol import (
     Turn,
     TurnAsked,
 )
-from perfci.worker.tasks import BASE, Host, Measure
+from perfci.worker.tasks import Host, Measure
 
 if TYPE_CHECKING:
     from perfci.device.arrays import Inputs

@@ -7,7 +7,7 @@ import venv
 import pytest
 
 from perfci.core.settings import load
-from perfci.runs import flow
+from perfci.runs import experiment
 from perfci.runs.plan import Request
 from tests.git_repositories import begin_topic, commit_all
 from tests.ops.test_discover import write_op
@@ -317,7 +317,7 @@ def test_a_plan_for_other_machines_has_the_cases_of_what_this_one_cannot_run(pro
     (folder / "double_cutile.py").write_text((folder / "double_torch.py").read_text())
 
     request = Request(("double@cutile",), device="cpu", elsewhere=elsewhere)
-    (op,) = flow.describe(load(project.root), request, lambda _: None).ops
+    (op,) = experiment.describe(load(project.root), request, lambda _: None).ops
 
     assert op.unchecked is not elsewhere
     assert bool(op.performance) is elsewhere

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from perfci.extensions.history import results
-from perfci.extensions.shards.files import read_plan
+from perfci.extensions.history import tables
+from perfci.extensions.shards.plans import read_plan
 from perfci.store.launches import read_launches
 from tests.closed_schemas import faults
 from tests.git_repositories import commit_all, git
@@ -118,7 +118,7 @@ def _everything_tells_them(project):
 
 
 def _tables_hold_them(project):
-    stored = results.read(project.root / "reports", project.root)
+    stored = tables.read(project.root / "reports", project.root)
     frame = stored.frame()
     fast = frame[frame["arm"] == "peer:fast"]
     assert fast["peer_ratio"].median() == pytest.approx(288 / 320, rel=0.02)

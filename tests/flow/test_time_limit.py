@@ -2,7 +2,7 @@
 
 import pytest
 
-from perfci.extensions.shards.files import read_plan
+from perfci.extensions.shards.plans import read_plan
 from tests.git_repositories import begin_topic, commit_all, git
 
 NOTHING = "0.001"

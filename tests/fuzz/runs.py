@@ -5,27 +5,12 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from perfci.core.model import (
-    AccuracyCase,
-    ArmBlock,
-    BaseArm,
-    Baseline,
-    BaselineBlock,
-    BaselineCase,
-    BaselineRun,
-    Block,
-    Environment,
-    OpRun,
-    PerformanceCase,
-    Plan,
-    PlannedBase,
-    PlannedOp,
-    Run,
-    Static,
-    StaticCase,
-    StaticOp,
-)
+from perfci.core.model.baseline import Baseline, BaselineBlock, BaselineCase, BaselineRun
 from perfci.core.model.basics import Shift
+from perfci.core.model.compiled import Static, StaticCase, StaticOp
+from perfci.core.model.measured import AccuracyCase, ArmBlock, BaseArm, Block, OpRun, PerformanceCase
+from perfci.core.model.place import Environment
+from perfci.core.model.run import Plan, PlannedBase, PlannedOp, Run
 from tests.fuzz import values
 
 SHIFTS = values.of(Shift)

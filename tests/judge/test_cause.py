@@ -2,16 +2,9 @@
 
 import pytest
 
-from perfci.core.model import (
-    AccuracyCase,
-    BaseArm,
-    CompiledKernel,
-    Identity,
-    PerformanceCase,
-    Reason,
-    Suite,
-    Verdict,
-)
+from perfci.core.model.basics import Reason, Suite, Verdict
+from perfci.core.model.compiled import Identity
+from perfci.core.model.measured import AccuracyCase, BaseArm, CompiledKernel, PerformanceCase
 from perfci.core.wording import sentence
 from perfci.device.arrays import Damage
 from perfci.judge.cause import describe_choices, find_causes

@@ -4,20 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from perfci.core.model import (
-    AccuracyCase,
-    Base,
-    Device,
-    Environment,
-    Expected,
-    OpRun,
-    Plan,
-    PlannedBase,
-    PlannedOp,
-    Reason,
-    Run,
-    SuiteChange,
-)
+from perfci.core.model.basics import Reason
+from perfci.core.model.measured import AccuracyCase, OpRun, SuiteChange
+from perfci.core.model.place import Device, Environment
+from perfci.core.model.run import Base, Expected, Plan, PlannedBase, PlannedOp, Run
 from perfci.judge.change import find_kind, judge_change, list_weaker, take_own
 
 FEWER = Reason("weaker_fewer", {"what": "cases", "suite": "accuracy", "count": 3, "of": 4, "names": "rows=1"})

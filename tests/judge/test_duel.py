@@ -5,18 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from perfci.core.model import (
-    BaseArm,
-    BaselineCase,
-    DuelWhat,
-    Gate,
-    Identity,
-    LaunchIdentity,
-    Reason,
-    Suite,
-    SustainedTurn,
-    Verdict,
-)
+from perfci.core.model.baseline import BaselineCase
+from perfci.core.model.basics import Gate, Reason, Suite, Verdict
+from perfci.core.model.compiled import Identity, LaunchIdentity
+from perfci.core.model.measured import BaseArm, SustainedTurn
+from perfci.core.model.run import DuelWhat
 from perfci.core.wording import sentence
 from perfci.statistics import duel_rule, exact
 from tests.decision_examples import (

@@ -5,26 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from perfci.core.model import (
-    AccuracyCase,
-    Comparison,
-    ErrorStats,
-    Expected,
-    Gate,
-    Limits,
-    Need,
-    OpRun,
-    PerformanceCase,
-    Plan,
-    PlannedOp,
-    Run,
-    Shard,
-    Suite,
-    Verdict,
-)
+from perfci.core.model.basics import ErrorStats, Gate, Suite, Verdict
+from perfci.core.model.decision import Comparison, Need
+from perfci.core.model.measured import AccuracyCase, OpRun, PerformanceCase
+from perfci.core.model.place import Limits
+from perfci.core.model.run import Expected, Plan, PlannedOp, Run, Shard
 from perfci.core.wording import sentence
-from perfci.extensions.shards.files import ShardedOp, ShardPlan
-from perfci.extensions.shards.merge import merge
+from perfci.extensions.shards.part import merge
+from perfci.extensions.shards.plans import ShardedOp, ShardPlan
 from perfci.judge import judge
 from perfci.judge.figures import CEILING, judge_bandwidth
 from perfci.judge.findings import Context
@@ -289,10 +277,7 @@ def wrong_rows(judgements):
 def test_errors_beyond_a_limit_are_wrong_although_the_checks_passed(limits, kind):
     judgements = checked(check(errors=ERRORS), **limits)
 
-    assert wrong_rows(judgements) == [
-        (Suite.ACCURACY, None, "accuracy_beyond_limits"),
-        (Suite.ACCURACY, CASE, kind),
-    ]
+    assert wrong_rows(judgements) == [(Suite.ACCURACY, None, "accuracy_beyond_limits"), (Suite.ACCURACY, CASE, kind)]
     assert judgements.gate is Gate.FAILS
 
 

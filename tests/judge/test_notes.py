@@ -5,19 +5,9 @@ import pytest
 from perfci.core.model import Again, AgainCase, BaseArm, PlannedBase, PlannedOp, Reason, Suite, SuiteChange, Verdict
 from perfci.core.wording import sentence
 from perfci.judge import judge
-from perfci.judge.duel import identity_counts
+from perfci.judge.speed import identity_counts
 from perfci.thresholds.limits import Thresholds
-from tests.decision_examples import (
-    BASE,
-    CASE,
-    against,
-    baseline,
-    check,
-    duel_plan,
-    duelled,
-    judged,
-    run,
-)
+from tests.decision_examples import BASE, CASE, against, baseline, check, duel_plan, duelled, judged, run
 
 BOOM = Reason("boom", {"what": "it broke"})
 

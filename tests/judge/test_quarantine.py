@@ -6,7 +6,7 @@ import pytest
 
 from perfci.core.model import BaseArm, Gate, Judgement, Judgements, OpRun, PerformanceCase, Reason, Suite, Verdict
 from perfci.core.wording import sentence
-from perfci.extensions.history.lines import make_line
+from perfci.extensions.history.accepting import make_line
 from perfci.judge.quarantine import advise
 from perfci.runs.accept import accept
 from tests.decision_examples import CASE, blocks, duel_plan, duelled, environment, judged, row_of, run

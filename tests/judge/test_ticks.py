@@ -7,7 +7,7 @@ import pytest
 
 from perfci.core.model import ArmBlock, Block, Verdict
 from perfci.core.wording import sentence
-from perfci.judge.ticks import find_step
+from perfci.judge.compare import find_step
 from perfci.statistics import exact
 from tests.decision_examples import against, duel_plan, environment, judged, row_of, run
 

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.torch
 
 from perfci.core.model import OpRun  # noqa: E402
 from perfci.device import open_device  # noqa: E402
-from perfci.extensions.lowprec import judge as storage  # noqa: E402
+from perfci.extensions.lowprec import checks as storage  # noqa: E402
 from perfci.worker.load import load_op  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]

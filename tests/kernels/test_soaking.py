@@ -14,13 +14,10 @@ if "CI" not in os.environ:  # in CI a missing package is a failure
 import torch
 
 from perfci.device import open_device
-from perfci.extensions.lab.soak.endurance import open_endurance
-from perfci.extensions.lab.soak.findings import Status
+from perfci.extensions.lab.soak.calls import check_determinism, check_memory, check_streams, check_threads
 from perfci.extensions.lab.soak.huge import check_large
-from perfci.extensions.lab.soak.repeated import check_determinism, check_memory
-from perfci.extensions.lab.soak.subject import SoakSubject
-from perfci.extensions.lab.soak.together import check_streams, check_threads
-from perfci.extensions.lab.soak.verdicts import conclude
+from perfci.extensions.lab.soak.subject import SoakSubject, open_endurance
+from perfci.extensions.lab.soak.verdicts import Status, conclude
 from perfci.ops.spec import Accuracy, Performance, grid
 
 ROOT = Path(__file__).parents[2]

@@ -12,7 +12,7 @@ from perfci.extensions.lab.tune.files import (
     read_space,
     read_tuned,
 )
-from perfci.extensions.lab.tune.search import Choices
+from perfci.extensions.lab.tune.records import Choices
 
 KERNELS = Path(__file__).resolve().parents[2] / "kernels"
 OPS = sorted(path.parent.parent.name for path in KERNELS.glob("*/tuned/space.json"))

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from perfci.core.model import choose_regime
+from perfci.core.model.measured import BASE, KERNEL, REFERENCE
 from perfci.device.fake import FREE_MHZ, FakeDevice, FakeSpec, work
 from perfci.device.source import inputs_digest
 from perfci.measure import blocks
-from perfci.measure.bench import BASE, KERNEL, REFERENCE, BaseKernel, Rig
+from perfci.measure.bench import BaseKernel, Rig
 from perfci.measure.power import HELD, MARK_US, PROBE_S
 from perfci.measure.prepare import prepare
 from perfci.ops.identity import DuelPlan

@@ -55,8 +55,7 @@ def unmarked(text):
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["small", "full", "duelled", "compiled", "first_run", "stopped", "failed_op", "on_cpu", "without_baseline"],
+    "name", ["small", "full", "duelled", "compiled", "first_run", "stopped", "failed_op", "on_cpu", "without_baseline"]
 )
 def test_no_text_of_a_report_is_outside_of_the_catalogues(examples, marked, tmp_path, name):
     text = report.write(*getattr(examples, name)(), tmp_path).read_text(encoding="utf-8")

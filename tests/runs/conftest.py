@@ -6,7 +6,7 @@ from collections import deque
 import pytest
 
 from perfci.core.settings import load
-from perfci.runs import flow
+from perfci.runs import experiment
 from perfci.runs.plan import Request
 from tests.git_repositories import commit_all, git
 from tests.runs.stand_ins import Workers, write_ops
@@ -38,7 +38,7 @@ def measure(settings, heard):
     """Measures the project with these wishes; seed 7 by default."""
 
     def measured(where=settings, **request):
-        return flow.measure(where, Request(**{"seed": 7} | request), "perfci check --no-judge", heard.append)
+        return experiment.measure(where, Request(**{"seed": 7} | request), "perfci check --no-judge", heard.append)
 
     return measured
 

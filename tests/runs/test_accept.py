@@ -4,27 +4,12 @@ from collections.abc import Mapping
 import pytest
 
 from perfci.core.errors import UsageError
-from perfci.core.model import (
-    ArmBlock,
-    Block,
-    Cache,
-    Device,
-    Environment,
-    Judgement,
-    Judgements,
-    OpRun,
-    PerformanceCase,
-    Plan,
-    PlannedOp,
-    Reason,
-    Run,
-    Step,
-    StepCase,
-    StepSide,
-    Suite,
-    Summary,
-    Verdict,
-)
+from perfci.core.model.baseline import Step, StepCase, StepSide
+from perfci.core.model.basics import Reason, Suite, Verdict
+from perfci.core.model.decision import Judgement, Judgements
+from perfci.core.model.measured import ArmBlock, Block, Cache, OpRun, PerformanceCase, Summary
+from perfci.core.model.place import Device, Environment
+from perfci.core.model.run import Plan, PlannedOp, Run
 from perfci.core.wording import sentence
 from perfci.runs.accept import Evidence, accept
 

@@ -9,10 +9,8 @@ from pathlib import Path
 import pytest
 
 from perfci.core.errors import UsageError
-from perfci.core.model import (
-    PlannedOp,
-    Reason,
-)
+from perfci.core.model.basics import Reason
+from perfci.core.model.run import PlannedOp
 from perfci.core.settings import load, take_grants
 from perfci.core.wording import sentence
 from perfci.runs import base as stage

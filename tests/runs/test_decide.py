@@ -7,14 +7,14 @@ import pytest
 
 from perfci.core.errors import StoredFileError
 from perfci.core.model import ErrorStats
-from perfci.runs import flow
+from perfci.runs import experiment
 from perfci.runs.decide import decide
 from perfci.runs.plan import Request
 from tests.git_repositories import commit_all, git
 
 
 def test_check_measures_again_only_where_the_judge_asks(workers, settings, heard):
-    run, judgements = flow.check(settings, Request(seed=7), "perfci check", heard.append)
+    run, judgements = experiment.check(settings, Request(seed=7), "perfci check", heard.append)
 
     assert judgements.needs == ()
     assert [process for _, process, _ in workers.measured()] == [0, 0]
@@ -76,7 +76,7 @@ def test_a_slow_first_call_is_looked_at_in_two_fresh_processes(settings, heard, 
     settings.thresholds.mkdir()
     (settings.thresholds / "relu.yaml").write_text("compile_s: 0.5\n")
 
-    run, judgements = flow.check(settings, Request(("relu",), seed=7), "perfci check", heard.append)
+    run, judgements = experiment.check(settings, Request(("relu",), seed=7), "perfci check", heard.append)
 
     assert {case.compile_again_s for op in run.ops for case in op.performance} == {(2.0, 3.0)}
     assert "compile_too_slow" in reasons(judgements)
@@ -89,9 +89,7 @@ def test_where_git_no_longer_has_the_bases_rules_the_ones_at_hand_are_used_and_i
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     moved = dataclasses.replace(
-        strict,
-        root=elsewhere,
-        **{name: elsewhere / name for name in ("kernels", "baselines", "thresholds", "reports")},
+        strict, root=elsewhere, **{name: elsewhere / name for name in ("kernels", "baselines", "thresholds", "reports")}
     )
 
     judgements = decide(run, moved)

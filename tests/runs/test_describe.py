@@ -6,7 +6,7 @@ import pytest
 
 from perfci.core.errors import PerfciError
 from perfci.core.model import Reason
-from perfci.runs import flow
+from perfci.runs import experiment
 from perfci.runs.plan import Request
 from perfci.worker.protocol import Doing
 from tests.runs.stand_ins import CASES
@@ -15,7 +15,7 @@ describe = importlib.import_module("perfci.runs.describe")
 
 
 def test_all_ops_are_described_by_one_worker(workers, settings, heard):
-    described = flow.describe(settings, Request(), heard.append)
+    described = experiment.describe(settings, Request(), heard.append)
 
     assert [op.op for op in described.ops] == ["relu", "scale"]
     assert described.device.kind == "fake"
@@ -31,7 +31,7 @@ def test_many_ops_are_described_by_several_workers_at_once_and_one_that_is_kille
     death = Reason("worker_died", {"op": "relu", "signal": "SIGSEGV"})
     workers.dies["describe", "relu"] = death
 
-    plan = flow.describe(settings, Request(), heard.append)
+    plan = experiment.describe(settings, Request(), heard.append)
 
     assert [(op.op, op.failure) for op in plan.ops] == [("relu", death), ("scale", None)]
     imported = [[files.op for files in task.place.ops] for task in workers.tasks]
@@ -42,7 +42,7 @@ def test_an_op_that_kills_the_describing_worker_is_named_and_the_rest_described_
     death = Reason("worker_died", {"op": "relu", "signal": "SIGSEGV"})
     workers.dies["describe", "relu"] = death
 
-    plan = flow.describe(settings, Request(), heard.append)
+    plan = experiment.describe(settings, Request(), heard.append)
 
     assert [(op.op, op.failure, op.performance) for op in plan.ops] == [("relu", death, ()), ("scale", None, CASES)]
     assert [[files.op for files in task.place.ops] for task in workers.tasks] == [["relu", "scale"], ["scale"]]
@@ -51,7 +51,7 @@ def test_an_op_that_kills_the_describing_worker_is_named_and_the_rest_described_
 def test_an_op_that_breaks_the_contract_is_never_imported(workers, settings, heard):
     (settings.kernels / "relu" / "relu_accuracy.py").unlink()
 
-    plan = flow.describe(settings, Request(), heard.append)
+    plan = experiment.describe(settings, Request(), heard.append)
 
     assert plan.ops[0].failure.kind == "file_of_four_missing"
     assert [[files.op for files in task.place.ops] for task in workers.tasks] == [["scale"]]
@@ -61,6 +61,6 @@ def test_without_a_device_there_is_no_plan_but_a_reason(workers, settings, heard
     workers.device_answers = False
 
     with pytest.raises(PerfciError) as caught:
-        flow.describe(settings, Request(device="cuda"), heard.append)
+        experiment.describe(settings, Request(device="cuda"), heard.append)
 
     assert caught.value.reason == Reason("cuda_unavailable", {"torch": "2.13"})

@@ -9,7 +9,7 @@ from perfci.core.errors import UsageError
 from perfci.core.model import Verdict
 from perfci.core.wording import sentence
 from perfci.report import rows
-from perfci.runs import effective_thresholds, flow
+from perfci.runs import effective_thresholds, experiment
 from perfci.runs.accept_runs import AcceptOptions, accept_runs
 from perfci.runs.decide import decide
 from perfci.runs.plan import Request
@@ -79,10 +79,9 @@ def test_an_option_is_recorded_and_judges_the_run_wherever_it_is_read(measure, w
     assert store.read_run(people.reports).plan.thresholds == {"speedup": "1000"}
     verdicts = {row.verdict for row in decide(run, people).rows if row.op == "scale" and row.case}
     assert Verdict.PASS not in verdicts
-    assert (
-        "thresholds_given",
-        "This run is judged by --threshold on its command line: speedup 1000.",
-    ) in said(decide(run, people))
+    assert ("thresholds_given", "This run is judged by --threshold on its command line: speedup 1000.") in said(
+        decide(run, people)
+    )
 
 
 def test_what_loosens_is_said_before_anything_else(measure, workers, people):
@@ -146,7 +145,7 @@ def test_a_merge_request_is_judged_by_what_its_base_has_earned(forked, workers, 
     (forked.thresholds / run.environment.device.key / "scale.json").unlink()
     commit_all(forked.root)
 
-    run, judgements = flow.check(forked, Request(seed=7), "perfci check", heard.append)
+    run, judgements = experiment.check(forked, Request(seed=7), "perfci check", heard.append)
 
     assert f"thresholds/{run.environment.device.key}/scale.json" in run.plan.base.changed_rules
     assert "rules_changed" in dict(said(judgements))

@@ -3,9 +3,9 @@
 import pytest
 
 from perfci.core.model import AccuracyCase, Need, PerformanceCase
-from perfci.runs import pace
-from perfci.runs.pace import Pace, Stopwatch
+from perfci.runs import schedule
 from perfci.runs.plan import Request
+from perfci.runs.schedule import Pace, Stopwatch
 from perfci.worker.protocol import Doing, Finished, OpDone, Position
 from tests.runs.test_record import remeasure
 
@@ -16,7 +16,7 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch):
-    monkeypatch.setattr(pace.time, "monotonic", lambda: Clock.now)
+    monkeypatch.setattr(schedule.time, "monotonic", lambda: Clock.now)
     Clock.now = 100.0
     return Clock
 

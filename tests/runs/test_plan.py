@@ -6,14 +6,7 @@ from perfci.core.errors import UsageError
 from perfci.core.model import Base, DuelWhat, OpRun, PerformanceCase, Plan, PlannedBase, PlannedOp, Reason
 from perfci.core.wording import sentence
 from perfci.extensions.shards.plans import share_out
-from perfci.runs.plan import (
-    AUDIT_SHARE,
-    Against,
-    Request,
-    cases_to_run,
-    list_duellable,
-    make_plan,
-)
+from perfci.runs.plan import AUDIT_SHARE, Against, Request, cases_to_run, list_duellable, make_plan
 from tests import example_runs
 
 BROKEN = PlannedOp("broken", failure=Reason("no_cases", {"file": "broken_accuracy.py"}))

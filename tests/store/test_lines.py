@@ -4,27 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from perfci.core.model import (
-    AccuracyCase,
-    ArmBlock,
-    BaseArm,
-    Block,
-    ErrorStats,
-    Judgement,
-    Judgements,
-    Limits,
-    OpRun,
-    PerformanceCase,
-    Plan,
-    PlannedOp,
-    Reason,
-    Run,
-    Suite,
-    Summary,
-    Verdict,
-)
+from perfci.core.model.basics import ErrorStats, Reason, Suite, Verdict
+from perfci.core.model.decision import Judgement, Judgements
+from perfci.core.model.measured import AccuracyCase, ArmBlock, BaseArm, Block, OpRun, PerformanceCase, Summary
+from perfci.core.model.place import Limits
+from perfci.core.model.run import Plan, PlannedOp, Run
 from perfci.extensions.common.accepted_runs import Epoch, Spread
-from perfci.extensions.history.lines import make_line
+from perfci.extensions.history.accepting import make_line
 from tests.history_examples import environment
 
 

@@ -9,29 +9,11 @@ import pytest
 
 from perfci import store
 from perfci.core.errors import StoredFileError
-from perfci.core.model import (
-    AccuracyCase,
-    ArmBlock,
-    Baseline,
-    BaselineBlock,
-    BaselineCase,
-    BaselineRun,
-    Block,
-    CompiledKernel,
-    Device,
-    DeviceState,
-    Environment,
-    ErrorStats,
-    Limits,
-    OpRun,
-    PerformanceCase,
-    Plan,
-    PlannedOp,
-    Reason,
-    Run,
-    Suite,
-    Summary,
-)
+from perfci.core.model.baseline import Baseline, BaselineBlock, BaselineCase, BaselineRun
+from perfci.core.model.basics import ErrorStats, Reason, Suite
+from perfci.core.model.measured import AccuracyCase, ArmBlock, Block, CompiledKernel, OpRun, PerformanceCase, Summary
+from perfci.core.model.place import Device, DeviceState, Environment, Limits
+from perfci.core.model.run import Plan, PlannedOp, Run
 from perfci.store import launches as store_launches
 from perfci.store import signature
 from perfci.store.launches import append_launches, read_launches
@@ -132,12 +114,7 @@ def test_a_torn_file_is_named_with_the_place_where_it_ends(tmp_path):
 
 @pytest.mark.parametrize(
     ("text", "line", "column"),
-    [
-        (b"", 1, 1),
-        (b'{"format": 1,\n "id": ?}', 2, 8),
-        (b'{"format": 1,\n "id": "\xff"}', 2, 9),
-        (b"<html>", 1, 1),
-    ],
+    [(b"", 1, 1), (b'{"format": 1,\n "id": ?}', 2, 8), (b'{"format": 1,\n "id": "\xff"}', 2, 9), (b"<html>", 1, 1)],
 )
 def test_what_is_no_json_is_named_with_line_and_column(tmp_path, text, line, column):
     path = tmp_path / "run.json"

@@ -16,12 +16,11 @@ import pytest
 from perfci import store
 from perfci.core.codec import encode
 from perfci.core.model import FORMAT, Baseline, Run
-from perfci.extensions.agents.logbook import FILE, append_round
+from perfci.extensions.agents.logbook import FILE, Round, append_round
 from perfci.extensions.agents.profile_records import Profile
-from perfci.extensions.agents.round_records import Round
 from perfci.extensions.common.accepted_runs import HistoryRun
 from perfci.extensions.common.history import history_path
-from perfci.extensions.shards.files import ShardPlan, write_plan
+from perfci.extensions.shards.plans import ShardPlan, write_plan
 from perfci.report import data
 from perfci.store import files
 from perfci.store.launches import LaunchRow, append_launches, read_launches

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from perfci.core import settings
 from perfci.core.codec import decode, encode
-from perfci.extensions.lab import toolchain
+from perfci.extensions.lab.commands import toolchain
 from perfci.ops.recording import Recording
 from tests.static_ops import ROOT
 

@@ -18,7 +18,7 @@ import yaml
 from perfci.core import settings
 from perfci.core.codec import decode, encode
 from perfci.core.model import KernelBinary, StaticOp
-from perfci.extensions.lab import toolchain
+from perfci.extensions.lab.commands import toolchain
 from tests.static_ops import HEADER, ROOT, compiled, edited, run, write
 
 SOURCES = {op: HEADER + text for op, text in yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text()).items()}

@@ -6,19 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from perfci.core.model import (
-    OFFLINE,
-    Identity,
-    LaunchIdentity,
-    Plan,
-    PlannedBase,
-    PlannedOp,
-    Static,
-    StaticCase,
-    StaticOp,
-    Suite,
-    Verdict,
-)
+from perfci.core.model.basics import Suite, Verdict
+from perfci.core.model.compiled import Identity, LaunchIdentity, Static, StaticCase, StaticOp
+from perfci.core.model.place import OFFLINE
+from perfci.core.model.run import Plan, PlannedBase, PlannedOp
 from tests.decision_examples import BASE, judged, run
 from tests.toolchain.regressions import KNOWN, read_figures
 

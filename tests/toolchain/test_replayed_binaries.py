@@ -17,7 +17,7 @@ from perfci.core.errors import UsageError  # noqa: E402
 from perfci.core.wording import sentence  # noqa: E402
 from perfci.device.replay import Program, count_scratch, refuse_release  # noqa: E402
 from perfci.device.tensors import TorchArrays  # noqa: E402
-from perfci.extensions.lab import toolchain  # noqa: E402
+from perfci.extensions.lab.commands import toolchain  # noqa: E402
 from tests.toolchain.recordings import RELEASES, read_recordings  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]

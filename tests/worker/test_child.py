@@ -203,7 +203,7 @@ def test_a_triton_whose_cache_may_be_stale_compiles_anew(version, stale, monkeyp
 
 RARE = (
     "yaml", "email", "zipfile", "importlib.metadata", "tomllib", "socket", "perfci.extensions.lab", "perfci.git",
-    "perfci.core.settings", "perfci.store.lines", "perfci.thresholds.place", "perfci.thresholds.read",
+    "perfci.core.settings", "perfci.thresholds.place", "perfci.thresholds.read",
     "perfci.worker.process",
 )  # fmt: skip
 """Modules that few workers come to need, and that would be paid for at every start of one."""

@@ -16,7 +16,7 @@ from perfci.core.model import (
     Summary,
 )
 from perfci.core.wording import sentence
-from perfci.worker.gather import Gathered
+from perfci.runs.looks import Gathered
 from perfci.worker.protocol import Doing, Finished, Measured, OpDone, Prepared, Ready, Waiting
 
 CASE = "rows=1"

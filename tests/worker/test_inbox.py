@@ -30,7 +30,7 @@ from perfci.core.model import (
     SustainedTurn,
 )
 from perfci.ops.identity import DuelPlan
-from perfci.worker.inbox import Inbox
+from perfci.worker.answers import Inbox
 from perfci.worker.process import end_given, give_handle
 from perfci.worker.protocol import (
     Apart,

@@ -8,16 +8,11 @@ import time
 
 import pytest
 
-from perfci.core.model import (
-    ArmBlock,
-    Block,
-    DeviceState,
-    DuelWhat,
-    Identity,
-    PerformanceCase,
-    Reason,
-    Summary,
-)
+from perfci.core.model.basics import Reason
+from perfci.core.model.compiled import Identity
+from perfci.core.model.measured import ArmBlock, Block, PerformanceCase, Summary
+from perfci.core.model.place import DeviceState
+from perfci.core.model.run import DuelWhat
 from perfci.core.stopping import Stopped
 from perfci.measure.blocks import FIRST_BLOCKS
 from perfci.ops.identity import DuelPlan

@@ -6,24 +6,11 @@ from pathlib import Path
 import pytest
 
 from perfci.core import extensions
-from perfci.core.model import (
-    AccuracyCase,
-    ArmBlock,
-    BaseArm,
-    Block,
-    CompiledKernel,
-    Device,
-    DeviceState,
-    ErrorStats,
-    Identity,
-    Limits,
-    PerformanceCase,
-    PlannedOp,
-    Reason,
-    StaticOp,
-    Suite,
-    Summary,
-)
+from perfci.core.model.basics import ErrorStats, Reason, Suite
+from perfci.core.model.compiled import Identity, StaticOp
+from perfci.core.model.measured import AccuracyCase, ArmBlock, BaseArm, Block, CompiledKernel, PerformanceCase, Summary
+from perfci.core.model.place import Device, DeviceState, Limits
+from perfci.core.model.run import PlannedOp
 from perfci.extensions.doctor.task import Examine, Examined
 from perfci.extensions.lab.chains.records import ChainMeasured, Error, StageMeasured
 from perfci.extensions.lab.chains.task import ChainPlanned

@@ -1,10 +1,10 @@
 """Tools to make a kernel faster, for people and agents: rounds, profiles, and these as tools of a server.
 
-rounds round_verdict family              a round: measured beside the best one so far, and judged
-round_records logbook                    what is stored of it
+rounds round_verdict                     a round: measured beside the best one so far, and judged
+logbook                                  what is stored of it
 round_tables note                        what is shown of it
-profiles profile_task counters bottleneck profile_records    where time goes, and what promises most
-brief brief_page                         all that is known of an op, on a page
+profiles profile_task bottleneck profile_records    where time goes, and what promises most
+brief                                    all that is known of an op, on a page
 server                                   these as tools of the Model Context Protocol
 """
 
@@ -20,8 +20,5 @@ COMMANDS = {
 
 EXTENSION = Extension(
     commands={name: CommandLine(f"{HERE}.commands.optimise", "Optimise", *more) for name, more in COMMANDS.items()},
-    provides={
-        "note": (f"{HERE}.note:list_records",),
-        "task": (f"{HERE}.profile_task:ProfileOp",),
-    },
+    provides={"note": (f"{HERE}.note:list_records",), "task": (f"{HERE}.profile_task:ProfileOp",)},
 )

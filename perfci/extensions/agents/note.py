@@ -6,8 +6,7 @@ from contextlib import suppress
 from perfci.core.errors import StoredFileError
 from perfci.core.settings import Settings
 from perfci.core.wording import say
-from perfci.extensions.agents.logbook import read_logbook
-from perfci.extensions.agents.round_records import Round, RoundVerdict
+from perfci.extensions.agents.logbook import Round, RoundVerdict, read_logbook
 from perfci.extensions.agents.round_tables import tabulate_rounds
 from perfci.ops.discover import ops
 from perfci.ops.fingerprint.tree import Tree

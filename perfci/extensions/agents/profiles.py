@@ -7,6 +7,7 @@ from pathlib import Path
 
 from perfci.core.errors import PerfciError
 from perfci.core.model import DuelWhat, Limits, PerformanceCase, Suite
+from perfci.core.model.measured import find_median
 from perfci.core.settings import Settings
 from perfci.extensions.agents.bottleneck import diagnose
 from perfci.extensions.agents.profile_records import CaseProfile, Looked, Profile
@@ -20,7 +21,6 @@ from perfci.runs.experiment import Experiment
 from perfci.runs.plan import Request
 from perfci.store import NAME
 from perfci.store.files import decode, encode, write_atomically
-from perfci.store.lines import find_median
 from perfci.worker.process import run_worker
 
 FOLDER = "profiles"  # in the reports folder: the last profile of each op, and what the workers printed

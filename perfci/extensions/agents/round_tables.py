@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from perfci.core import units
 from perfci.core.model import Interval
 from perfci.core.wording import say, sentence
-from perfci.extensions.agents.round_records import Round, RoundVerdict
+from perfci.extensions.agents.logbook import Round, RoundVerdict
 from perfci.report.markdown import write, write_table
 from perfci.report.text import NAME_LIMIT, code, plain
 from perfci.report.view import Table, make_table

@@ -8,15 +8,25 @@ from pathlib import Path
 from perfci.core.files import read_regular
 from perfci.core.model.basics import Interval, Reason, Suite, Verdict
 from perfci.core.model.decision import Comparison, Judgement, Judgements
-from perfci.core.model.measured import COMPILED, OpRun, PerformanceCase, choose_regime
+from perfci.core.model.measured import COMPILED, DUEL, OpRun, PerformanceCase, by_process, choose_regime
 from perfci.core.model.run import Run
-from perfci.extensions.agents.family import find_confidence
-from perfci.extensions.agents.round_records import Round, RoundCase, RoundVerdict
+from perfci.extensions.agents.logbook import Round, RoundCase, RoundVerdict
 from perfci.extensions.common.strays import SAME, Shown, estimate_noise
 from perfci.judge.cause import list_changes
 from perfci.judge.change import have_one_interface
 from perfci.statistics import exact
-from perfci.store.lines import DUEL, by_process
+from perfci.statistics.exact import CONFIDENCE
+
+
+def weigh_round(place: int) -> int:
+    """How many times a round's cases its family counts. place: 1, 2, ... among the tried rounds of its start."""
+    return place * (place + 1)
+
+
+def find_confidence(place: int) -> float:
+    """Confidence of a round's intervals, so that those of all rounds hold together with 95 %."""
+    return 1 - (1 - CONFIDENCE) / weigh_round(place)
+
 
 _FASTER = {"duel_faster", "duel_faster_limited"}
 _SLOWER = {"duel_slower", "duel_slower_limited", *(f"duel_{of}_slower" for of in ("span", "sustained", "host"))}

@@ -9,11 +9,17 @@ from pathlib import Path
 from perfci.core.errors import PerfciError, StoredFileError, UsageError
 from perfci.core.model import Base, DuelWhat, Reason, Run, Suite
 from perfci.core.settings import Settings
-from perfci.extensions.agents.family import find_confidence, weigh_round
-from perfci.extensions.agents.logbook import append_round, keep_files, read_logbook
+from perfci.extensions.agents.logbook import Round, RoundVerdict, append_round, keep_files, read_logbook
 from perfci.extensions.agents.profiles import read_profile
-from perfci.extensions.agents.round_records import Round, RoundVerdict
-from perfci.extensions.agents.round_verdict import average_gains, judge_round, may_be_kept, measure_gains, read_kind
+from perfci.extensions.agents.round_verdict import (
+    average_gains,
+    find_confidence,
+    judge_round,
+    may_be_kept,
+    measure_gains,
+    read_kind,
+    weigh_round,
+)
 from perfci.git.base import How, find_commit
 from perfci.ops.discover import OpFolder, ops, select_one
 from perfci.runs import base as base_stage

@@ -19,8 +19,7 @@ from perfci.core import VERSION, commands
 from perfci.core.errors import MissingPackageError, PerfciError, UsageError, require
 from perfci.core.model import Suite
 from perfci.core.settings import Settings
-from perfci.extensions.agents.brief import brief
-from perfci.extensions.agents.brief_page import write_markdown
+from perfci.extensions.agents.brief import brief, write_markdown
 from perfci.extensions.agents.logbook import read_logbook
 from perfci.extensions.agents.profiles import profile_op
 from perfci.extensions.agents.rounds import try_round

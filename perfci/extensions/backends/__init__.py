@@ -8,8 +8,5 @@ from perfci.core.extensions import Extension
 HERE = "perfci.extensions.backends"
 
 EXTENSION = Extension(
-    provides={
-        "backends": (f"{HERE}.library:list_backends",),
-        "get_kernel": (f"{HERE}.library:get_kernel",),
-    },
+    provides={"backends": (f"{HERE}.library:list_backends",), "get_kernel": (f"{HERE}.library:get_kernel",)}
 )

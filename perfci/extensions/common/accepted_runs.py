@@ -99,6 +99,10 @@ class HistoryRun:
     kept: tuple[str, ...] = ()
     """further cases, whose stored baselines stayed: the run, or what was accepted of it, had some of the op's cases"""
 
+    def why(self, case: str) -> str | None:
+        """Why people accepted a loss of a case with this run. None if they accepted none."""
+        return self.epoch.why if self.epoch and case in self.epoch.cases else None
+
     @property
     def known(self) -> tuple[str, ...]:
         """Performance cases that the op had when this run was accepted."""

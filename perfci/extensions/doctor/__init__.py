@@ -12,7 +12,7 @@ EXTENSION = Extension(
     commands={
         "doctor": CommandLine(
             f"{HERE}.commands.doctor", "Start", "Examine this machine, or try perfci out on it (--selftest)."
-        ),
+        )
     },
     provides={"task": (f"{HERE}.task:Examine",)},
 )

@@ -10,6 +10,4 @@ from perfci.core.extensions import Extension
 
 HERE = "perfci.extensions.driver"
 
-EXTENSION = Extension(
-    provides={"driver": (f"{HERE}.steps:DriverSteps",), "spoil": (f"{HERE}.shared_memory:spoil",)},
-)
+EXTENSION = Extension(provides={"driver": (f"{HERE}.steps:DriverSteps",), "spoil": (f"{HERE}.shared_memory:spoil",)})

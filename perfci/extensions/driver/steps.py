@@ -29,14 +29,7 @@ from perfci.extensions.common.cubins import (
     list_attributes,
     list_variables,
 )
-from perfci.extensions.driver.callbacks import (
-    Driver,
-    DriverFill,
-    DriverLaunch,
-    Unseen,
-    Work,
-    open_libraries,
-)
+from perfci.extensions.driver.callbacks import Driver, DriverFill, DriverLaunch, Unseen, Work, open_libraries
 from perfci.extensions.driver.launching import LoadedKernel, fill
 from perfci.ops.recording import RecordedBinary, RecordedStep
 

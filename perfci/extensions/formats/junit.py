@@ -18,18 +18,10 @@ from dataclasses import dataclass, replace
 from typing import Literal
 from xml.etree import ElementTree
 
-from perfci.core.model import (
-    AccuracyCase,
-    Gate,
-    Judgement,
-    Judgements,
-    OpRun,
-    PerformanceCase,
-    PlannedOp,
-    Run,
-    Suite,
-    Verdict,
-)
+from perfci.core.model.basics import Gate, Suite, Verdict
+from perfci.core.model.decision import Judgement, Judgements
+from perfci.core.model.measured import AccuracyCase, OpRun, PerformanceCase
+from perfci.core.model.run import PlannedOp, Run
 from perfci.core.wording import say, sentence
 from perfci.report import FileFormat
 from perfci.report.steps import repeat

@@ -91,10 +91,7 @@ def _escape(value: str) -> str:
 
 
 def _average_speedups(
-    run: Run,
-    judgements: Judgements,
-    moved: Mapping[tuple[str, str], Judgement],
-    baselines: Mapping[str, Baseline],
+    run: Run, judgements: Judgements, moved: Mapping[tuple[str, str], Judgement], baselines: Mapping[str, Baseline]
 ) -> Iterator[tuple[str, float]]:
     """Stored speedups, the median over each case's blocks, or the measured one of a case that moved."""
     device, timer = run.environment.device.key, run.environment.timer

@@ -1,20 +1,19 @@
 """Views over many runs: the commit that brought a loss, steps and drift, boards, tighter thresholds, a site.
 
-bisect revisions bisection      the search for the commit that made a kernel slower
-commits                         of a repository's history, by git
+bisect revisions commits        the search for the commit that made a kernel slower
+series                          the cases of a history in their order
 changepoints                    steps in the history of a case
 past histories charts           the History section of a report
-boards sick                     boards that stand out from others of their model
-site site_op                    pages over all kept runs
-archive database                copies in a store
-tables results                  runs as flat tables, and what `perfci.load` gives
+boards                          boards that stand out from others of their model
+site                            pages over all kept runs
+database                        copies in a store
+tables                          runs as flat tables, and what `perfci.load` gives
+origins                         where thresholds come from, and entries that loosen them for a time
 ratchet tightening              thresholds that tighten by what accepted runs have earned
-origins relaxing                where thresholds come from, and entries that loosen them for a time
+accepting                       what an accepted run leaves in a history, and losses that no one agreed on
 rebaseline                      baselines measured anew when what surrounds the kernels changed
 groups retry creep              cases beside commits of their own: what a run left open, or all beside the last release
 proposal propose                baselines and thresholds proposed from a pipeline
-accepting lines                 what an accepted run leaves in a history, and losses that no one agreed on
-series                          the cases of a history in their order
 """
 
 from perfci.core.extensions import CommandLine, Extension
@@ -38,16 +37,16 @@ EXTENSION = Extension(
     },
     provides={
         "accepting": (f"{HERE}.accepting:accept_all",),
-        "boards": (f"{HERE}.sick:find_sick",),
+        "boards": (f"{HERE}.boards:find_sick",),
         "creep": (f"{HERE}.creep:compare_with_release",),
         "environment": (f"{HERE}.commands.environment:rebaseline",),
-        "load": (f"{HERE}.results:read",),
+        "load": (f"{HERE}.tables:read",),
         "retry": (f"{HERE}.retry:retry",),
         "propose": (f"{HERE}.commands.propose:propose_files",),
         "report": (
-            f"{HERE}.commands.export:CsvFormat",
-            f"{HERE}.commands.export:ParquetFormat",
-            f"{HERE}.commands.site:SiteFormat",
+            f"{HERE}.commands.formats:CsvFormat",
+            f"{HERE}.commands.formats:ParquetFormat",
+            f"{HERE}.commands.formats:SiteFormat",
         ),
         "sections": (f"{HERE}.histories:read_sections",),
     },

@@ -1,4 +1,4 @@
-"""Differences between boards of a model, and which stand out from the others, by accepted runs. Pure.
+"""Differences between boards of a model, and which stand out from the others, by accepted runs.
 
 The shares of a board's open cases and of its overturned suspects are tested by dealing out runs at random, the spread
 of its A/A duels by the exact rank sum, with Holm over all. The unit is a run on a board, since cases of one run share
@@ -6,18 +6,22 @@ its night. A board is sick if its newest runs are, several in a row: the median 
 beyond what healthy boards differ by. Error rates: docs/drift.md.
 """
 
+import contextlib
 import itertools
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from perfci.core.environment import unmixable
+from perfci.core.errors import StoredFileError
 from perfci.core.model import Environment, Fact, Interval, Reason, board_key
 from perfci.extensions.common.accepted_runs import BoardCounts, HistoryCase, HistoryRun
+from perfci.extensions.common.history import history_devices, history_ops, read_history
 from perfci.statistics import exact
 
 ALPHA = 0.01  # chance, at most, that a look names any board of a model of which all are alike
@@ -308,3 +312,16 @@ def _draw_p(of_board: NDArray[np.int64], others: NDArray[np.int64]) -> float:
     dealt = rng.random((DRAWS, len(shares))).argpartition(len(of_board) - 1, axis=1)[:, : len(of_board)]
     as_large = int(np.count_nonzero(shares[dealt].mean(axis=1) >= shares[: len(of_board)].mean() - 1e-12))
     return (1 + as_large) / (1 + DRAWS)
+
+
+MOST_OPS = 50  # of a model with histories that are read: a sick board shows in each, and a plan takes seconds
+
+
+def find_sick(baselines: Path) -> Iterator[str]:
+    """Yields the UUIDs of sick boards of any model. A damaged history has none."""
+    for device in history_devices(baselines):
+        histories = {}
+        for op in history_ops(baselines, device)[:MOST_OPS]:
+            with contextlib.suppress(StoredFileError):
+                histories[op] = read_history(baselines, device, op, follow=False).runs
+        yield from (board.board for board in compare_boards(histories) if board.sick)

@@ -17,9 +17,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from perfci.core import commands
-from perfci.core.environment import differences, list_differences
-from perfci.core.model import Bearing, Difference, Fact, Interval, Reason
+from perfci.core.environment import list_differences
+from perfci.core.model import Difference, Fact, Interval, Reason
 from perfci.extensions.common.accepted_runs import HistoryCase, HistoryRun
+from perfci.extensions.history.series import list_steps
 from perfci.statistics import exact
 
 Floats = NDArray[np.float64]
@@ -292,8 +293,8 @@ class _Series:
         for low, at, high in _list_levels(find_cuts(series), count):
             strength = _measure_strength(series[low:high]) ** 2
             fits = [place for place in (at, at - 1, at + 1) if strength[at - low] - strength[place - low] <= _DROP]
-            told = (fit for fit in fits if low < fit < high and (self._find_why(fit) or self._find_moved(fit)))
-            places.add(next(told, at))
+            inner = (fit for fit in fits if low < fit < high)
+            places.add(next((fit for fit in inner if self.runs[fit].why(self.case) or self._find_moved(fit)), at))
         return _list_levels(sorted(places), count)
 
     def _find_range(self, figure: str, low: int, at: int, high: int) -> tuple[int, int]:
@@ -304,7 +305,7 @@ class _Series:
 
     def _describe(self, figure: str, low: int, at: int, high: int) -> ChangePoint:
         shifts = {name: _measure_shift(series, low, at, high) for name, series in self.figures.items()}
-        moved, why = self._find_moved(at), self._find_why(at)
+        moved, why = self._find_moved(at), self.runs[at].why(self.case)
         if why is not None:
             cause = Cause.ACCEPTED
         elif moved:
@@ -313,7 +314,7 @@ class _Series:
             cause = Cause.BOARD
         else:
             cause = Cause.REFERENCE if _may_be_reference(figure, shifts) else Cause.KERNEL
-        later = [run.epoch.why for run in self.runs[at + 1 :] if run.epoch and self.case in run.epoch.cases]
+        later = [told for run in self.runs[at + 1 :] if (told := run.why(self.case)) is not None]
         return ChangePoint(
             case=self.case, figure=figure, before=self.runs[at - 1], after=self.runs[at],
             size=exact.to_ratio(shifts[figure]), runs=(at - low, high - at), cause=cause, moved=moved,
@@ -322,14 +323,8 @@ class _Series:
             lasting=_lasts(self.figures[figure], low, at, high),
         )  # fmt: skip
 
-    def _find_why(self, at: int) -> str | None:
-        epoch = self.runs[at].epoch
-        return epoch.why if epoch and self.case in epoch.cases else None
-
     def _find_moved(self, at: int) -> tuple[Difference, ...]:
-        """Changes other than of the board: runs may change between boards of a model every night."""
-        moved = differences([self.runs[at - 1].environment], self.runs[at].environment)
-        return tuple(move for move in moved if move.moves and move.bearing is not Bearing.BOARD)
+        return list_steps(self.runs[at - 1], self.runs[at])
 
     def _may_be_boards(self, figure: str, low: int, at: int, high: int) -> bool:
         """Whether boards explain the step: two runs of one board, before and after, differ by less than half of it."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from perfci.core.model import Gate, OpRun, Run
 from perfci.core.wording import say
-from perfci.extensions.history.past import ENVIRONMENT, LOSS, STEP, Past, Trail, list_events, list_trails, write_day
+from perfci.extensions.history.past import ENVIRONMENT, LOSS, STEP, Past, Trail, compare_trails, list_events, write_day
 from perfci.extensions.pictures import style
 from perfci.extensions.pictures.plots import Painter, describe_left_out
 from perfci.extensions.pictures.style import COLOURS, GATES, INK, caption
@@ -27,7 +27,7 @@ LOOKS = {LOSS: (GATES[Gate.FAILS], "-"), ENVIRONMENT: ("#CC79A7", ":"), STEP: (I
 
 def draw_history(op: OpRun, run: Run, past: Past, painter: Painter, name: str) -> Iterator[Picture]:
     """One picture of the accepted runs of an op, if they have any of its cases. name: of the op in file names."""
-    trails = list_trails(op, run, past)
+    trails = compare_trails(op, run, past)
     chosen = sorted(trails, key=lambda trail: trail.rank)[: painter.panels]
     if shown := [trail for trail in trails if trail in chosen]:
         title = caption("{op}: accepted runs, and this one", op=style.fit(op.op, 40))
@@ -62,7 +62,7 @@ def draw_runs(past: Past, trails: Sequence[Trail], title: str, note: str = "") -
 
 
 def _plot_runs(axes: Axes, trail: Trail, dates: Sequence[str], events: Sequence[tuple[int, str]]) -> None:
-    scale, unit = style.choose_unit(float(np.median([value for value in trail.kernel if value is not None])))
+    scale, unit = style.choose_unit(float(np.median(trail.medians)))
     count, spreads = len(trail.seen), [case.kernel_us if case else None for case in trail.seen]
     missing = (math.nan,) * 3
     rows = [(one.median_us, one.p25_us, one.p75_us) if one else missing for one in spreads]

@@ -105,10 +105,9 @@ def _choose_commits(
     histories = changepoints.index_cases(runs)
     for case in op.performance:
         epoch = AgainCase(op.op, case, release.commit)
-        began = next((run for run in reversed(runs) if run.epoch and case in run.epoch.cases), None)
-        if began and began.epoch:
+        if began := next((run for run in reversed(runs) if run.why(case) is not None), None):
             commit = began.environment.commit
-            lossy = AgainCase(op.op, case, commit, since=began.epoch.why)
+            lossy = AgainCase(op.op, case, commit, since=began.why(case))
             ancestor = None
             with suppress(GitError):
                 commit = find_commit(settings.root, commit) if commit and not began.environment.dirty else None

@@ -2,16 +2,13 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from perfci import store
 from perfci.core.errors import StoredFileError
-from perfci.core.model import UNTIMED, OpRun, PlannedOp, Run, Step
+from perfci.core.model import UNTIMED, OpRun, PlannedOp, Run
 from perfci.core.settings import Settings
 from perfci.extensions.common.history import read_history, with_names_of_now
-from perfci.extensions.history import changepoints
-from perfci.extensions.history.past import Past, make_section
+from perfci.extensions.history.past import Past, make_past, make_section
 from perfci.report.view import Picture, Section
 
 FEWEST_RUNS = 3  # accepted runs below which no history is drawn
@@ -37,20 +34,8 @@ def _read_past(op: OpRun, planned: PlannedOp, run: Run, rules: Settings) -> Past
         return Past(damage=damage.seen_from(rules.root))
     runs = with_names_of_now(history.runs, planned.renamed)
     past = next((place for place, earlier in enumerate(runs) if earlier.run == run.id), None)
-    if not runs[:past]:
-        return None
-    wanted, indexed = {case.case for case in op.performance}, changepoints.index_cases(runs[:past])
-    changes = {case: changepoints.find_changes(points) for case, points in indexed.items() if case in wanted}
-    return Past(runs[:past], changes, accepted=past is not None)
-
-
-def read_steps(baselines: Path, device: str, op: str) -> tuple[Step, ...]:
-    """Returns the steps that `perfci accept --environment` recorded. Empty if the baseline cannot be read."""
-    try:
-        path = store.baseline_path(baselines, device, op)
-        return store.read_baseline(path).steps if path.is_file() else ()
-    except StoredFileError:
-        return ()
+    wanted = {case.case for case in op.performance}
+    return make_past(runs[:past], wanted, accepted=past is not None) if runs[:past] else None
 
 
 @dataclass(frozen=True)
@@ -62,16 +47,16 @@ class PastSections:
 
     def section(self, op: OpRun, pictures: Sequence[Picture]) -> Section | None:
         """Make the section of an op. None if no history has any of its cases."""
-        return make_section(op, self.run, self.histories.get(op.op), pictures)
+        past = self.histories.get(op.op)
+        return make_section(op, self.run, past, pictures) if past else None
 
     def draw(self, op: OpRun, painter: Any, name: str) -> Iterator[Picture]:
         """Draw the accepted runs of an op, if they are enough and undamaged."""
         past = self.histories.get(op.op)
-        if op.op not in painter.gravest or past is None or past.damage or len(past.runs) < FEWEST_RUNS:
-            return
-        from perfci.extensions.history.charts import draw_history
+        if op.op in painter.gravest and past and not past.damage and len(past.runs) >= FEWEST_RUNS:
+            from perfci.extensions.history.charts import draw_history
 
-        yield from draw_history(op, self.run, past, painter, name)
+            yield from draw_history(op, self.run, past, painter, name)
 
 
 def read_sections(run: Run, _: Settings, rules: Settings) -> PastSections:

@@ -1,11 +1,11 @@
-"""The History section of an op: last accepted medians against this run, and steps that nothing explains."""
+"""The History section of an op in a report: last accepted medians against this run, and steps that nothing explains."""
 
-import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from perfci.core import units
-from perfci.core.model import Bearing, OpRun, PerformanceCase, Reason, Run, as_fact
+from perfci.core.model import OpRun, PerformanceCase, Reason, Run, as_fact
+from perfci.core.model.measured import KERNEL, find_median, find_worst_errors, list_first_look
 from perfci.core.wording import join, say, sentence
 from perfci.extensions.common.accepted_runs import HistoryCase, HistoryRun
 from perfci.extensions.history import changepoints
@@ -15,7 +15,6 @@ from perfci.report.accuracy import describe_losses
 from perfci.report.text import code, plain
 from perfci.report.view import Picture, Section, make_table
 from perfci.report.words import count_cases, write_change
-from perfci.store.lines import find_worst_errors
 
 LOSS, ENVIRONMENT, STEP = as_fact("loss accepted"), as_fact("environment"), as_fact("step")
 TOLD = 5  # most cases of which a sentence is shown
@@ -35,24 +34,33 @@ class Past:
 
 @dataclass(frozen=True)
 class Trail:
-    """A case over the accepted runs, and in this run."""
+    """A case over the accepted runs, at least one of which has it, and in a run beside them."""
 
     case: str
     seen: tuple[HistoryCase | None, ...]  # one a run
-    last_us: float  # median of the newest accepted run that has it
-    now_us: float | None  # of this run's first look. None if it was not timed
-    change: float | None  # from that to this, ratio - 1, None if the two are timed otherwise
     changes: tuple[ChangePoint, ...] = ()
+    now_us: float | None = None  # of the run's first look. None if it was not timed
+    change: float | None = None  # from the newest accepted run to this one, ratio - 1. None if they do not compare
 
     @property
-    def runs(self) -> int:
-        """Accepted runs that have it."""
-        return sum(case is not None for case in self.seen)
+    def newest(self) -> int:
+        """Place of the newest accepted run that has it."""
+        return max(place for place, case in enumerate(self.seen) if case)
+
+    @property
+    def last_us(self) -> float:
+        """The median of that run."""
+        return self.medians[-1]
 
     @property
     def kernel(self) -> tuple[float | None, ...]:
         """Medians in microseconds, one a run."""
         return tuple(case.kernel_us.median_us if case else None for case in self.seen)
+
+    @property
+    def medians(self) -> list[float]:
+        """Those of the runs that have it."""
+        return [us for us in self.kernel if us is not None]
 
     @property
     def unexplained(self) -> bool:
@@ -65,30 +73,34 @@ class Trail:
         return not self.unexplained, -abs(self.change or 0.0)
 
 
-def list_trails(op: OpRun, run: Run, past: Past) -> tuple[Trail, ...]:
-    """Every case of the run that the history knows, in the run's order."""
-    trails, cases_of_runs = [], index_runs(past.runs)
-    for case in op.performance:
-        seen = tuple(cases.get(case.case) for cases in cases_of_runs)
-        place = next((place for place, case in reversed(list(enumerate(seen))) if case), None)
-        if place is None or (last := seen[place]) is None:
-            continue
-        now, last_us = find_median(case), last.kernel_us.median_us
-        alike = (past.runs[place].environment.timer, last.cache) == (run.environment.timer, case.cache)
-        change = now / last_us - 1 if now is not None and alike else None
-        trails.append(Trail(case.case, seen, last_us, now, change, past.changes.get(case.case, ())))
-    return tuple(trails)
+# --- what is read -----------------------------------------------------------------------------------------------------
 
 
-def index_runs(runs: Sequence[HistoryRun]) -> list[Mapping[str, HistoryCase]]:
-    """The cases of each run by name."""
-    return [{case.case: case for case in run.cases} for run in runs]
+def make_past(runs: tuple[HistoryRun, ...], cases: set[str] | None = None, *, accepted: bool = False) -> Past:
+    """Returns these runs with the steps of their cases. cases: None for all."""
+    indexed = changepoints.index_cases(runs)
+    chosen = {case: known for case, known in indexed.items() if cases is None or case in cases}
+    return Past(runs, {case: changepoints.find_changes(known) for case, known in chosen.items()}, accepted)
 
 
-def find_median(case: PerformanceCase) -> float | None:
-    """Median of the kernel's block medians in the first process, as a history's line would have it."""
-    blocks = [block for block in case.blocks if block.process == 0 and "kernel" in block.arms]
-    return statistics.median(block.arms["kernel"].time.median_us for block in blocks) if blocks else None
+def list_trails(past: Past) -> dict[str, Trail]:
+    """Returns every case over the runs, without a run beside them. The cases of the newest run come first."""
+    names = dict.fromkeys(case.case for run in reversed(past.runs) for case in run.cases)
+    runs = [{case.case: case for case in run.cases} for run in past.runs]
+    return {name: Trail(name, tuple(run.get(name) for run in runs), past.changes.get(name, ())) for name in names}
+
+
+def compare_trails(op: OpRun, run: Run, past: Past) -> tuple[Trail, ...]:
+    """Returns every case of the run that the history knows, in the run's order, against the newest run that has it."""
+    trails = list_trails(past)
+    return tuple(_compare(trails[case.case], case, run, past) for case in op.performance if case.case in trails)
+
+
+def _compare(trail: Trail, case: PerformanceCase, run: Run, past: Past) -> Trail:
+    now = find_median(block.arms[KERNEL].time.median_us for block in list_first_look(case))
+    last = trail.seen[trail.newest]
+    alike = (past.runs[trail.newest].environment.timer, last and last.cache) == (run.environment.timer, case.cache)
+    return replace(trail, now_us=now, change=now / trail.last_us - 1 if now is not None and alike else None)
 
 
 def list_events(past: Past, case: str) -> tuple[tuple[int, str], ...]:
@@ -96,9 +108,9 @@ def list_events(past: Past, case: str) -> tuple[tuple[int, str], ...]:
     stepped = {change.after.run for change in past.changes.get(case, ())}
     moved, events = environment_steps(past.runs), []
     for at, run in enumerate(past.runs[1:], 1):
-        if run.epoch and case in run.epoch.cases:
+        if run.why(case) is not None:
             events.append((at, LOSS))
-        elif any(difference.bearing is not Bearing.BOARD for difference in moved.get(run.run, ())):
+        elif run.run in moved:
             events.append((at, ENVIRONMENT))
         elif run.run in stepped:
             events.append((at, STEP))
@@ -110,32 +122,34 @@ def write_day(run: HistoryRun) -> str:
     return plain(run.created[:10], 16)
 
 
-def make_section(op: OpRun, run: Run, past: Past | None, pictures: Sequence[Picture] = ()) -> Section | None:
+# --- the section ------------------------------------------------------------------------------------------------------
+
+
+def make_section(op: OpRun, run: Run, past: Past, pictures: Sequence[Picture] = ()) -> Section | None:
     """The accepted runs beside this one. None if no history has any of its cases."""
-    if past is None:
-        return None
     if past.damage:
         name, why = plain(op.op, 80), plain(sentence(past.damage))
         damage = say("The history of {op} is not shown, since it is damaged: {why}", op=name, why=why)
         return Section(say("History"), lines=(damage,))
-    shown = list_trails(op, run, past)
+    shown = compare_trails(op, run, past)
     lines = (*_describe_problems(op.op, shown), *_compare_errors(op, past))
     if not shown and not lines:
         return None
-    parts = [say("{count:accepted run|accepted runs}", count=len(past.runs))]
+    count = say("{count:accepted run|accepted runs}", count=len(past.runs))
+    parts = [count]
     if stepped := sum(trail.unexplained for trail in shown):
         parts.append(say("slower since a step that nothing explains: {cases}", cases=count_cases(stepped)))
     drawn, drawing = sum(picture.shows for picture in pictures), ""
     if drawn not in {0, len(shown)}:
         facts = {"drawn": drawn, "count": len(shown)}
         drawing = say("Drawn are {drawn} of {count} cases: those that stepped, then those that moved most.", **facts)
-    rows = []
-    for each in shown:
-        times = units.time(each.last_us), units.time(each.now_us)
-        rows.append((code(each.case), str(each.runs), *times, write_change(each.change)))
+    rows = [
+        (code(one.case), str(len(one.medians)), *map(units.time, (one.last_us, one.now_us)), write_change(one.change))
+        for one in shown
+    ]
     return Section(
         title=say("History: {what}", what=", ".join(parts)),
-        texts=(join(_describe_runs(past)),),
+        texts=(join(_describe_runs(past, count)),),
         lines=lines,
         pictures=tuple(pictures),
         pictures_note=drawing,
@@ -156,16 +170,14 @@ def _compare_errors(op: OpRun, past: Past) -> Iterator[str]:
     return describe_losses(((case, errors, then.get(case)) for case, errors in now.items()), than)
 
 
-def _describe_runs(past: Past) -> Iterator[str]:
-    first, last = past.runs[0], past.runs[-1]
-    ends = {"first": plain(first.created[:10], 16), "last": plain(last.created[:10], 16)}
+def _describe_runs(past: Past, count: str) -> Iterator[str]:
+    first, last = write_day(past.runs[0]), write_day(past.runs[-1])
     if len(past.runs) == 1:
-        yield say("One run was accepted, on {last}.", last=ends["last"])
+        yield say("One run was accepted, on {last}.", last=last)
     else:
-        count = say("{count:accepted run|accepted runs}", count=len(past.runs))
-        yield say("{runs} from {first} to {last}.", runs=count, **ends)
-    if last.environment.commit:
-        yield say("The last one is of {commit}.", commit=code(last.environment.commit[:12]))
+        yield say("{runs} from {first} to {last}.", runs=count, first=first, last=last)
+    if commit := past.runs[-1].environment.commit:
+        yield say("The last one is of {commit}.", commit=code(commit[:12]))
     if past.accepted:
         yield say("This run was accepted itself: what stands here is what came before it.")
 

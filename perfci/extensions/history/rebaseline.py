@@ -21,8 +21,7 @@ from perfci.core.model.place import Difference
 from perfci.core.model.run import PlannedOp, Run
 from perfci.core.settings import Settings
 from perfci.extensions.common import history
-from perfci.extensions.history.accepting import Limits
-from perfci.extensions.history.lines import make_line
+from perfci.extensions.history.accepting import Limits, make_line
 from perfci.git.command import git, parse_commit
 from perfci.judge import judge
 from perfci.ops.discover import pick

@@ -5,13 +5,14 @@ import shutil
 import statistics
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from perfci.core.errors import GitError, PerfciError, UsageError
 from perfci.core.model import Base, DuelWhat, Need, Reason, Run, Suite, because
+from perfci.core.model.measured import DUEL, by_process
 from perfci.core.settings import Settings
 from perfci.extensions.common.strays import SAME, Shown
 from perfci.extensions.history import commits
-from perfci.extensions.history.bisection import Rating
 from perfci.extensions.history.commits import Commit
 from perfci.git.base import How
 from perfci.ops.discover import select
@@ -22,10 +23,18 @@ from perfci.runs.bench import Bench
 from perfci.runs.experiment import Experiment
 from perfci.runs.plan import Request, draw_seed
 from perfci.runs.record import ENDS_RUN
-from perfci.store.lines import DUEL, by_process
 
 FOLDER = "bisect"  # in the reports folder: the last revision's run and logs
 REVISIONS = "revisions"  # in the run's folder: those that are written out
+
+
+class Rating(StrEnum):
+    """The kind of a revision."""
+
+    GOOD = "good"
+    BAD = "bad"
+    PART = "part"  # it carries a part of the loss
+    SKIP = "skip"  # it cannot be tried, or noise hides what it is
 
 
 @dataclass(frozen=True)
@@ -72,7 +81,7 @@ class TriedRevision:
 
 
 class Revisions:
-    """The revisions between two ends, tried as they are asked for: a `bisection.World`."""
+    """The revisions between two ends, tried as they are asked for: a `World` of the search."""
 
     def __init__(
         self, bench: Bench, settings: Settings, options: BisectOptions, command: str, ends: tuple[str, str]

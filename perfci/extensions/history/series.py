@@ -23,14 +23,13 @@ class HistoryPoint:
 
     @property
     def steps(self) -> tuple[Difference, ...]:
-        """Moves other than of the board: runs may change between boards of a model every night."""
+        """Moves other than of the board."""
         return tuple(move for move in self.moved if move.bearing is not Bearing.BOARD)
 
     @property
     def why(self) -> str | None:
         """Why a loss was accepted, if an epoch begins here for this case."""
-        epoch = self.run.epoch
-        return epoch.why if epoch and self.figures.case in epoch.cases else None
+        return self.run.why(self.figures.case)
 
     @property
     def speedup(self) -> float | None:
@@ -63,9 +62,14 @@ def _compare(run: HistoryRun, now: HistoryCase | HistoryStored, then: HistoryPoi
 
 
 def environment_steps(runs: Sequence[HistoryRun]) -> Mapping[str, tuple[Difference, ...]]:
-    """Returns run id -> differences from the environment of the run before that may move a number, if there are any."""
-    moved = {after.run: _list_moved(before, after) for before, after in itertools.pairwise(runs)}
-    return {run: fields for run, fields in moved.items() if fields}
+    """Returns run id -> steps of the environment since the run before, if there are any."""
+    steps = {after.run: list_steps(before, after) for before, after in itertools.pairwise(runs)}
+    return {run: fields for run, fields in steps.items() if fields}
+
+
+def list_steps(before: HistoryRun, after: HistoryRun) -> tuple[Difference, ...]:
+    """Returns what moved but for the board: runs may change between boards of a model every night."""
+    return tuple(move for move in _list_moved(before, after) if move.bearing is not Bearing.BOARD)
 
 
 def _list_moved(before: HistoryRun, after: HistoryRun) -> tuple[Difference, ...]:
@@ -90,5 +94,5 @@ def select_environment(runs: Sequence[HistoryRun]) -> tuple[HistoryRun, ...]:
 
 def select_epoch(runs: Sequence[HistoryRun], case: str) -> tuple[HistoryRun, ...]:
     """Returns the runs from the last one on that began an epoch of the case. All if none did."""
-    starts = [at for at, run in enumerate(runs) if run.epoch and case in run.epoch.cases]
+    starts = [at for at, run in enumerate(runs) if run.why(case) is not None]
     return tuple(runs[starts[-1] :]) if starts else tuple(runs)

@@ -1,23 +1,31 @@
-"""Measurements as a flat table, a row a block and arm, and the files it is written to. The one home of pandas."""
+"""Measurements as a flat table, a row a block and arm, the files it is written to, and what `perfci.load` gives."""
 
 from __future__ import annotations
 
 import io
 import math
 import re
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from perfci import store
+from perfci.core import settings
 from perfci.core.errors import MissingPackageError
 from perfci.core.model import Judgements, Run, Suite, is_peer
+from perfci.core.model.measured import find_median
+from perfci.core.wording import sentence
 from perfci.report import frame, rows
 from perfci.report.data import pick
-from perfci.store.launches import LaunchRow
-from perfci.store.lines import find_median
+from perfci.runs.decide import decide
+from perfci.store.launches import LaunchRow, read_launches
 
 if TYPE_CHECKING:
     import pandas as pd
+
 
 TEXT, WHOLE, NUMBER, TRUTH = "string", "Int64", "float64", "boolean"
 """Types of columns. A missing number or text is missing, never 0."""
@@ -182,3 +190,37 @@ _READERS: Mapping[str, Callable[[str], object]] = {TEXT: str, WHOLE: int, NUMBER
 def _disarm(text: str) -> str:
     text = _UNSEEN.sub(lambda match: match.group().encode("unicode_escape").decode(), text)
     return f"'{text}" if text.startswith(FORMULA) else text
+
+
+@dataclass(frozen=True)
+class StoredRun:
+    """A run as it was stored, its tables, and its verdicts.
+
+    Every method raises `perfci.core.errors.PerfciError` if a file cannot be read. Its text has the remedy.
+    """
+
+    run: Run  # the record: every case with its blocks, checks and compiled kernels
+    folder: Path  # where it lies
+    project: Path  # a folder of the project with the thresholds and baselines that judge it
+
+    @cached_property
+    def judgements(self) -> Judgements:
+        """The verdicts, by the thresholds and baselines that the project has now."""
+        return decide(self.run, settings.load(self.project))
+
+    def frame(self, *, verdicts: bool = False) -> pd.DataFrame:
+        """One row a block and arm (docs/stored-files.md), times in us. verdicts: adds verdict, reason and change."""
+        return tabulate([(self.run, self.judgements if verdicts else None)])
+
+    def launches(self) -> pd.DataFrame:
+        """One row a launch, in time order: op, case, process, block, arm, us. Warns if the file is torn."""
+        kept = read_launches(self.folder)
+        if kept.note:
+            warnings.warn(sentence(kept.note), stacklevel=2)
+        return tabulate_launches(kept.rows)
+
+
+def read(path: Path, project: Path | None = None) -> StoredRun:
+    """The run in a file, or in the folder that holds it. Raises StoredFileError."""
+    folder = path if path.is_dir() else path.parent
+    return StoredRun(store.read_run(path), folder, project or folder)

@@ -13,11 +13,8 @@ from perfci.core.settings import Settings
 from perfci.core.wording import ENGLISH, sentence, speaking
 from perfci.extensions.common.accepted_runs import HistoryRun
 from perfci.extensions.common.history import history_devices, history_ops, read_history
-from perfci.extensions.history.origins import read_counted
-from perfci.extensions.history.ratchet import figures
-from perfci.extensions.history.ratchet.figures import KEYS
-from perfci.extensions.history.ratchet.steps import Tighter, propose, rescale_targets
-from perfci.extensions.history.relaxing import refuse_link, replace_file
+from perfci.extensions.history.origins import read_counted, refuse_link, replace_file
+from perfci.extensions.history.ratchet.steps import KEYS, Tighter, list_cases, propose, rescale_targets
 from perfci.ops.discover import pick
 from perfci.ops.spec import matches
 from perfci.runs.effective_thresholds import place
@@ -89,7 +86,7 @@ def tighten(
 
 def _has_case(settings: Settings, device: str, op: str, pattern: str) -> bool:
     newest = read_history(settings.baselines, device, op).runs[-1:]
-    return any(matches(case, pattern) for run in newest for suite in Suite for case in figures.list_cases(run, suite))
+    return any(matches(case, pattern) for run in newest for suite in Suite for case in list_cases(run, suite))
 
 
 def refuse_in_pipeline(variables: Mapping[str, str]) -> None:
@@ -139,7 +136,7 @@ def _work_out(
     earlier = {(one.case, one.key): one for one in kept}
     limits = dataclasses.replace(written, earned={file.op: earned})
     # A change to a kernel duels all cases of its op at the same time.
-    family = len(figures.list_cases(history[-1], Suite.PERFORMANCE))
+    family = len(list_cases(history[-1], Suite.PERFORMANCE))
     changes, whys = [], []
     for change in _list_agreed(propose(history, limits, file.op, family=family), history):
         if not matches(change.case, pattern):
@@ -174,7 +171,7 @@ def _list_agreed(proposed: Sequence[Tighter], history: Sequence[HistoryRun]) -> 
     for (case, name), changes in changes_of.items():
         count, key = 1, keys.get(name)
         if key is not None and key.error:
-            both = [figures.list_cases(history[-1], suite).get(case) for suite in (Suite.PERFORMANCE, Suite.ACCURACY)]
+            both = [list_cases(history[-1], suite).get(case) for suite in (Suite.PERFORMANCE, Suite.ACCURACY)]
             count = sum(side is not None and key.figure(side) is not None for side in both)
         if len(changes) == count:
             yield max(changes, key=lambda change: change.after)

@@ -3,8 +3,7 @@
 tune        the search for an op's configurations
 soak        leaks, decay, answers that change, streams, threads and huge arrays
 chains      ops as a model calls them, stage by stage and as a whole
-toolchain   the same check by another Triton or torch
-selftest    perfci tried out on this machine
+commands    these, the same check by another Triton or torch, and perfci tried out on this machine
 stages      what a line of progress shows while they run
 """
 
@@ -27,10 +26,7 @@ EXTENSION = Extension(
             "device timer project",
         ),
         "tune": CommandLine(
-            f"{HERE}.commands.tune",
-            "Optimise",
-            "Search the configurations of an op for faster ones.",
-            "device project",
+            f"{HERE}.commands.tune", "Optimise", "Search the configurations of an op for faster ones.", "device project"
         ),
     },
     provides={
@@ -38,11 +34,7 @@ EXTENSION = Extension(
         "toolchain": (f"{HERE}.commands.toolchain:check_in_toolchain",),
         "selftest": (f"{HERE}.commands.selftest:try_out",),
         "stages": (f"{HERE}.stages:describe_stages",),
-        "suite": (f"{HERE}.chains.spec:Chain", f"{HERE}.chains.spec:Stage"),
-        "task": (
-            f"{HERE}.tune.task:Tune",
-            f"{HERE}.chains.task:CheckChain",
-            f"{HERE}.soak.task:SoakOp",
-        ),
+        "suite": (f"{HERE}.chains.records:Chain", f"{HERE}.chains.records:Stage"),
+        "task": (f"{HERE}.tune.task:Tune", f"{HERE}.chains.task:CheckChain", f"{HERE}.soak.task:SoakOp"),
     },
 )

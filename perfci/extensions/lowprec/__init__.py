@@ -3,8 +3,7 @@
 declared    an op's declaration, called for each case and checked
 figures     the figures of one stored tensor, from host copies
 advice      a tensor beside accepted runs and other ways to store it, and the likely cause of its errors
-judge       figures beyond their limits
-checks      what the gate asks for
+checks      what the gate asks for, and figures beyond their limits
 tables      of the report and of `perfci show`
 charts      of the errors
 """
@@ -18,5 +17,5 @@ EXTENSION = Extension(
         "stored": (f"{HERE}.checks:CHECKS",),
         "tables": (f"{HERE}.tables:make_parts",),
         "sections": (f"{HERE}.tables:read_sections",),
-    },
+    }
 )

@@ -1,8 +1,7 @@
 """The note of a merge request of GitLab, or the comment on a pull request of GitHub: `perfci ci note`.
 
 text       its content: pure
-target     where it goes, by the variables of a pipeline
-posting    one note, made or updated in place
+posting    where it goes, by the variables of a pipeline: one note, made or updated in place
 commands   `perfci ci note`
 """
 

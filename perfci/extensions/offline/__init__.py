@@ -2,8 +2,7 @@
 
 pretender    torch and Triton of a board that is not there
 dlpack       tensors without memory, handed on to other packages
-library      a shared library with functions in Python
-libcuda      the library of NVIDIA's driver, before torch opens it
+library      a shared library with functions in Python: that of NVIDIA's driver, before torch opens it
 driver       NVIDIA's driver of that board, which is what other compilers than Triton ask
 runtime      the CUDA runtime of that board, by its driver
 backends     what these compilers need besides, a module each
@@ -23,6 +22,6 @@ EXTENSION = Extension(
     provides={
         "task": (f"{HERE}.task:Precompile",),
         "precompile": (f"{HERE}.lanes:Lanes",),
-        "preload": (f"{HERE}.libcuda:load_early", f"{HERE}.compiling:install"),
+        "preload": (f"{HERE}.library:load_early", f"{HERE}.compiling:install"),
     }
 )

@@ -1,6 +1,6 @@
 """NVIDIA's driver of a board that is not there: modules load into nothing, and launches are told of.
 
-Whatever opens `libcuda.so.1` after `install` gets it: ctypes, cuda.bindings, cuda.core, and compilers' own runtimes. So
+Whatever opens `library.so.1` after `install` gets it: ctypes, cuda.bindings, cuda.core, and compilers' own runtimes. So
 kernels of any compiler are seen as the driver would be asked for them, and compiled by their own code. Structures and
 numbers are those of `cuda.h`.
 """
@@ -43,7 +43,7 @@ from perfci.extensions.common.cubins import (
 )
 from perfci.extensions.common.elf import list_sections, read_elf
 from perfci.extensions.common.targets import Target
-from perfci.extensions.offline import libcuda
+from perfci.extensions.offline import library
 from perfci.extensions.offline.pretender import locate
 
 VERSION = 13_000  # that the driver has: of CUDA 13.0
@@ -102,9 +102,9 @@ class VirtualDriver:
         self.error: Exception | None = None  # what an answer raised, which C code cannot hear
         self.functions = {name: self.answer(name, *answer) for name, answer in self._list_answers().items()}
         """By name, made by ctypes."""
-        symbols = {symbol: self.functions[libcuda.name_plainly(symbol)] for symbol in libcuda.SYMBOLS}
-        self._library = libcuda.load().give(symbols)
-        opened = ctypes.cast(ctypes.CDLL(libcuda.NAME)["cuInit"], c_void_p).value
+        symbols = {symbol: self.functions[library.name_plainly(symbol)] for symbol in library.SYMBOLS}
+        self._library = library.load().give(symbols)
+        opened = ctypes.cast(ctypes.CDLL(library.NAME)["cuInit"], c_void_p).value
         self.is_asked = opened == self._library.address("cuInit")
         """Whether those who open the driver get this one, and no other that the process had loaded before."""
 

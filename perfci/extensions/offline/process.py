@@ -12,7 +12,7 @@ from perfci.core.errors import DeviceError
 from perfci.core.model import Reason
 from perfci.device.tritons import explain_unknown_triton
 from perfci.extensions.common.targets import LINE_FREE, Target
-from perfci.extensions.offline import libcuda
+from perfci.extensions.offline import library
 from perfci.worker.apart import forget_others
 from perfci.worker.load import describe_exception, import_from
 from perfci.worker.protocol import Message
@@ -29,7 +29,7 @@ Send = Callable[[Message], None]
 
 def install_target(target: Target) -> None:
     """Have this process compile for the target. Raises DeviceError if torch or Triton do not allow that."""
-    libcuda.load_early()
+    library.load_early()
     os.environ.update(LINE_FREE | HIDDEN)
     os.environ.pop("TRITON_INTERPRET", None)
     if unknown := explain_unknown_triton():

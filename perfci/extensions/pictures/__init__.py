@@ -2,8 +2,7 @@
 
 style            what all charts share
 cases device     charts of an op's cases, and of the device
-plots            which pictures there are, and their files
-forks            all cores draw
+plots            which pictures there are, and their files, on all cores
 page             report.html, and the frame of other pages
 """
 

@@ -7,24 +7,27 @@ overviews.
 from __future__ import annotations
 
 import itertools
+import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from perfci.core.model import Gate, Judgement, Judgements, OpRun, PerformanceCase, Run, Suite, choose_look
+from perfci.core.cores import count_cores
+from perfci.core.model.basics import Gate, Interval, Suite
+from perfci.core.model.decision import Comparison, Judgement, Judgements, choose_look
+from perfci.core.model.measured import BASE, DUEL, OpRun, PerformanceCase
+from perfci.core.model.run import Run
 from perfci.core.wording import say
 from perfci.extensions.pictures import style
-from perfci.extensions.pictures.beside import draw_beside
 from perfci.extensions.pictures.cases import ROWS, CaseChart, draw_blocks, draw_case, draw_changes, draw_launches
 from perfci.extensions.pictures.device import choose_sized, draw_roofline, draw_sizes
-from perfci.extensions.pictures.forks import map_forked
-from perfci.extensions.pictures.style import caption
+from perfci.extensions.pictures.style import COLOURS, INK, SERIES, SHAPES, WIDTH, caption
 from perfci.report import ceilings, rows
-from perfci.report.against import DUEL
 from perfci.report.ceilings import WorkingPoint
 from perfci.report.frame import ArmSpread
 from perfci.report.sections import Gallery, OpExtra, Pictures
@@ -32,10 +35,37 @@ from perfci.report.text import file_name, plain
 from perfci.report.view import Picture, Section
 from perfci.store.files import write_atomically
 from perfci.store.launches import LaunchRow
-from perfci.store.lines import BASE
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_WORK: list[Any] = []  # of a fork: the function and the items, which it has from its parent as they are
+
+
+def map_forked(function: Callable[[T], R], items: Sequence[T]) -> list[R]:
+    """Returns the function of each item, computed on all cores by forks of this process.
+
+    Where threads run, which a fork would leave without, this process computes all. Raises what the function raises,
+    and BrokenProcessPool if a fork was ended.
+    """
+    count = min(count_cores(), len(items))
+    if count < 2 or sys.platform != "linux" or threading.active_count() > 1:
+        return [function(item) for item in items]
+    import multiprocessing  # which few commands need
+    from concurrent.futures import ProcessPoolExecutor
+
+    with ProcessPoolExecutor(count, multiprocessing.get_context("fork"), _WORK.extend, ((function, items),)) as pool:
+        return list(pool.map(_compute, range(len(items))))
+
+
+def _compute(place: int) -> Any:
+    function, items = _WORK
+    return function(items[place])
+
 
 CASES = 12  # most cases of a run that get a separate picture: those that fail before those that warn
 PANELS_OF_RUN = 40  # panels of one kind in a whole run, which its ops share
@@ -286,3 +316,51 @@ def _show_sizes(picture: Picture) -> Section:
     """Its section. Present if an op was timed at several sizes."""
     note = say("A line joins cases that differ in size alone. The best working point comes nearest to its ceiling.")
     return Section(say("Time against size"), (note,), pictures=(picture,))
+
+
+SPREAD = 0.62  # of a case's row, in which its arms lie
+
+
+def list_ratios(cases: Sequence[Comparison]) -> Mapping[str, list[Interval | None]]:
+    """The ratio of each arm's time to the kernel's, case by case. The reference is the first arm."""
+    names = dict.fromkeys(peer.name for seen in cases for peer in seen.peers)
+    arms: dict[str, list[Interval | None]] = {caption("the reference"): [seen.speedup for seen in cases]}
+    for name in names:
+        ratios = [{peer.name: peer.ratio for peer in seen.peers}.get(name) for seen in cases]
+        arms[name] = ratios
+    return {name: ratios for name, ratios in arms.items() if any(ratio and ratio.low > 0 for ratio in ratios)}
+
+
+def draw_beside(cases: Sequence[Comparison], title: str, note: str = "") -> Figure:
+    """A line a case: the time of each arm divided by the kernel's, with 95 % intervals, on a logarithmic axis."""
+    arms = list_ratios(cases)
+    looks = [(COLOURS["reference"], "s"), *zip(SERIES[1:], SHAPES[2:], strict=False)]
+    legend = [style.sample(caption("the kernel"), color=INK, lw=0.8)]
+    legend += [
+        style.sample(style.fit(name, 40), color=colour, marker=shape, ms=4, lw=1.2)
+        for name, (colour, shape) in zip(arms, looks, strict=False)
+    ]
+    shared, names = style.split_names([seen.case for seen in cases])
+    note = "; ".join(filter(None, (note, caption("all: {shared}", shared=style.fit(shared, 60)) if shared else "")))
+    figure, share = style.make_figure(title, 0.3 * len(cases) + 0.66, note, legend)
+    inches, left = figure.get_figheight(), min(max(map(len, names)) * style.LETTER + 0.2, 3.4)
+    axes = figure.add_axes((left / WIDTH, 0.4 / inches, (WIDTH - left - 0.3) / WIDTH, share - 0.5 / inches))
+    ends = [1.0]
+    for number, (ratios, (colour, shape)) in enumerate(zip(arms.values(), looks, strict=False)):
+        shift = SPREAD * ((number + 0.5) / len(arms) - 0.5)
+        for row, ratio in enumerate(ratios):
+            if ratio is None or ratio.low <= 0:
+                continue
+            axes.plot([ratio.low, ratio.high], [row + shift] * 2, color=colour, lw=1.6, zorder=3)
+            axes.plot([ratio.value], [row + shift], shape, color=colour, ms=4, zorder=4)
+            ends += [ratio.value, min(ratio.high, 20 * ratio.value)]
+    axes.axvline(1.0, color=INK, lw=0.8, zorder=2)
+    style.set_log(axes.xaxis, min(ends) / 1.15, max(ends) * 1.15, lambda value: f"{value:g}x")
+    axes.set_xlim(min(ends) / 1.15, max(ends) * 1.15)
+    axes.set_xlabel(caption("times as long as the kernel: left of 1 is faster"))
+    axes.set_yticks([])
+    axes.set_ylim(len(cases) - 0.4, -0.6)
+    for row, name in enumerate(names):
+        axes.text(-0.008, row, style.fit_inches(name, left - 0.1), ha="right", va="center",
+                  transform=axes.get_yaxis_transform(), fontsize=7.5, color=INK)  # fmt: skip
+    return figure

@@ -1,8 +1,7 @@
 """A repository is set up for perfci: `perfci init`.
 
 plan      folders, settings, files for git, owners
-gitlab    the jobs of a merge request
-github    the jobs of a pull request
+hosts     the jobs of a merge request of GitLab, and of a pull request of GitHub
 texts     files that are there, and what is added to them
 """
 
@@ -12,8 +11,6 @@ HERE = "perfci.extensions.setup"
 
 EXTENSION = Extension(
     commands={
-        "init": CommandLine(
-            f"{HERE}.commands", "Start", "Set a repository up: folders, thresholds, settings, CI jobs."
-        ),
-    },
+        "init": CommandLine(f"{HERE}.commands", "Start", "Set a repository up: folders, thresholds, settings, CI jobs.")
+    }
 )

@@ -13,8 +13,7 @@ from pathlib import Path
 from perfci.core import settings
 from perfci.core.errors import UsageError
 from perfci.core.model import Reason, as_fact
-from perfci.extensions.setup.github import Workflow
-from perfci.extensions.setup.gitlab import FILE, Pipeline
+from perfci.extensions.setup.hosts import FILE, Pipeline, Workflow
 from perfci.extensions.setup.texts import Note, append_lines, read, template
 from perfci.git.base import DEFAULT_BRANCHES
 from perfci.git.command import git

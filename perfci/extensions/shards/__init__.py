@@ -1,12 +1,10 @@
 """A check that several runners, or several devices of a host, share: a shard each, joined to one run.
 
 plans      the plan: what is measured, by which shard
-part       one shard measured, or looked at again on another board
-merge      the runs of all shards as one: pure
+part       one shard measured, or looked at again on another board, and the runs of all as one
 joined     shards measured at once on this host, merged and judged
-command    `perfci check --plan`
 commands   `perfci ci plan` and `perfci ci merge`
-kind       what the gate and other extensions ask for
+kind       what the gate and other extensions ask for, and `perfci check --plan`
 """
 
 from perfci.core.extensions import Extension

@@ -12,22 +12,17 @@ from pathlib import Path
 from perfci import store
 from perfci.core import deadline, extensions
 from perfci.core.errors import PerfciError
-from perfci.core.model import (
-    Judgements,
-    Run,
-)
+from perfci.core.model.decision import Judgements
+from perfci.core.model.run import Run
 from perfci.core.settings import Settings
 from perfci.core.stopping import Stopped
 from perfci.core.wording import spoken
 from perfci.extensions.common import joining
-from perfci.extensions.shards.files import ShardPlan, read_plan, write_plan
-from perfci.extensions.shards.merge import DIGITS, merge
-from perfci.extensions.shards.part import FOLDER, RULES
-from perfci.extensions.shards.plans import UNKNOWN, plan_shards, refuse_difference
-from perfci.runs import flow
+from perfci.extensions.shards.part import DIGITS, FOLDER, RULES, merge
+from perfci.extensions.shards.plans import UNKNOWN, ShardPlan, plan_shards, read_plan, refuse_difference, write_plan
 from perfci.runs.bench import BOARD, Listener, claim_bench
 from perfci.runs.decide import decide, open_rules
-from perfci.runs.experiment import Experiment, begin_run
+from perfci.runs.experiment import Experiment, begin_run, check
 from perfci.runs.plan import Request
 from perfci.runs.rules import hash_rules
 from perfci.store.files import uncollected
@@ -60,7 +55,7 @@ def check_on_devices(settings: Settings, request: Request, command: str, listene
     """
     sharded = plan_shards(settings, request, listener, 1, None)
     if not sharded.plan.boards:
-        return flow.check(settings, request, command, listener)
+        return check(settings, request, command, listener)
 
     def measure(sharded: ShardPlan, path: Path, options: Sequence[str], variables: Mapping[str, str]) -> Stopped | None:
         arguments = ["check", "--plan", str(path), "--project", str(settings.root), *options]

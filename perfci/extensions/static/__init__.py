@@ -5,12 +5,10 @@ compiled    the worker's part
 judge       what grew, beside the base's binaries
 tables      of the report
 kind        what the gate asks for
-coverage    launches looked through, a worker for each op
 covered     the worker's part
-gaps        what is reported of launches, and what that means
 dry_launch  one launch looked through
-tasks       of both workers
-flow        both experiments
+tasks       of both workers, and what is reported of launches
+flow        both experiments, a worker for each op
 """
 
 from perfci.core.extensions import CommandLine, Extension
@@ -21,7 +19,7 @@ EXTENSION = Extension(
     commands={
         "static": CommandLine(
             f"{HERE}.commands.static", "Every day", "Compile kernels without a device, and judge what changed."
-        ),
+        )
     },
     provides={
         "compile": (f"{HERE}.flow:add_compiled",),

@@ -25,13 +25,7 @@ from perfci.ops.fingerprint.reach import list_reached
 from perfci.ops.fingerprint.tree import Fingerprint, Tree
 from perfci.ops.spec import matches
 from perfci.runs.base import BaseTree
-from perfci.runs.bench import (
-    Bench,
-    WorkerPlace,
-    list_files,
-    make_environment,
-    warm_up,
-)
+from perfci.runs.bench import Bench, WorkerPlace, list_files, make_environment, warm_up
 from perfci.runs.beside import find_former_names
 from perfci.runs.describe import explain_interpreter, find_violation
 from perfci.runs.needed import place_needed

@@ -14,8 +14,7 @@ from perfci.core.errors import PerfciError
 from perfci.core.model import Feature, Suite
 from perfci.extensions.common.targets import target_named
 from perfci.extensions.offline.process import HIDDEN, Send, import_path
-from perfci.extensions.static.gaps import Covered, Exercised, conclude
-from perfci.extensions.static.tasks import Cover
+from perfci.extensions.static.tasks import Cover, Covered, Exercised, conclude
 from perfci.measure.inputs import bound_inputs
 from perfci.measure.verify import list_probes
 from perfci.ops.spec import Accuracy, Params, Performance, case_id
@@ -98,11 +97,7 @@ class _Suites:
         self._send(self._said[-1])
 
     def _look_through(
-        self,
-        suite: Accuracy | Performance,
-        params: Params,
-        layout: str = "contiguous",
-        device: str | None = None,
+        self, suite: Accuracy | Performance, params: Params, layout: str = "contiguous", device: str | None = None
     ) -> Exercise:
         """Look through one call, on the target or on another device."""
         from perfci.device.tensors import TorchArrays

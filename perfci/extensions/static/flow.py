@@ -1,20 +1,69 @@
 """Kernels compiled beside a run that times nothing, or alone; and what accuracy exercises of what is timed."""
 
 import dataclasses
+import os
+from collections.abc import Iterator, Sequence
 
 from perfci.core import environment, extensions
 from perfci.core.environment import COMPILERS
 from perfci.core.errors import require
-from perfci.core.model import OFFLINE, Coverage, Device, Judgements, Run
+from perfci.core.model import OFFLINE, Coverage, Device, Judgements, Reason, Run
 from perfci.core.settings import Settings
+from perfci.extensions.common.targets import TARGETS
 from perfci.extensions.static.compiling import compile_ops
-from perfci.extensions.static.coverage import cover_ops
+from perfci.extensions.static.tasks import Cover, Covered, Exercised, conclude
 from perfci.ops.backends import BACKENDS
-from perfci.ops.discover import select
-from perfci.runs.bench import Listener, claim_bench, open_bench
-from perfci.runs.describe import Described
+from perfci.ops.discover import OpFolder, select
+from perfci.runs.bench import (
+    Bench,
+    Listener,
+    WorkerPlace,
+    claim_bench,
+    list_files,
+    make_environment,
+    open_bench,
+    place_ops,
+)
+from perfci.runs.describe import Described, find_violation
 from perfci.runs.experiment import Experiment
 from perfci.runs.plan import Request
+from perfci.worker.process import Running, side_by_side, working
+from perfci.worker.protocol import Message
+
+
+def cover_ops(bench: Bench, ops: Sequence[OpFolder], *, propose: bool = False) -> tuple[Coverage, ...]:
+    """Look through the launches of every case, as on the first target of the settings.
+
+    propose: find cases to add too, which takes most of the time.
+    """
+    target = next((name for name in bench.settings.targets if name in TARGETS), "sm_90")
+    waiting, coverage = list(ops), dict[str, Coverage]()
+
+    def look() -> Iterator[Sequence[Running]]:
+        while waiting:
+            op = waiting.pop(0)
+            if broken := find_violation(op):
+                coverage[op.op] = Coverage(op.op, target, failure=broken)
+                continue
+
+            said = list[Exercised]()
+
+            def hear(message: Message, said: list[Exercised] = said) -> None:
+                if isinstance(message, Exercised):
+                    said.append(message)
+                elif isinstance(message, Covered):
+                    coverage[message.op] = conclude(said, message)
+                bench.listener(message)
+
+            task = Cover(place=place_ops(bench.settings, list_files([op])), target=target, propose=propose)
+            # Its kernels are interpreted, whatever device there is.
+            around = make_environment(bench, WorkerPlace(f"coverage-{op.op}", "cpu", bench.settings.root))
+            failure = yield from working(task, around, hear)
+            coverage.setdefault(op.op, Coverage(op.op, target, failure=failure or Reason("worker_silent")))
+
+    side_by_side([look() for _ in range(min(len(waiting), os.cpu_count() or 1))])
+    return tuple(coverage[op.op] for op in ops)
+
 
 NO_DEVICE = Device(OFFLINE, "no device", OFFLINE)  # the device of kernels that are compiled without one
 

@@ -5,20 +5,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from perfci.core import units
-from perfci.core.model import (
-    OFFLINE,
-    Fact,
-    Judgement,
-    KernelBinary,
-    Reason,
-    Run,
-    StaticCase,
-    StaticOp,
-    Suite,
-    Verdict,
-    as_fact,
-    because,
-)
+from perfci.core.model.basics import Fact, Reason, Suite, Verdict, as_fact, because
+from perfci.core.model.compiled import KernelBinary, StaticCase, StaticOp
+from perfci.core.model.decision import Judgement
+from perfci.core.model.place import OFFLINE
+from perfci.core.model.run import Run
 from perfci.ops import identity
 from perfci.thresholds.case import CaseThresholds
 from perfci.thresholds.limits import Thresholds

@@ -1,12 +1,51 @@
 """Tasks of this extension's workers."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from perfci.core.model import StaticOp
-from perfci.extensions.static.gaps import Covered, Exercised
+from perfci.core.model import Coverage, CoverageGap, Feature, Reason, StaticOp, Suite
 from perfci.worker.answers import Answers, Rule, Said, Subject, of_op
 from perfci.worker.tasks import Task
+
+
+@dataclass(frozen=True)
+class Exercised:
+    """What the launches of one call exercise."""
+
+    op: str
+    target: str
+    suite: Suite | None  # None: lines alone, of a call on a machine without the target, or of a soak
+    case: str
+    features: tuple[Feature, ...] = ()
+    lines: tuple[str, ...] = ()  # of jitted functions: FILE:LINE
+    unseen: bool = False  # it could not be looked through
+
+
+@dataclass(frozen=True)
+class Covered:
+    """The end of an op."""
+
+    op: str
+    target: str
+    lines: tuple[str, ...] = ()  # of all jitted functions
+    add: Mapping[str, str] = field(default_factory=dict)  # performance case -> cases to add, as Python
+    failure: Reason | None = None
+
+
+def conclude(said: Sequence[Exercised], end: Covered) -> Coverage:
+    """Returns what accuracy exercises of what is timed. A feature counts for the first case that has it."""
+    seen = {feature for call in said if call.suite is Suite.ACCURACY for feature in call.features}
+    gaps = []
+    for call in said:
+        missing = set(call.features) - seen if call.suite is Suite.PERFORMANCE else set[Feature]()
+        if missing:
+            gaps.append(CoverageGap(call.case, tuple(sorted(missing)), end.add.get(call.case)))
+            seen |= missing
+    places = [place.rpartition(":") for place in {*end.lines} - {line for call in said for line in call.lines}]
+    unrun = tuple(f"{file}:{line}" for file, _, line in sorted(places, key=lambda place: (place[0], int(place[2]))))
+    unseen = tuple(dict.fromkeys(call.case for call in said if call.unseen))
+    return Coverage(end.op, end.target, tuple(gaps), unrun, unseen, end.failure)
 
 
 def of_target(said: Said, message: Any) -> Subject:

@@ -1,13 +1,12 @@
 """What models call of a project's ops, and what a change of an op costs a model. See docs/workloads.md.
 
 records                           a workload as it is stored
-hearing recording attribution     `perfci.record`: calls heard, activity records, and which belongs to which
-fits                              the case that a call is
+recording fits attribution        `perfci.record`: calls with their cases, activity records, and which belongs to which
 traces flashinfer                 other forms: traces of torch.profiler, flashinfer-trace
 cases                             `perfci.workload`: cases that stand for all calls
 costs                             verdicts in terms of models
 end_to_end                        a script of the project's as a case
-page picture                      `perfci brief --model`
+page                              `perfci brief --model`
 """
 
 from perfci.core.extensions import CommandLine, Extension
@@ -18,7 +17,7 @@ EXTENSION = Extension(
     commands={
         "record": CommandLine(
             f"{HERE}.commands.record", "Optimise", "Record what a model calls of the ops, and for how long.", "project"
-        ),
+        )
     },
     provides={
         "record": (f"{HERE}.recording:Recorder",),

@@ -17,11 +17,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from perfci.core.model import Comparison, Fact, Interval, Judgement, Judgements, Look, Reason, Run, Suite, Verdict
+from perfci.core.model.measured import BASE, KERNEL, find_median
 from perfci.extensions.workloads.records import Call, Workload, list_workloads
 from perfci.report.rows import find_change
 from perfci.statistics.exact import to_ratio
 from perfci.store.files import decode
-from perfci.store.lines import BASE, KERNEL, find_median
 
 FAR = 2.0  # powers of two between a call's size and a case's, up to which the case stands for the call
 IDLE = 0.1  # share of the time in which the device waits from which a cost is an upper bound

@@ -18,13 +18,13 @@ from pathlib import Path
 from perfci.core.errors import PerfciError
 from perfci.core.model import ArmBlock, BaseArm, Block, Judgements, OpRun, PerformanceCase, PlannedBase, PlannedOp
 from perfci.core.model import Run as RunRecord
+from perfci.core.model.measured import DUEL
 from perfci.core.model.place import UNTIMED
 from perfci.extensions.workloads.costs import MODEL, STEP, find_changes
 from perfci.extensions.workloads.records import FOLDER
 from perfci.runs.bench import WorkerPlace, make_environment
 from perfci.runs.experiment import Experiment
 from perfci.statistics.exact import summary
-from perfci.store.lines import DUEL
 from perfci.worker.process import confined
 from perfci.worker.tasks import WorkerEnvironment
 

@@ -29,16 +29,16 @@ from perfci.core import settings
 from perfci.core.environment import PACKAGES, installed_versions
 from perfci.core.errors import PerfciError, UsageError
 from perfci.core.model import DeviceState, Reason
+from perfci.core.model.measured import find_median
 from perfci.core.settings import Settings
 from perfci.core.wording import sentence
 from perfci.device.nvml import NvmlBoard
 from perfci.extensions.workloads import fits
 from perfci.extensions.workloads.attribution import Activity, Taken, attribute, fill, find_offset, name_kind
-from perfci.extensions.workloads.hearing import Hearing, TensorForm
+from perfci.extensions.workloads.fits import Hearing, TensorForm
 from perfci.extensions.workloads.records import Call, Tensor, Value, Workload, find_path, merge_calls, write_workload
 from perfci.ops.backends import MARK
 from perfci.ops.discover import OpFolder, ops
-from perfci.store.lines import find_median
 from perfci.worker.load import import_from, project_roots
 
 STEPS = 5  # that are recorded

@@ -16,19 +16,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from perfci.core.errors import UsageError
-from perfci.core.model import (
-    FORMAT,
-    Amount,
-    Change,
-    Count,
-    Device,
-    DeviceState,
-    Fact,
-    Launches,
-    Limits,
-    Reason,
-    Whole,
-)
+from perfci.core.model.basics import Amount, Change, Count, Fact, Launches, Reason, Whole
+from perfci.core.model.place import Device, DeviceState, Limits
+from perfci.core.model.run import FORMAT
 from perfci.measure.power import HELD
 from perfci.ops.spec import case_id
 from perfci.store.files import decode, encode, refuse_to_overwrite_unreadable, write_atomically

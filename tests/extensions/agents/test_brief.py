@@ -51,8 +51,7 @@ def rows(project):
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["`scale(x)` returns x times a factor.", "It takes `float64`.", "It is timed at `rows=77,cols=128`."],
+    "text", ["`scale(x)` returns x times a factor.", "It takes `float64`.", "It is timed at `rows=77,cols=128`."]
 )
 def test_what_the_suites_do_not_have_is_reported(project, text):
     write_page(project, text)

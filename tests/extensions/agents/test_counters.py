@@ -8,8 +8,8 @@ import pytest
 
 from perfci.core.wording import sentence
 from perfci.device.seam import CountedCalls
-from perfci.extensions.agents import counters
-from perfci.extensions.agents.counters import MARK, NAMES, count, count_by_ncu, read_counters
+from perfci.extensions.agents import profile_task
+from perfci.extensions.agents.profile_task import MARK, NAMES, count, count_by_ncu, read_counters
 
 HEADER = (
     '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size","Grid Size","Device",'
@@ -157,7 +157,7 @@ def test_a_warm_call_finds_what_the_one_before_left(ncu, tmp_path):
 
 def test_without_ncu_there_are_no_counters_and_a_word_why(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(counters, "FURTHER", "")
+    monkeypatch.setattr(profile_task, "FURTHER", "")
 
     counted = count_by_ncu(calls("n=1"))
 
@@ -201,7 +201,7 @@ def test_an_ncu_that_fails_is_quoted_or_named_by_its_exit_code(ncu, lines, code,
 
 
 def test_an_ncu_that_hangs_is_ended(ncu, monkeypatch):
-    monkeypatch.setattr(counters, "LIMIT_S", 0.3)
+    monkeypatch.setattr(profile_task, "LIMIT_S", 0.3)
     ncu("""
         import time
         time.sleep(60)

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from perfci.core.model import Interval
-from perfci.extensions.agents.family import find_confidence, weigh_round
-from perfci.extensions.agents.round_verdict import average_gains
+from perfci.extensions.agents.round_verdict import average_gains, find_confidence, weigh_round
 from perfci.extensions.common.strays import Shown, estimate_noise
 from perfci.statistics import exact, many_duels
 

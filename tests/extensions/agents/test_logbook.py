@@ -6,8 +6,7 @@ import pytest
 
 from perfci.core.errors import GitError, StoredFileError
 from perfci.core.model import Reason
-from perfci.extensions.agents.logbook import FILE, append_round, keep_files, read_logbook
-from perfci.extensions.agents.round_records import Round, RoundVerdict
+from perfci.extensions.agents.logbook import FILE, Round, RoundVerdict, append_round, keep_files, read_logbook
 from tests.git_repositories import commit, git, start
 
 START = "a" * 40

@@ -5,9 +5,8 @@ from dataclasses import replace
 import pytest
 
 from perfci.core.model import AccuracyCase, BaseArm, CompiledKernel, Interval, PerformanceCase, Reason
-from perfci.extensions.agents.family import find_confidence
-from perfci.extensions.agents.round_records import Round, RoundVerdict
-from perfci.extensions.agents.round_verdict import judge_round, may_be_kept, read_kind
+from perfci.extensions.agents.logbook import Round, RoundVerdict
+from perfci.extensions.agents.round_verdict import find_confidence, judge_round, may_be_kept, read_kind
 from perfci.judge.cause import list_changes
 from tests.decision_examples import assert_worded, duel_plan, duelled, judged, run
 

@@ -8,14 +8,7 @@ from pathlib import Path
 import pytest
 
 from perfci.extensions.common import binaries
-from perfci.extensions.common.binaries import (
-    amd_class,
-    find_occupancy,
-    nvidia_class,
-    nvidia_counts,
-    nvidia_usage,
-    tool,
-)
+from perfci.extensions.common.binaries import amd_class, find_occupancy, nvidia_class, nvidia_counts, nvidia_usage, tool
 from perfci.extensions.common.targets import TARGETS
 from tests import triton_versions
 from tests.static_ops import HEADER, SCALE, compiled, edited, run, write
@@ -216,11 +209,7 @@ def test_amds_opcodes_have_their_class(opcodes, expected):
         ("cuda", "DADD DFMA.RN F2F.F64.F32 MUFU.RCP64H DMMA.8x8x4", {"double": 5, "tensor": 1}),
         ("cuda", "FADD F2F.F16.F32 I2F.U64 HFMA2", {"double": 0}),
         ("cuda", "HMMA.16816.F32 HGMMA.64x128x16.F32 UTCHMMA.2CTA WARPGROUP.ARRIVE", {"tensor": 3, "warpgroup": 2}),
-        (
-            "cuda",
-            "LDGSTS.E.BYPASS.LTC128B.128 UTMALDG.2D",
-            {"asynchronous": 2, "global": 1, "global_bytes": 16},
-        ),
+        ("cuda", "LDGSTS.E.BYPASS.LTC128B.128 UTMALDG.2D", {"asynchronous": 2, "global": 1, "global_bytes": 16}),
         ("cuda", "LDG.E.128 LDG.E.64.CONSTANT STG.E LDG.E.U16 LDG.E.U8", {"global": 5, "global_bytes": 31}),
         ("hip", "v_fma_f64 v_add_f32 v_mfma_f32_16x16x16_f16", {"double": 1, "tensor": 1, "warpgroup": 0}),
         ("hip", "global_load_dwordx4 buffer_store_short global_load_dword", {"global": 3, "global_bytes": 22}),

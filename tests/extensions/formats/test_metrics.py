@@ -6,17 +6,10 @@ from dataclasses import replace
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from perfci.core.model import (
-    Baseline,
-    BaselineBlock,
-    BaselineCase,
-    Judgement,
-    Judgements,
-    OpRun,
-    Reason,
-    Suite,
-    Verdict,
-)
+from perfci.core.model.baseline import Baseline, BaselineBlock, BaselineCase
+from perfci.core.model.basics import Reason, Suite, Verdict
+from perfci.core.model.decision import Judgement, Judgements
+from perfci.core.model.measured import OpRun
 from perfci.extensions.formats import metrics
 
 
@@ -131,10 +124,7 @@ def slower(examples, op: str, cases) -> Judgements:
     return Judgements(tuple(examples.judgement(op, case, Verdict.REGRESSED, why, seen) for case in cases))
 
 
-@pytest.mark.parametrize(
-    "foreign",
-    ['a"b', "a\\", "a\nb", "a#b", "'", "}", '"} 1\nx 2', "\x00\ud800", "x" * 5000],
-)
+@pytest.mark.parametrize("foreign", ['a"b', "a\\", "a\nb", "a#b", "'", "}", '"} 1\nx 2', "\x00\ud800", "x" * 5000])
 def test_any_label_is_read_alike_by_the_parser_and_by_gitlab(examples, foreign):
     text = metrics.make_text(examples.run([]), slower(examples, foreign, [foreign]))
 

@@ -9,20 +9,11 @@ from collections import Counter
 import pytest
 
 from perfci.core.errors import PerfciError, UsageError
-from perfci.core.model import (
-    AccuracyCase,
-    ArmBlock,
-    BaseArm,
-    Block,
-    OpRun,
-    PerformanceCase,
-    PlannedOp,
-    Reason,
-    Summary,
-)
+from perfci.core.model.basics import Reason
+from perfci.core.model.measured import AccuracyCase, ArmBlock, BaseArm, Block, OpRun, PerformanceCase, Summary
+from perfci.core.model.run import PlannedOp
 from perfci.core.settings import load
-from perfci.extensions.history.bisect import Audience, bisect_op
-from perfci.extensions.history.bisection import Rating
+from perfci.extensions.history.bisect import Audience, Rating, bisect_op
 from perfci.extensions.history.revisions import BisectOptions
 from perfci.runs import beside, experiment
 from perfci.runs.describe import Described

@@ -12,8 +12,7 @@ from perfci.cli.output import print_parts
 from perfci.core.codec import encode
 from perfci.core.model import Interval, Reason
 from perfci.extensions.common.strays import SAME, Shown
-from perfci.extensions.history.bisect import Bisection, Culprit
-from perfci.extensions.history.bisection import Leg, Rating
+from perfci.extensions.history.bisect import Bisection, Culprit, Leg, Rating
 from perfci.extensions.history.commands import bisect as bisects
 from perfci.extensions.history.commits import Commit
 from perfci.report.data import write_plain
@@ -28,12 +27,7 @@ def commit(number, title="a change", author="A. Tester"):
 
 
 CULPRIT = Culprit(
-    (commit(5, "unroll"),),
-    0.04,
-    0.9987,
-    CHANGE,
-    True,
-    ("kernels/relu/relu_triton.py", "kernels/relu/table.bin"),
+    (commit(5, "unroll"),), 0.04, 0.9987, CHANGE, True, ("kernels/relu/relu_triton.py", "kernels/relu/table.bin")
 )
 FOUND = Bisection(
     op="relu",

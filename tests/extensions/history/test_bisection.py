@@ -9,14 +9,8 @@ import pytest
 from perfci.core.model import Reason
 from perfci.extensions.common import strays
 from perfci.extensions.common.strays import SAME, Shown, Stray, estimate_noise, find_tail
-from perfci.extensions.history import bisection
-from perfci.extensions.history.bisection import (
-    BisectionSearch,
-    Loss,
-    Rating,
-    confirm,
-    find_certainty,
-)
+from perfci.extensions.history import bisect as bisection
+from perfci.extensions.history.bisect import BisectionSearch, Loss, Rating, confirm, find_certainty
 
 BROKEN = Reason("kernel_raised", {})
 COMMITS = 64

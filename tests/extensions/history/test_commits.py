@@ -4,14 +4,7 @@ import subprocess
 
 import pytest
 
-from perfci.extensions.history.commits import (
-    Commit,
-    count_between,
-    describe,
-    find_ends,
-    list_changes,
-    list_halving,
-)
+from perfci.extensions.history.commits import Commit, count_between, describe, find_ends, list_changes, list_halving
 from tests.git_repositories import clone, commit, fork, git, start, told
 
 

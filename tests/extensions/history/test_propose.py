@@ -3,6 +3,7 @@
 import json
 import os
 import re
+from pathlib import Path
 
 import pytest
 
@@ -13,13 +14,15 @@ from perfci.core.model import Baseline, BaselineBlock, BaselineCase, BaselineRun
 from perfci.core.wording import sentence
 from perfci.extensions.common.accepted_runs import HistoryCase, HistoryRun, Spread
 from perfci.extensions.history import commits
+from perfci.extensions.history.proposal import compare_earned
 from perfci.extensions.history.propose import TRAILER, Fate, ProposalOptions, propose
 from perfci.git import command
+from perfci.thresholds.earned import EarnedFile
 from tests.git_repositories import start
 from tests.hostile_repository import make_hostile
 from tests.remote_repository import RemoteRepository
 from tests.stored_examples import append_history, write_baseline
-from tests.thresholds.earned_examples import KEY, earned, kept
+from tests.thresholds.earned_examples import HERE, KEY, THERE, earned, kept
 
 pytestmark = pytest.mark.slow
 
@@ -363,12 +366,7 @@ def test_a_missing_or_malformed_variable_is_named(job, environ, changed, expecte
     job.accept()
 
     with pytest.raises(PerfciError) as raised:
-        propose(
-            job.root,
-            settings.at(job.root),
-            ProposalOptions(),
-            {**environ, "CI_COMMIT_SHA": job.base, **changed},
-        )
+        propose(job.root, settings.at(job.root), ProposalOptions(), {**environ, "CI_COMMIT_SHA": job.base, **changed})
     assert raised.value.reason.kind == expected
 
 
@@ -400,3 +398,33 @@ def test_nothing_that_a_git_directory_configures_is_run(tmp_path):
 
     assert done.state is Fate.NOTHING
     assert not (tmp_path / "mark").exists(), (tmp_path / "mark").read_text()
+
+
+def values(*entries, environment=HERE):
+    return EarnedFile("softmax", KEY, Path("softmax.json"), entries, environment)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "loose"),
+    [
+        ([], [earned(value=0.005)], False),
+        ([earned(value=0.0075)], [earned(value=0.006)], False),
+        ([earned(value=0.006)], [earned(value=0.0075)], True),
+        ([earned(value=0.006)], [], True),
+        ([earned("speedup", 1.3)], [earned("speedup", 1.2)], True),
+        ([earned("speedup", 1.3)], [earned("speedup", 1.2, rescaled="run025")], False),
+        ([earned("speedup", 1.3, rescaled="run025")], [earned("speedup", 1.2, rescaled="run025")], True),
+    ],
+)
+def test_an_earned_value_is_loosened_by_an_accepted_loss_alone(before, after, loose):
+    (difference,) = compare_earned(values(*before), values(*after))
+
+    assert difference.looser is loose
+
+
+def test_in_another_environment_earned_values_begin_anew():
+    differences = list(compare_earned(values(earned(value=0.006)), values(environment=THERE)))
+
+    assert [(difference.key, difference.after, difference.looser) for difference in differences] == [
+        ("tau", None, False)
+    ]

@@ -1,15 +1,23 @@
 """Baselines across a change of the environment: what is refused, what is written, and whether the code changed too."""
 
 import dataclasses
+import io
+import json
+from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from perfci import store
+from perfci.cli.output import print_parts
+from perfci.core.codec import encode
 from perfci.core.errors import UsageError
-from perfci.core.model import OpRun, PerformanceCase, Plan, PlannedOp, Run
+from perfci.core.model import Bearing, Difference, Interval, OpRun, PerformanceCase, Plan, PlannedOp, Reason, Run
 from perfci.core.wording import sentence
 from perfci.extensions.common.history import read_history
-from perfci.extensions.history.rebaseline import RebaselineOptions, rebaseline_runs
+from perfci.extensions.history.commands.environment import describe_for_programs, show_moves
+from perfci.extensions.history.rebaseline import CaseMove, Rebaselined, RebaselineOptions, rebaseline_runs
+from perfci.report.data import write_plain
 from perfci.runs.accept_runs import AcceptOptions, accept_runs
 from perfci.runs.decide import decide
 from tests.decision_examples import blocks, check, environment
@@ -120,11 +128,7 @@ def test_an_op_whose_own_files_changed_stays_until_it_is_named(project):
     named = rebaseline_runs([run], project, ["relu"], dataclasses.replace(WRITE, included=("relu",)))
 
     assert kinds(first) == ["rebaseline_code_changed"]
-    assert first[0].withheld[0].facts == {
-        "op": "relu",
-        "commit": before[:10],
-        "files": "kernels/relu/relu_triton.py",
-    }
+    assert first[0].withheld[0].facts == {"op": "relu", "commit": before[:10], "files": "kernels/relu/relu_triton.py"}
     assert [one.taken for one in (*first, *named)] == [(), CASES, CASES]
 
 
@@ -140,3 +144,68 @@ def test_a_step_leaves_a_line_of_history_a_run(project):
 
     assert [run.run for run in history(project).runs] == ["old", "new"]
     assert [run.environment.device.driver for run in history(project).runs] == ["580", "590"]
+
+
+DRIVER = Difference("device.driver", "580", "590")
+HOST = Difference("host", "one", None, Bearing.NAMED)
+DAMAGED = Reason("file_damaged", {"path": "relu.json", "line": 1, "column": 2})
+
+
+def move(case="rows=1", kernel=0.05, reference=0.05, *, unexplained=False):
+    ends = [Interval(value, value - 0.001, value + 0.001) for value in (kernel, reference)]
+    return CaseMove(case, *ends, before_us=50.0, after_us=50.0 * (1 + kernel), unexplained=unexplained)
+
+
+def moved(op="relu", *cases, differs=(DRIVER, HOST), **options):
+    cases = cases or (move(), move("rows=2", 0.07))
+    return Rebaselined(op, differs, cases, **{"taken": tuple(one.case for one in cases)} | options)
+
+
+def text(*rebaselined, wrote=False, terminal=False, width=120):
+    out = io.StringIO()
+    console = Console(file=out, width=width, force_terminal=terminal, color_system=None, highlight=False)
+    print_parts(show_moves(rebaselined, wrote=wrote), console)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_what_changed_comes_first_then_every_op_with_its_spread(terminal):
+    lines = text(moved(), moved("scale"), terminal=terminal).splitlines()
+
+    assert lines[:3] == [
+        "Changed since the baselines:",
+        "  device.driver: 580 -> 590",
+        "  host: one -> - (no matter for times)",
+    ]
+    assert lines[3].split() == ["op", "cases", "kernel", "reference"]
+    assert lines[4].split()[:2] == ["relu", "2"]
+    assert "+6.0 % (+5.0 % .. +7.0 %)" in lines[4]
+    assert "+5.0 % (+5.0 % .. +5.0 %)" in lines[4]
+    assert lines[-1] == "Nothing was written. Store 4 cases anew, with a step: --write --why TEXT"
+
+
+def test_what_was_written_is_said_and_what_could_not_be_too():
+    shown = text(
+        moved(path=Path("/elsewhere/relu.json")), Rebaselined("scale", failure=DAMAGED), wrote=True
+    )  # fmt: skip
+
+    assert "  Written: /elsewhere/relu.json" in shown
+    assert "  relu.json is not complete JSON" in shown
+    assert shown.splitlines()[-1] == "2 cases stored anew, with a step that says why."
+
+
+def test_programs_get_every_case_and_every_field():
+    rebaselined = moved("relu", move(unexplained=True), taken=(), withheld=(DAMAGED,))
+
+    answer = json.loads(encode(write_plain(describe_for_programs(rebaselined))))
+
+    assert [(difference["field"], difference["moves"]) for difference in answer["differs"]] == [
+        ("device.driver", True),
+        ("host", False),
+    ]
+    assert answer["cases"][0]["kernel"] == pytest.approx(
+        {"value": 0.05, "low": 0.049, "high": 0.051, "confidence": 0.95}
+    )
+    assert (answer["cases"][0]["unexplained"], answer["cases"][0]["taken"]) == (True, False)
+    assert answer["withheld"][0]["sentence"].startswith("relu.json is not complete JSON")
+    assert answer["written"] is answer["failure"] is None

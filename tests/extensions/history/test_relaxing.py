@@ -7,7 +7,7 @@ import pytest
 
 from perfci.core.errors import StoredFileError, UsageError
 from perfci.core.wording import catalogue, sentence
-from perfci.extensions.history.relaxing import relax, write_relaxed
+from perfci.extensions.history.origins import relax, write_relaxed
 from perfci.thresholds.layers import Relaxed
 from perfci.thresholds.read import load
 from tests.history_examples import CASE, accepted

@@ -6,15 +6,10 @@ from dataclasses import replace
 import pytest
 
 from perfci.core.errors import UsageError
-from perfci.core.model import (
-    Base,
-    Baseline,
-    BaselineBlock,
-    BaselineCase,
-    BaselineRun,
-    Environment,
-    Verdict,
-)
+from perfci.core.model.baseline import Baseline, BaselineBlock, BaselineCase, BaselineRun
+from perfci.core.model.basics import Verdict
+from perfci.core.model.place import Environment
+from perfci.core.model.run import Base
 from perfci.core.wording import sentence
 from perfci.extensions.history import retry as retries
 from perfci.runs.decide import decide

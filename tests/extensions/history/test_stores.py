@@ -21,7 +21,7 @@ from tests.stored_examples import append_history
 
 psycopg = pytest.importorskip("psycopg")
 pytest.importorskip("duckdb")
-archive, database = (importlib.import_module(f"perfci.extensions.history.{name}") for name in ("archive", "database"))
+database = importlib.import_module("perfci.extensions.history.database")
 
 KEY = "nvidia-h200"
 STORED = Path(__file__).parents[2] / "stored" / "format-1" / "reports"
@@ -344,7 +344,7 @@ def test_two_copies_at_once_write_each_run_once(root, url, ask):
         keep(root, *(accepted(n) for n in range(5)), op=op)
     where = settings.load(root)
     with database.open_store(url) as one, database.open_store(url) as other, ThreadPoolExecutor(2) as both:
-        written = [*both.map(lambda store: archive.import_project(store, where, (), 0).new, (one, other))]
+        written = [*both.map(lambda store: database.import_project(store, where, (), 0).new, (one, other))]
 
     assert sum(written) == 15
     counts = rows(url, "SELECT op, count(*), count(DISTINCT run), max(position) FROM runs GROUP BY op ORDER BY op")

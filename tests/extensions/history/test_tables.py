@@ -1,12 +1,18 @@
 import csv
 import io
 import math
+import pickle
+import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from perfci.core.errors import MissingPackageError
-from perfci.core.model import ArmBlock
+import perfci
+from perfci.cli.main import run
+from perfci.core import errors
+from perfci.core.errors import MissingPackageError, PerfciError, StoredFileError
+from perfci.core.model import ArmBlock, Gate, Verdict
 from perfci.extensions.history import tables
 
 
@@ -160,3 +166,131 @@ def test_the_99th_percentile_is_of_each_arms_launches_in_all_blocks_of_the_case(
     assert len(p99s["kernel"]) == 1
     assert 29.0 <= float(p99s["kernel"].pop()) <= 30.0
     assert p99s["reference"] == {""}
+
+
+STORED = Path(__file__).parents[2] / "stored" / "format-1"
+
+
+@pytest.fixture
+def reports(tmp_path):
+    shutil.copytree(STORED, tmp_path / "project")
+    (tmp_path / "project" / "kernels").mkdir()
+    return tmp_path / "project" / "reports"
+
+
+def exported(capfdbinary, *arguments: object) -> tuple[int, list[dict[str, str]], str]:
+    code = run(["report", "--to", "csv", *map(str, arguments)])
+    seen = capfdbinary.readouterr()
+    return code, list(csv.DictReader(io.StringIO(seen.out.decode()))), seen.err.decode()
+
+
+def test_a_run_goes_to_standard_output_as_csv(capfdbinary, reports):
+    code, rows, err = exported(capfdbinary, reports)
+
+    assert code == 0
+    assert err == ""
+    assert len(rows) == 144
+    assert set(tables.COLUMNS) < set(rows[0])
+    assert {row["arm"] for row in rows} == {"kernel", "reference", "base"}
+    assert {row["param.dtype"] for row in rows} == {"float32"}
+
+
+def test_a_file_is_written_whole_and_replaced(capfdbinary, reports, tmp_path):
+    out = tmp_path / "new" / "table.csv"
+
+    for _ in range(2):
+        code, rows, err = exported(capfdbinary, reports, "--out", out)
+        assert (code, rows, err) == (0, [], "")
+
+    assert [path.name for path in out.parent.iterdir()] == ["table.csv"]
+    assert len(out.read_text(encoding="utf-8").splitlines()) == 145
+
+
+def test_parquet_goes_into_a_pipe_or_a_file(capfdbinary, reports, tmp_path):
+    pytest.importorskip("pyarrow")
+
+    assert run(["report", str(reports), "--to", "parquet"]) == 0
+    piped = capfdbinary.readouterr().out
+    assert run(["report", str(reports), "--to", "parquet", "--out", str(tmp_path / "table.parquet")]) == 0
+
+    assert piped[:4] == piped[-4:] == b"PAR1"
+    assert (tmp_path / "table.parquet").read_bytes() == piped
+
+
+@pytest.fixture
+def project(tmp_path):
+    shutil.copytree(STORED, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "kernels").mkdir()
+    return tmp_path
+
+
+@pytest.mark.parametrize("given", ["reports", "reports/run.json"])
+def test_a_stored_run_is_loaded_from_its_folder_or_its_file(project, given):
+    loaded = perfci.load(project / given)
+
+    assert loaded.run.plan.seed == 7
+    assert perfci.load(str(project / given)).run == loaded.run
+    assert loaded.folder == project / "reports"
+
+
+def test_its_frame_has_a_row_a_block_and_arm(project):
+    table = perfci.load(project / "reports").frame()
+
+    assert len(table) == 2 * 24 * 3
+    medians = table.groupby(["param.rows", "arm"])["median_us"].median()
+    assert medians[256, "kernel"] == pytest.approx(45.7, abs=0.2)
+    assert medians[512, "base"] == pytest.approx(85.9, abs=0.3)
+
+
+def test_its_launches_have_a_row_a_launch(project):
+    table = perfci.load(project / "reports").launches()
+
+    assert list(table.columns) == ["op", "case", "process", "block", "arm", "us"]
+    assert len(table) == 3960
+    assert table["us"].dtype == "float64"
+
+
+def test_its_judgements_are_those_of_the_project_around_it(project):
+    loaded = perfci.load(project / "reports")
+
+    assert loaded.judgements.gate is Gate.FAILS
+    slow = {row.case for row in loaded.judgements.rows if row.verdict is Verdict.REGRESSED}
+    assert len(slow) == 2
+    assert loaded.judgements is loaded.judgements, "judged once"
+    assert set(loaded.frame(verdicts=True)["verdict"]) == {"REGRESSED"}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (None, "does not exist: check the path"),
+        ('{"format": 7}', "has format 7, and this perfci reads formats up to 1: update perfci"),
+        ('{"name": "left-pad"}', "is not a file of perfci"),
+        ("{", "is not complete JSON, first at line 1"),
+    ],
+)
+def test_what_cannot_be_loaded_is_an_error_whose_text_is_the_sentence(tmp_path, text, words):
+    path = tmp_path / "run.json"
+    if text:
+        path.write_text(text)
+
+    with pytest.raises(StoredFileError) as caught:
+        perfci.load(path)
+
+    assert words in str(caught.value)
+    assert str(path) in str(caught.value)
+    assert str(caught.value).endswith(".")
+    assert isinstance(caught.value, PerfciError)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in vars(errors).values() if isinstance(kind, type)])
+def test_every_error_survives_the_way_out_of_a_process(kind):
+    if not issubclass(kind, PerfciError):
+        return
+    error = kind("no_case_fits", pattern="rows=9", ops="relu")
+
+    back = pickle.loads(pickle.dumps(error))
+
+    assert type(back) is kind
+    assert back.reason == error.reason
+    assert str(back) == "No case of relu fits --case 'rows=9'; `perfci list` shows the case ids."

@@ -113,10 +113,7 @@ def test_in_another_environment_all_goes_back_to_where_it_began(nights):
 
 def test_nothing_accepted_yet_is_no_error_unless_it_was_asked_for(settings):
     assert tighten(settings) == []
-    for options, kind in (
-        ({"device": "nvidia-b200"}, "history_no_device"),
-        ({"ops": ("relu",)}, "history_no_op"),
-    ):
+    for options, kind in (({"device": "nvidia-b200"}, "history_no_device"), ({"ops": ("relu",)}, "history_no_op")):
         with pytest.raises(UsageError) as caught:
             tighten(settings, **options)
         assert caught.value.reason.kind == kind

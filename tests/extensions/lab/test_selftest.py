@@ -5,21 +5,23 @@ from dataclasses import replace
 import pytest
 
 from perfci.core.errors import DeviceError
-from perfci.core.model import (
-    Comparison,
-    Device,
-    Interval,
-    Judgement,
-    Judgements,
-    Look,
-    Reason,
-    Suite,
-    Verdict,
+from perfci.core.model.basics import Interval, Look, Reason, Suite, Verdict
+from perfci.core.model.decision import Comparison, Judgement, Judgements
+from perfci.core.model.place import Device
+from perfci.extensions.lab.commands.selftest import (
+    CaseNoise,
+    SelfTest,
+    Trial,
+    copy_tree,
+    judge_trial,
+    selftest,
+    show_trials,
 )
-from perfci.extensions.lab.selftest import copy_tree, selftest, try_out
 from perfci.runs.bench import open_bench
 from perfci.runs.plan import Request
+from perfci.statistics.many_duels import Noise
 from perfci.worker.tasks import Measure
+from tests.cli.rendering import lines_of
 from tests.runs import stand_ins
 
 DUEL = Look(4, 1, Interval(0.0, 0.0, 0.0), 1.0, 1.0, (0.0,), (4,), 0.01)
@@ -31,7 +33,7 @@ def row(verdict, *kinds, op="relu", case="rows=1", duelled=True):
 
 
 def tried(name, *rows):
-    return try_out(name, Judgements(rows))
+    return judge_trial(name, Judgements(rows))
 
 
 # --- unchanged --------------------------------------------------------------------------------------------------------
@@ -108,3 +110,37 @@ def test_the_tries_leave_the_projects_own_run_alone(workers, settings, heard):
         ("relu", 0.0, True),
     ]
     assert (settings.reports / "selftest" / "slower" / "run.json").is_file()
+
+
+UNCHANGED, SLOWER, WRONG = (Trial("unchanged", 7, 0, 0), Trial("slower", 7, 7, 7), Trial("wrong", 1, 1, 1))
+NOISE = CaseNoise("relu", "rows=1", 12.0, 0.015, Noise(12, 0.004, 0.02))
+
+
+def lines(*trials: Trial, noise: tuple[CaseNoise, ...] = ()) -> list[str]:
+    return lines_of(show_trials(SelfTest(trials, noise, "Fake One")))
+
+
+def test_three_good_tries_are_told_in_a_line_each():
+    assert lines(UNCHANGED, SLOWER, WRONG) == [
+        "ok: every op against itself: 0 false alarms in 7 cases",
+        "ok: twice the allowed slow-down planted: found in 7 of 7 cases",
+        "ok: a wrong element planted: found in 1 of 1 ops",
+        "perfci can be trusted on this machine: nothing false was said, and what was planted was found.",
+    ]
+
+
+def test_a_false_alarm_fails_and_is_named():
+    alarmed = Trial("unchanged", 7, 1, 0, ("relu rows=1",))
+
+    told = lines(alarmed, SLOWER, WRONG)
+
+    assert told[:2] == ["FAIL: every op against itself: 1 false alarms in 7 cases", "      relu rows=1"]
+    assert "run `perfci doctor`" in told[-1]
+
+
+def test_the_noise_table_has_spread_threshold_and_what_would_be_seen():
+    told = lines(UNCHANGED, noise=(NOISE,))
+
+    assert told[2] == "Noise on Fake One: spread of the shift between two equal arms, block by block"
+    assert told[3].split() == ["op", "and", "case", "spread", "allowed", "seen", "at", "95", "%", "kernel"]
+    assert told[4].split() == ["relu", "rows=1", "0.4", "%", "1.5", "%", "2.0", "%", "12.0", "us"]

@@ -7,14 +7,7 @@ import numpy as np
 import pytest
 
 from perfci.core.model import ErrorHistogram
-from perfci.extensions.lowprec.advice import (
-    SMOOTHING,
-    AdviceCause,
-    add_history,
-    divergence,
-    families,
-    find_cause,
-)
+from perfci.extensions.lowprec.advice import SMOOTHING, AdviceCause, add_history, divergence, families, find_cause
 from perfci.extensions.lowprec.figures import BINS
 from tests.extensions.lowprec.storage_examples import E4M3, E5M2, changed, line, measured, normal, one, sound, store
 

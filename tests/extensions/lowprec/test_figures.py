@@ -7,13 +7,7 @@ import numpy as np
 import pytest
 
 from perfci.extensions.lowprec import figures as storage
-from perfci.extensions.lowprec.figures import (
-    FORMATS,
-    HostTensor,
-    channels,
-    group_maxima,
-    measure_figures,
-)
+from perfci.extensions.lowprec.figures import FORMATS, HostTensor, channels, group_maxima, measure_figures
 from tests.extensions.lowprec.storage_examples import E4M3, E5M2, one, rounded
 
 FORM = FORMATS[E4M3]

@@ -6,7 +6,7 @@ import pytest
 
 from perfci.core.model import OpRun, Suite, Verdict
 from perfci.core.wording import catalogue, sentence
-from perfci.extensions.lowprec import judge as storage
+from perfci.extensions.lowprec import checks as storage
 from perfci.extensions.lowprec.advice import AdviceCause
 from perfci.ops.spec import is_stored
 from perfci.thresholds.case import CaseThresholds

@@ -7,8 +7,7 @@ import pytest
 from perfci.core import wording
 from perfci.core.model import Reason
 from perfci.extensions.note import posting
-from perfci.extensions.note.posting import append_summary, post
-from perfci.extensions.note.target import find_target
+from perfci.extensions.note.posting import append_summary, find_target, post
 from perfci.extensions.note.text import Links, marker
 from tests.extensions.note.conftest import TOKEN
 from tests.gitlab.github_server import GitHub

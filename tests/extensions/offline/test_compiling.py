@@ -134,7 +134,7 @@ UNCAPTURED = {
 }
 BASELINES = {
     "inputs_item": "def {op}(x):\n    return x\n\n\ndef make_inputs(n, device, seed):\n    import torch\n    "
-    'return {{"x": torch.rand(n, device=device) * torch.rand(2, device=device).max().item()}}\n',
+    'return {{"x": torch.rand(n, device=device) * torch.rand(2, device=device).max().item()}}\n'
 }
 UNCOMPILED = {
     "unknown_function": (

@@ -13,7 +13,7 @@ pytest.importorskip("triton")
 
 from perfci.core.variables import OFFLINE
 from perfci.extensions.offline import library
-from perfci.extensions.offline.libcuda import NAME
+from perfci.extensions.offline.library import NAME
 
 pytestmark = [
     pytest.mark.torch,
@@ -27,7 +27,7 @@ from perfci.device.capture import watch_calls
 from perfci.extensions.common.targets import target_named
 from perfci.extensions.offline import compiling
 from perfci.extensions.offline.driver import VirtualDriver
-from perfci.extensions.offline.libcuda import NAME
+from perfci.extensions.offline.library import NAME
 from perfci.extensions.offline.library import Library
 
 other = Library(NAME, ["cuInit"])
@@ -63,13 +63,13 @@ import ctypes
 from ctypes import byref, c_int, c_size_t, c_void_p
 import torch
 from perfci.extensions.common.targets import target_named
-from perfci.extensions.offline import compiling, dlpack, libcuda
+from perfci.extensions.offline import compiling, dlpack, library
 from perfci.extensions.offline.driver import VirtualDriver
 
 target = target_named("sm_90")
 compiling.install(target)
 driver = VirtualDriver(target)
-assert driver.functions.keys() == {libcuda.name_plainly(symbol) for symbol in libcuda.SYMBOLS}
+assert driver.functions.keys() == {library.name_plainly(symbol) for symbol in library.SYMBOLS}
 cuda = ctypes.CDLL("libcuda.so.1")
 place, number = c_void_p(), c_int()
 assert cuda.cuGetProcAddress_v2(b"cuDeviceGetAttribute", byref(place), 12000, ctypes.c_uint64(0), byref(c_int(7))) == 0

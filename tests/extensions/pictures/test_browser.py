@@ -29,10 +29,7 @@ def shown(browser, page):
     assert browser.problems == []
 
 
-@pytest.mark.parametrize(
-    ("sort", "numbers"),
-    [("-change", sorted), ("speedup", sorted)],
-)
+@pytest.mark.parametrize(("sort", "numbers"), [("-change", sorted), ("speedup", sorted)])
 def test_the_address_sorts_by_a_column_of_numbers_and_what_has_none_comes_last(shown, sort, numbers):
     page = shown("full", f"#sort={sort}")
     column = sort.strip("-")

@@ -217,7 +217,7 @@ def test_texts_of_times_against_sizes_overlap_nowhere(examples, count):
 def runs(count, **changes):
     """Accepted runs of a case, and the case's trail over them."""
     made = [accepted(place % 28, figures(CASE, 10 + 0.1 * math.sin(place)), **changes) for place in range(count)]
-    return Past(tuple(made)), Trail(CASE, tuple(run.cases[0] for run in made), 10.0, 11.0, 0.1)
+    return Past(tuple(made)), Trail(CASE, tuple(run.cases[0] for run in made), (), 11.0, 0.1)
 
 
 @pytest.mark.parametrize("count", [1, 30])

@@ -7,16 +7,16 @@ import threading
 
 import pytest
 
-from perfci.extensions.pictures import forks
-from perfci.extensions.pictures.forks import map_forked
+from perfci.extensions.pictures import plots
+from perfci.extensions.pictures.plots import map_forked
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="forks")
 
 SCRIPT = """
 import os, signal, sys
 from concurrent.futures.process import BrokenProcessPool
-from perfci.extensions.pictures import forks
-forks.count_cores = lambda: 3
+from perfci.extensions.pictures import plots
+plots.count_cores = lambda: 3
 
 def double(item):
     if item == "raise":
@@ -26,7 +26,7 @@ def double(item):
     return os.getpid(), item * 2
 
 try:
-    made = forks.map_forked(double, eval(sys.argv[1]))
+    made = plots.map_forked(double, eval(sys.argv[1]))
     print([value for _, value in made], len({pid for pid, _ in made} - {os.getpid()}) > 0)
 except (ValueError, BrokenProcessPool) as error:
     print(type(error).__name__, error)
@@ -56,7 +56,7 @@ def test_a_fork_that_dies_is_an_error_and_no_lost_answer() -> None:
 
 
 def test_beside_other_threads_this_process_computes_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forks, "count_cores", lambda: 4)
+    monkeypatch.setattr(plots, "count_cores", lambda: 4)
     ended = threading.Event()
     thread = threading.Thread(target=ended.wait)
     thread.start()

@@ -184,13 +184,9 @@ def spoken(node):
     for child in node.children:
         if isinstance(child, str):
             yield child
-        elif child.name not in {
-            "code",
-            "pre",
-            "script",
-            "style",
-            "option",
-        } and "chip" not in child.attributes.get("class", ""):
+        elif child.name not in {"code", "pre", "script", "style", "option"} and "chip" not in child.attributes.get(
+            "class", ""
+        ):
             yield from spoken(child)
 
 

@@ -9,8 +9,8 @@ from PIL import Image
 from perfci.core.model import Comparison, Gate, Interval, Judgements, Limits, OpRun, Reason
 from perfci.core.model.decision import PeerFigure
 from perfci.extensions.pictures import plots
-from perfci.extensions.pictures.beside import draw_beside, list_ratios
 from perfci.extensions.pictures.device import draw_roofline, draw_sizes
+from perfci.extensions.pictures.plots import draw_beside, list_ratios
 from perfci.report import frame
 from perfci.store.launches import LaunchRow
 

@@ -18,10 +18,9 @@ from perfci.core.model import OpRun, Reason, Run
 from perfci.core.wording import sentence
 from perfci.extensions.ray.check import check_on_cluster, measure_shards
 from perfci.extensions.ray.cluster import TRIES, Cluster, Node, refuse_unequal, share_out
-from perfci.extensions.shards.files import read_plan
 from perfci.extensions.shards.joined import run_shards
 from perfci.extensions.shards.part import ShardPart, check_shard
-from perfci.extensions.shards.plans import plan_shards
+from perfci.extensions.shards.plans import plan_shards, read_plan
 from perfci.runs.plan import Request
 from tests.example_runs import environment
 from tests.example_runs import run as make_run

@@ -18,7 +18,7 @@ from perfci.cli.main import run
 from perfci.core import settings
 from perfci.core.errors import UsageError
 from perfci.core.settings import KEYS
-from perfci.extensions.setup import gitlab, plan
+from perfci.extensions.setup import hosts, plan
 from perfci.extensions.setup.texts import template
 from perfci.scaffold import edits
 from perfci.thresholds.limits import Thresholds
@@ -297,12 +297,12 @@ def test_the_pipeline_made_fits_gitlabs_schema_and_is_the_component_filled_in(re
     jobs = {name for name in pipeline if name.startswith("perfci-")}
     assert {"perfci-static", "perfci-plan", "perfci-check", "perfci-merge", "perfci-note"} <= jobs
     assert pipeline[".perfci:device"]["tags"] == ["gpu"]
-    assert pipeline | yaml.safe_load(gitlab.fill_jobs({"install": SPEC})) == pipeline
+    assert pipeline | yaml.safe_load(hosts.fill_jobs({"install": SPEC})) == pipeline
 
 
 def as_gitlab(values):
     """GitLab's way: into the text before it is YAML; texts as they are, other values as JSON."""
-    inputs = {name: given["default"] for name, given in gitlab.list_inputs().items()} | values
+    inputs = {name: given["default"] for name, given in hosts.list_inputs().items()} | values
     texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in inputs.items()}
     body = template("jobs.yml").partition("\n---\n")[2]
     return yaml.safe_load(re.sub(r"\$\[\[ inputs\.(\w+) \]\]", lambda match: texts[match[1]], body))
@@ -323,7 +323,7 @@ NASTY = {
 
 @pytest.mark.parametrize("values", [{}, NASTY])
 def test_the_component_filled_in_means_what_gitlab_makes_of_it(values):
-    text = gitlab.fill_jobs(values)
+    text = hosts.fill_jobs(values)
 
     assert "$[[" not in text
     assert yaml.safe_load(text) == as_gitlab(values)

@@ -3,7 +3,7 @@
 import pytest
 
 from perfci.core.errors import StoredFileError
-from perfci.extensions.shards.files import copy_run
+from perfci.extensions.shards.plans import copy_run
 
 
 def test_a_copy_of_a_run_takes_no_other_files(tmp_path):

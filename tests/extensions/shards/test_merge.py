@@ -5,21 +5,11 @@ from dataclasses import replace
 import pytest
 
 from perfci.core.errors import UsageError
-from perfci.core.model import (
-    Gate,
-    OpRun,
-    PerformanceCase,
-    Plan,
-    PlannedBase,
-    PlannedOp,
-    Reason,
-    Run,
-    Shard,
-    Suite,
-    Verdict,
-)
-from perfci.extensions.shards.files import ShardedOp, ShardPlan
-from perfci.extensions.shards.merge import merge
+from perfci.core.model.basics import Gate, Reason, Suite, Verdict
+from perfci.core.model.measured import OpRun, PerformanceCase
+from perfci.core.model.run import Plan, PlannedBase, PlannedOp, Run, Shard
+from perfci.extensions.shards.part import merge
+from perfci.extensions.shards.plans import ShardedOp, ShardPlan
 from perfci.judge import judge
 from perfci.thresholds.limits import Thresholds
 from tests.example_runs import environment

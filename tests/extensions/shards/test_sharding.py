@@ -7,7 +7,7 @@ import time
 import pytest
 
 from perfci import store
-from perfci.extensions.shards.files import read_plan
+from perfci.extensions.shards.plans import read_plan
 from perfci.store.launches import read_launches
 from tests.closed_schemas import faults
 from tests.git_repositories import begin_topic, commit_all, git

@@ -26,11 +26,7 @@ CASES = '{"n": 4096}, {"n": 100}, {"n": 7}'
 def test_every_case_of_the_projects_ops_is_captured_and_compiles(target, tmp_path):
     cases = {op: static["cases"] for op, static in compiled(run(KERNELS, OPS, target, tmp_path)).items()}
 
-    assert {op: len(captured) for op, captured in cases.items()} == {
-        "broadcast": 10,
-        "softmax": 7,
-        "matmul": 8,
-    }
+    assert {op: len(captured) for op, captured in cases.items()} == {"broadcast": 10, "softmax": 7, "matmul": 8}
     for captured in cases.values():
         for case in captured:
             assert case["failure"] is None

@@ -2,21 +2,10 @@ from dataclasses import replace
 
 import pytest
 
-from perfci.core.model import (
-    OFFLINE,
-    Identity,
-    KernelBinary,
-    LaunchIdentity,
-    Plan,
-    PlannedBase,
-    PlannedOp,
-    Reason,
-    Static,
-    StaticCase,
-    StaticOp,
-    Suite,
-    Verdict,
-)
+from perfci.core.model.basics import Reason, Suite, Verdict
+from perfci.core.model.compiled import Identity, KernelBinary, LaunchIdentity, Static, StaticCase, StaticOp
+from perfci.core.model.place import OFFLINE
+from perfci.core.model.run import Plan, PlannedBase, PlannedOp
 from perfci.core.wording import sentence
 from tests.decision_examples import BASE, judged, run
 

@@ -4,7 +4,7 @@ import pytest
 
 from perfci.core.errors import UsageError
 from perfci.extensions.workloads import cases, fits
-from perfci.extensions.workloads.hearing import TensorForm
+from perfci.extensions.workloads.fits import TensorForm
 from perfci.extensions.workloads.records import Call, Workload, merge_calls, read_workload, write_workload
 from perfci.ops.spec import Performance, case_id, grid
 

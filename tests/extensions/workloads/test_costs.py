@@ -5,19 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from perfci.core.model import (
-    Comparison,
-    Device,
-    DeviceState,
-    Interval,
-    Judgement,
-    Judgements,
-    Look,
-    PerformanceCase,
-    Reason,
-    Suite,
-    Verdict,
-)
+from perfci.core.model.basics import Interval, Look, Reason, Suite, Verdict
+from perfci.core.model.decision import Comparison, Judgement, Judgements
+from perfci.core.model.measured import PerformanceCase
+from perfci.core.model.place import Device, DeviceState
 from perfci.extensions.workloads.costs import Changed, Cost, find_changes, predict, weigh_verdicts
 from perfci.extensions.workloads.recording import sum_up
 from perfci.extensions.workloads.records import Call, Slice, Workload, write_workload

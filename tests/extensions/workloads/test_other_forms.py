@@ -177,11 +177,7 @@ def test_a_trace_of_another_form_is_refused_by_its_name(tmp_path, settings, chan
 def test_a_cut_archive_is_refused_and_odd_forms_of_tensors_count_as_no_tensors(tmp_path, settings):
     cut = tmp_path / "cut.json.gz"
     cut.write_bytes(gzip.compress(b"[" + b"1," * 1000)[:-9])
-    args = {
-        "Input Dims": [[-1, 4], 5, [2]],
-        "Input type": ["float"] * 3,
-        "Input Strides": [[1], [1], "a"],
-    }
+    args = {"Input Dims": [[-1, 4], 5, [2]], "Input type": ["float"] * 3, "Input Strides": [[1], [1], "a"]}
     (call,) = traces.read_trace(write_trace(tmp_path / "odd.json", args=args), "odd", settings).calls
 
     with pytest.raises(StoredFileError, match=r"cut\.json\.gz could not be read"):

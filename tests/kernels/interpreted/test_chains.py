@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from perfci.device import open_device
+from perfci.extensions.lab.chains.records import conclude
 from perfci.extensions.lab.chains.runs import Setting, check_case
 from perfci.extensions.lab.chains.task import load_chain
-from perfci.extensions.lab.chains.verdicts import conclude
 
 KERNELS = Path(__file__).resolve().parents[3] / "kernels"
 NAMES = ("norm_matmul_softmax", "transformer_block", "float8_mlp")

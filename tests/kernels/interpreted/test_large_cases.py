@@ -7,12 +7,10 @@ import importlib
 import pytest
 
 from perfci.device import open_device
-from perfci.extensions.lab.soak.endurance import open_endurance
-from perfci.extensions.lab.soak.findings import Status
 from perfci.extensions.lab.soak.huge import check_large
-from perfci.extensions.lab.soak.subject import SoakSubject
+from perfci.extensions.lab.soak.subject import SoakSubject, open_endurance
 from perfci.extensions.lab.soak.task import as_performance
-from perfci.extensions.lab.soak.verdicts import conclude
+from perfci.extensions.lab.soak.verdicts import Status, conclude
 from tests.daily import first_daily
 
 BEYOND = 1 << 15

@@ -16,10 +16,9 @@ from perfci.core.model import Reason
 from perfci.core.settings import Settings
 from perfci.core.wording import say, sentence
 from perfci.extensions.agents import brief as briefs
-from perfci.extensions.agents.brief_page import write_markdown, write_profile
-from perfci.extensions.agents.logbook import read_logbook
+from perfci.extensions.agents.brief import write_markdown, write_profile
+from perfci.extensions.agents.logbook import RoundVerdict, read_logbook
 from perfci.extensions.agents.profiles import find_path, profile_op
-from perfci.extensions.agents.round_records import RoundVerdict
 from perfci.extensions.agents.round_tables import tabulate_cases, write_record, write_round
 from perfci.extensions.agents.rounds import try_round
 from perfci.ops.discover import select

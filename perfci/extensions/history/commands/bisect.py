@@ -15,10 +15,9 @@ from perfci.cli.progress import Progress
 from perfci.core import commands, units
 from perfci.core.model import Fact, Gate, Interval
 from perfci.core.wording import say
-from perfci.extensions.history.bisect import Audience, Bisection, Culprit, bisect_op
-from perfci.extensions.history.bisection import Leg, Rating
+from perfci.extensions.history.bisect import Audience, Bisection, Culprit, Leg, bisect_op
 from perfci.extensions.history.commits import Commit
-from perfci.extensions.history.revisions import BisectOptions
+from perfci.extensions.history.revisions import BisectOptions, Rating
 from perfci.report.data import pick
 from perfci.report.text import NAME_LIMIT, plain
 from perfci.runs.plan import Request

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import math
@@ -15,24 +16,23 @@ from perfci.cli.exits import Exit, exit_code
 from perfci.cli.output import STYLES, Grid, Paragraph, print_found
 from perfci.core import commands, units
 from perfci.core.environment import list_differences
-from perfci.core.errors import GitError, UsageError
-from perfci.core.model import Bearing, Fact, Gate, Judgement, Reason, Verdict, board_key
+from perfci.core.errors import GitError, StoredFileError, UsageError
+from perfci.core.model import Fact, Gate, Judgement, Reason, Verdict, board_key
 from perfci.core.settings import Settings
 from perfci.core.wording import say
 from perfci.extensions.common.accepted_runs import HistoryRun
 from perfci.extensions.common.history import History, history_devices, history_ops, read_history
-from perfci.extensions.history import changepoints, results
+from perfci.extensions.history import changepoints, tables
 from perfci.extensions.history.boards import Board, compare_boards, describe_board, find_difference, list_reopened
 from perfci.extensions.history.changepoints import ChangePoint
 from perfci.extensions.history.commits import is_ancestor
-from perfci.extensions.history.histories import read_steps
-from perfci.extensions.history.results import StoredRun
-from perfci.extensions.history.series import environment_steps
+from perfci.extensions.history.series import list_steps
+from perfci.extensions.history.tables import StoredRun
 from perfci.ops.discover import pick as pick_ops
 from perfci.ops.spec import matches
 from perfci.report.data import pick
 from perfci.report.view import make_table
-from perfci.store import RUN_FILE
+from perfci.store import RUN_FILE, baseline_path, read_baseline
 
 if TYPE_CHECKING:
     from perfci.extensions.history.database import HistoryStore
@@ -113,15 +113,16 @@ def show_drift(histories: Sequence[History], pattern: str | None, where: Setting
 def _find_drift(history: History, pattern: str | None, where: Settings) -> _Drift:
     drift = {case: runs for case, runs in changepoints.index_cases(history.runs).items() if matches(case, pattern)}
     tensors = tuple(tensor.case for run in history.runs[-1:] for tensor in run.stored if matches(tensor.case, pattern))
-    why = {
-        run: step.why for step in read_steps(where.baselines, history.device, history.op) for run in step.after.run_ids
-    }
-    steps = environment_steps(history.runs)
-    moved = []
-    for before, after in itertools.pairwise(history.runs):
-        fields = [step for step in steps.get(after.run, ()) if step.bearing is not Bearing.BOARD]
-        if fields:
-            moved.append((before, after, list_differences(fields), why.get(after.run)))
+    why: dict[str, str] = {}  # of the steps that `perfci accept --environment` recorded
+    with contextlib.suppress(StoredFileError):
+        path = baseline_path(where.baselines, history.device, history.op)
+        steps = read_baseline(path).steps if path.is_file() else ()
+        why = {run: step.why for step in steps for run in step.after.run_ids}
+    moved = [
+        (before, after, list_differences(fields), why.get(after.run))
+        for before, after in itertools.pairwise(history.runs)
+        if (fields := list_steps(before, after))
+    ]
     refuted = _Refuted(where, history.op)
     return _Drift(
         history,
@@ -163,7 +164,7 @@ class _Refuted:
     @functools.cached_property
     def _duels(self) -> StoredRun | None:
         folder = self._where.reports / CREEP
-        return results.read(folder, self._where.root) if (folder / RUN_FILE).exists() else None
+        return tables.read(folder, self._where.root) if (folder / RUN_FILE).exists() else None
 
 
 def _shows_less(row: Judgement, change: ChangePoint) -> bool:

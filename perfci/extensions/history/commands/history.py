@@ -18,7 +18,7 @@ from perfci.core.settings import Settings
 from perfci.core.wording import say
 from perfci.extensions.common.accepted_runs import HistoryStored
 from perfci.extensions.common.history import KEPT, History
-from perfci.extensions.history import results
+from perfci.extensions.history import tables
 from perfci.extensions.history.commands import drift as drifts
 from perfci.extensions.history.series import HistoryPoint, list_points
 from perfci.ops.spec import STORED, matches
@@ -108,11 +108,11 @@ def _copy(
 ) -> list[History]:
     """Copies the project's runs to a store. Returns the histories there, with what was wrong with the copied ones."""
     open_store = load_stores()
-    from perfci.extensions.history import archive
+    from perfci.extensions.history.database import import_project
 
     paths = runs or [where.reports] * (where.reports / RUN_FILE).exists()
     with open_store(url) as store:
-        done = archive.import_project(store, where, [results.read(path, where.root) for path in paths], kept)
+        done = import_project(store, where, [tables.read(path, where.root) for path in paths], kept)
         histories = drifts.read_histories(where, ops, device, store)
     if not quiet:
         print_lines(say("Copied: {new}; there before: {there}. Verdicts: {verdicts}; blocks: {blocks}.", **vars(done)))

@@ -15,7 +15,7 @@ from perfci.core import units
 from perfci.core.model import Gate, Reason
 from perfci.core.wording import say, sentence
 from perfci.extensions.history.origins import Explained, Layer, Value, explain
-from perfci.extensions.history.relaxing import relax as write_relaxed
+from perfci.extensions.history.origins import relax as write_relaxed
 from perfci.extensions.history.tightening import Tightened, refuse_in_pipeline
 from perfci.extensions.history.tightening import tighten as tighten_by_history
 from perfci.report.data import write_plain

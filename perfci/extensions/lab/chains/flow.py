@@ -7,9 +7,15 @@ from pathlib import Path
 from perfci.core.errors import PerfciError, UsageError
 from perfci.core.model import Device, Reason
 from perfci.core.settings import Settings
-from perfci.extensions.lab.chains.records import ChainCase, ChainMeasured, ChainResult, find_chains, select_chains
+from perfci.extensions.lab.chains.records import (
+    ChainCase,
+    ChainMeasured,
+    ChainResult,
+    conclude,
+    find_chains,
+    select_chains,
+)
 from perfci.extensions.lab.chains.task import ChainPlanned, CheckChain
-from perfci.extensions.lab.chains.verdicts import conclude
 from perfci.runs.bench import Bench, Listener, WorkerPlace, claim_bench, make_environment, place_ops, plan_opening
 from perfci.runs.describe import OpSource, describe_sources
 from perfci.runs.plan import Request, draw_seed

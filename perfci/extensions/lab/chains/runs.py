@@ -9,19 +9,24 @@ from typing import Any
 import numpy as np
 
 from perfci.core.errors import PerfciError
-from perfci.core.model import ErrorStats, Fact, Reason
+from perfci.core.model import KERNEL, REFERENCE, ErrorStats, Fact, Reason
 from perfci.device.arrays import Arrays
 from perfci.device.seam import Accelerator, NotInterpretedError, not_interpreted
-from perfci.extensions.lab.chains.records import ChainMeasured, Error, Output, StageMeasured, worst
-from perfci.extensions.lab.chains.spec import Chain, Stage
-from perfci.extensions.lab.chains.verdicts import judge_finiteness
+from perfci.extensions.lab.chains.records import (
+    Chain,
+    ChainMeasured,
+    Error,
+    Output,
+    Stage,
+    StageMeasured,
+    judge_finiteness,
+    worst,
+)
 from perfci.measure.closeness import errors_of
 from perfci.ops.spec import Params, case_id
 
 State = Mapping[str, Any]  # a chain's inputs, and what its stages gave, by name
 Where = Mapping[str, Fact]  # chain and case, for reasons
-
-KERNEL, REFERENCE = "kernel", "reference"
 
 _REST = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 

@@ -10,9 +10,8 @@ from typing import Any, ClassVar
 from perfci.core.errors import ContractError
 from perfci.core.model import Amount
 from perfci.device.seam import Accelerator
-from perfci.extensions.lab.chains.records import ENDING, ChainMeasured
+from perfci.extensions.lab.chains.records import ENDING, Chain, ChainMeasured, Stage
 from perfci.extensions.lab.chains.runs import Setting, check_case, list_parameters
-from perfci.extensions.lab.chains.spec import Chain, Stage
 from perfci.ops.spec import case_id
 from perfci.worker.answers import Answers, Rule
 from perfci.worker.contract import check_calls, check_cases, checking, parameters

@@ -15,8 +15,8 @@ from perfci.cli.progress import Progress
 from perfci.core.model import Fact, Gate
 from perfci.core.wording import say, sentence
 from perfci.extensions.common.kept import keep_answer
-from perfci.extensions.lab.soak.findings import Status
 from perfci.extensions.lab.soak.flow import FOLDER, Soak, soak_ops
+from perfci.extensions.lab.soak.verdicts import Status
 from perfci.report.data import pick
 from perfci.runs.plan import Request
 
@@ -27,8 +27,7 @@ def soak(
     ops: options.Ops = [],  # noqa: B006
     case: options.Case = None,
     calls: Annotated[
-        int | None,
-        option("--calls", "Calls of each test.", "1000; 24 without an accelerator", "N", min=2, max=10**7),
+        int | None, option("--calls", "Calls of each test.", "1000; 24 without an accelerator", "N", min=2, max=10**7)
     ] = None,
     decay_limit: Annotated[
         float, option("--decay-limit", "How much slower a call may become.", metavar="PERCENT", min=0, max=1000)

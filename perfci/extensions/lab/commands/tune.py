@@ -17,8 +17,7 @@ from perfci.cli.progress import Progress
 from perfci.core import units
 from perfci.core.wording import say, sentence
 from perfci.extensions.lab.tune.flow import Tuning, tune_op
-from perfci.extensions.lab.tune.records import Attempt, Config, describe_config
-from perfci.extensions.lab.tune.search import Choice
+from perfci.extensions.lab.tune.records import Attempt, Choice, Config, describe_config
 from perfci.report.data import pick
 from perfci.report.markdown import write_table
 from perfci.report.view import Table, make_table

@@ -7,9 +7,17 @@ from dataclasses import dataclass
 from perfci.core.errors import DeviceError, PerfciError, UsageError
 from perfci.core.model import UNTIMED, Device, Fact, PlannedOp, Reason
 from perfci.core.settings import Settings
-from perfci.extensions.lab.soak.findings import DECAY_LIMIT, LARGE, TESTS, SoakFinding, SoakMeasured, Status, name_test
 from perfci.extensions.lab.soak.task import CALLS, SoakOp
-from perfci.extensions.lab.soak.verdicts import conclude
+from perfci.extensions.lab.soak.verdicts import (
+    DECAY_LIMIT,
+    LARGE,
+    TESTS,
+    SoakFinding,
+    SoakMeasured,
+    Status,
+    conclude,
+    name_test,
+)
 from perfci.ops.backends import backend_of, find_kernel
 from perfci.ops.discover import select
 from perfci.runs.bench import (

@@ -9,8 +9,8 @@ from typing import Any
 
 from perfci.core.model import Fact, because
 from perfci.device.arrays import Arrays, leaves
-from perfci.extensions.lab.soak.findings import LARGE, SoakFinding, SoakMeasured, Status
 from perfci.extensions.lab.soak.subject import SoakSubject
+from perfci.extensions.lab.soak.verdicts import LARGE, SoakFinding, SoakMeasured, Status
 from perfci.measure.inputs import bound_inputs, flat
 from perfci.measure.outputs import wrong_output
 from perfci.ops.spec import Accuracy, Params

@@ -10,8 +10,10 @@ from typing import ClassVar
 from perfci.core.errors import DeviceError, PerfciError
 from perfci.core.model import Fact, Reason
 from perfci.device.seam import Accelerator
-from perfci.extensions.lab.soak.endurance import open_endurance
-from perfci.extensions.lab.soak.findings import (
+from perfci.extensions.lab.soak.calls import check_decay, check_determinism, check_memory, check_streams, check_threads
+from perfci.extensions.lab.soak.huge import check_large, is_large
+from perfci.extensions.lab.soak.subject import SoakSubject, open_endurance
+from perfci.extensions.lab.soak.verdicts import (
     DECAY,
     DETERMINISM,
     LARGE,
@@ -24,10 +26,6 @@ from perfci.extensions.lab.soak.findings import (
     Status,
     name_test,
 )
-from perfci.extensions.lab.soak.huge import check_large, is_large
-from perfci.extensions.lab.soak.repeated import check_decay, check_determinism, check_memory
-from perfci.extensions.lab.soak.subject import SoakSubject
-from perfci.extensions.lab.soak.together import check_streams, check_threads
 from perfci.measure.inputs import bound_inputs
 from perfci.ops.spec import Accuracy, Params, Performance, case_id
 from perfci.worker.answers import Answers, Rule, Said, Subject

@@ -2,22 +2,83 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from perfci.core.model import Fact, Reason
-from perfci.extensions.lab.soak.findings import (
-    DECAY,
-    DETERMINISM,
-    LARGE,
-    MEMORY,
-    STREAMS,
-    THREADS,
-    SoakFinding,
-    SoakMeasured,
-    Status,
-)
-from perfci.extensions.lab.soak.trend import trend, trend_p
+from perfci.core.model import Fact, Interval, Reason
+
+THREADS, MEMORY, DECAY, DETERMINISM, STREAMS, LARGE = TESTS = (
+    "threads", "memory", "decay", "determinism", "streams", "large",
+)  # fmt: skip
+"""In the order of a case's tests: threads first, since the first calls of all have to come at once."""
+
+DECAY_LIMIT = 0.03  # a call may become slower by this ratio over all calls
+
+
+class Status(StrEnum):
+    """How a test ended."""
+
+    PASS = "PASS"
+    FAIL = "FAIL"
+    SKIPPED = "SKIPPED"
+    ERROR = "ERROR"
+
+
+@dataclass(frozen=True)
+class SoakFinding:
+    """The result of one test of one case, or of all cases of an op."""
+
+    op: str
+    test: str  # one of TESTS, or "" if the op could not be tried at all
+    case: str | None  # None: all cases
+    status: Status
+    reason: Reason | None = None  # why it did not pass, or what a reader of its numbers should know
+    numbers: Mapping[str, Fact] = field(default_factory=dict)
+    """bytes, microseconds (`_us`), ratios and counts, by name (listed in docs/soak.md)"""
+
+
+@dataclass(frozen=True)
+class SoakMeasured:
+    """What a worker reports of a test in which it saw nothing that is wrong by itself. See `verdicts.conclude`."""
+
+    op: str
+    test: str
+    case: str | None
+    numbers: Mapping[str, Fact] = field(default_factory=dict)
+    series: Mapping[str, tuple[float | None, ...]] = field(default_factory=dict)  # readings over the calls, by name
+
+
+def name_test(test: str, case: str | None) -> str:
+    """Returns one text for a test of a case.
+
+    >>> name_test("memory", "rows=4")
+    'memory rows=4'
+    """
+    return f"{test} {case or '*'}"
+
+
+def trend_p(values: ArrayLike) -> float:
+    """One-sided p of the Mann-Kendall test (Mann 1945) that a series rises, exact without ties. 1 if it never moves.
+
+    >>> round(trend_p([1.0, 2.0, 3.0, 4.0]), 4), trend_p([1.0, 1.0, 1.0])
+    (0.0417, 1.0)
+    """
+    from scipy.stats import kendalltau  # which takes half a second
+
+    series = np.asarray(values, dtype=np.float64)
+    return float(np.nan_to_num(kendalltau(np.arange(series.size), series, alternative="greater").pvalue, nan=1.0))
+
+
+def trend(values: ArrayLike) -> Interval:
+    """Theil-Sen slope, a step, with Sen's 95 % interval (1968)."""
+    from scipy.stats import theilslopes
+
+    slopes = theilslopes(values)
+    return Interval(float(slopes.slope), float(slopes.low_slope), float(slopes.high_slope))
+
 
 LEAST_WINDOWS = 8  # with fewer, a trend cannot be beyond doubt, and a leak looks like a cache that fills
 P_LIMIT = 0.01  # a rise counts if chance alone shows one as clear in fewer cases than this

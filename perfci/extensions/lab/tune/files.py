@@ -15,8 +15,7 @@ from perfci.core.codec import decode
 from perfci.core.errors import StoredFileError, UsageError
 from perfci.core.files import read_regular
 from perfci.core.wording import say
-from perfci.extensions.lab.tune.records import Config, Regime, Value, flatten, nest
-from perfci.extensions.lab.tune.search import Choice
+from perfci.extensions.lab.tune.records import Choice, Config, Regime, Value, flatten, nest
 
 ABOUT = "First entry that fits a call: NAME_max holds up to a number, a list any of its values, else equal."
 

@@ -11,14 +11,8 @@ from perfci.core import VERSION, environment
 from perfci.core.errors import ContractError, DeviceError, PerfciError, StoredFileError, UsageError
 from perfci.core.model import UNTIMED, Fact, Reason, board_key
 from perfci.core.settings import Settings
-from perfci.extensions.lab.tune.files import (
-    GENERIC,
-    change_tuned,
-    read_space,
-    read_tuned,
-)
-from perfci.extensions.lab.tune.records import SUITE, Attempt, SearchFile, key, open_search
-from perfci.extensions.lab.tune.search import Choice, Choices, decide
+from perfci.extensions.lab.tune.files import GENERIC, change_tuned, read_space, read_tuned
+from perfci.extensions.lab.tune.records import SUITE, Attempt, Choice, Choices, SearchFile, decide, key, open_search
 from perfci.extensions.lab.tune.task import Regimes, Trying, Tune
 from perfci.ops.discover import OpFolder, select_one
 from perfci.ops.fingerprint.tree import Tree

@@ -14,7 +14,7 @@ from perfci.core.errors import UsageError
 from perfci.core.model import Reason
 from perfci.core.wording import say, sentence
 from perfci.extensions.note import posting
-from perfci.extensions.note.target import find_target
+from perfci.extensions.note.posting import find_target
 from perfci.extensions.note.text import compose, find_links, marker
 from perfci.git.command import parse_commit
 from perfci.report.text import BLOCK_LIMIT, plain

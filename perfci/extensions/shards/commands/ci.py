@@ -15,9 +15,8 @@ from perfci.cli.progress import Progress
 from perfci.core.errors import UsageError
 from perfci.core.model import Reason
 from perfci.core.wording import say, sentence
-from perfci.extensions.shards.files import ShardPlan, list_runs, read_plan, write_plan
 from perfci.extensions.shards.joined import merge_shards
-from perfci.extensions.shards.plans import plan_shards, refuse_foreign_plan
+from perfci.extensions.shards.plans import ShardPlan, list_runs, plan_shards, read_plan, refuse_foreign_plan, write_plan
 from perfci.report.text import BLOCK_LIMIT, plain
 from perfci.store import signature
 from perfci.store.files import encode
@@ -116,12 +115,7 @@ def _describe_plan(plan: ShardPlan) -> Iterator[str]:
     run, base = [op for op in plan.ops if op.shard], plan.plan.base
     if base:
         yield say("Compared with {name} ({commit}).", name=base.name, commit=base.commit[:10])
-    counts = {
-        "run": len(run),
-        "ops": len(plan.ops),
-        "family": plan.family,
-        "duels": plan.plan.duel_family,
-    }
+    counts = {"run": len(run), "ops": len(plan.ops), "family": plan.family, "duels": plan.plan.duel_family}
     yield say(
         "{run} of {ops} ops are measured; {family} performance cases are tested together, {duels} at most in duels.",
         **counts,

@@ -11,9 +11,8 @@ from perfci.core.wording import sentence
 from perfci.extensions.common.accepted_runs import Epoch
 from perfci.extensions.history import ratchet
 from perfci.extensions.history.ratchet import steps
-from perfci.extensions.history.ratchet.figures import KEYS
 from perfci.extensions.history.ratchet.noise import RATE
-from perfci.extensions.history.ratchet.steps import propose, rescale_targets
+from perfci.extensions.history.ratchet.steps import KEYS, propose, rescale_targets
 from perfci.thresholds.case import CaseThresholds
 from perfci.thresholds.layers import is_stricter
 from perfci.thresholds.limits import OpThresholds, Thresholds
@@ -197,7 +196,7 @@ def test_every_key_tightens_by_steps_and_keeps_its_rate(key):
     threshold = next(threshold_key for threshold_key in KEYS if threshold_key.name == key)
     before = None
     for _ in range(25):
-        series = ratchet.figures.FigureSeries(tuple(rng.normal(0, 0.01, 40).tolist()), ("GPU-1",) * 40, ("r",) * 40)
+        series = ratchet.steps.FigureSeries(tuple(rng.normal(0, 0.01, 40).tolist()), ("GPU-1",) * 40, ("r",) * 40)
         change = steps.tighten_figure(series, threshold, before)
         if change is None:
             continue

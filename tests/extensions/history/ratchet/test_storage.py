@@ -6,8 +6,8 @@ import pytest
 
 from perfci.core.model import Suite
 from perfci.core.wording import sentence
-from perfci.extensions.history.ratchet import figures, steps
-from perfci.extensions.history.ratchet.figures import KEYS
+from perfci.extensions.history.ratchet import steps
+from perfci.extensions.history.ratchet.steps import KEYS
 from perfci.thresholds.case import CaseThresholds
 from perfci.thresholds.limits import OpThresholds, Thresholds
 from tests.extensions.history.ratchet.histories import HERE
@@ -74,4 +74,4 @@ def test_limits_on_the_errors_of_outputs_are_not_learnt_from_storage():
     runs = history()
 
     for name in ("mean_abs", "rmse", "p99_abs", "max_abs"):
-        assert figures.read_series(runs, Suite.ACCURACY, TENSOR.case, KEY[name]).values == ()
+        assert steps.read_series(runs, Suite.ACCURACY, TENSOR.case, KEY[name]).values == ()

@@ -1,12 +1,23 @@
 """`perfci chain` from the command to the answer, on the fake device."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 
 from perfci.cli.main import run
+from perfci.core.errors import PerfciError, UsageError
+from perfci.core.model import Device, Reason
+from perfci.core.settings import load
+from perfci.extensions.lab.chains import flow
+from perfci.extensions.lab.chains.flow import check_chains
+from perfci.extensions.lab.chains.records import ChainMeasured, Error, Output, StageMeasured
+from perfci.extensions.lab.chains.task import ChainPlanned
+from perfci.runs.describe import Described
+from perfci.runs.plan import Request
+from perfci.worker.protocol import Doing, OpDone, Ready
 
 TEXTS = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))
 
@@ -101,3 +112,124 @@ def test_the_projects_own_chains_are_right_in_tritons_interpreter(tmp_path, caps
         assert {case: verdict for case, verdict in told.items() if verdict != "UNCHECKED"} == dict.fromkeys(
             list(told)[:3], "PASS"
         )
+
+
+SOUND = Output("y", "float32", 1e-7, 1.0, Error(1e-6, 1e-6), Error(1e-6, 1e-6))
+GOOD = ChainMeasured("rows=1", 7, (StageMeasured("loud", (), Error(1e-6, 1e-6), (SOUND,)),))
+CASES = ("rows=1", "rows=2", "rows=3")
+FAKE = Device("fake", "Fake One", "fake-one")
+
+
+@pytest.fixture
+def settings(tmp_path):
+    folder = tmp_path / "kernels" / "_chains"
+    folder.mkdir(parents=True)
+    for name in ("echo", "other"):
+        (folder / f"{name}_chain.py").write_text("")
+    return load(tmp_path)
+
+
+@pytest.fixture
+def tasks(monkeypatch):
+    """Replaces workers by `said`: one list of messages and a failure a worker."""
+
+    class Workers(list):
+        said = None
+
+    seen = Workers()
+
+    def run_worker(task, around, heard):
+        seen.append(task)
+        messages, failure = seen.said.pop(0)
+        for message in messages:
+            heard(message)
+        return failure
+
+    monkeypatch.setattr(flow, "run_worker", run_worker)
+    return seen
+
+
+def good(*cases):
+    return [
+        message
+        for case in cases
+        for message in (Doing("stage loud", "echo", case), replace(GOOD, case=case, lost=case == "rows=2"))
+    ]
+
+
+def check(settings, **options):
+    return check_chains(settings, Request(**{"ops": ("echo",), "device": "fake", "seed": 7} | options), lambda _: None)
+
+
+def test_a_worker_that_lost_its_device_is_followed_by_one_for_what_is_left(settings, tasks):
+    tasks.said = [
+        ([Ready(FAKE), ChainPlanned(CASES), *good("rows=1", "rows=2"), OpDone()], None),
+        ([ChainPlanned(("rows=3",)), *good("rows=3"), OpDone()], None),
+    ]
+
+    (result,) = check(settings).results
+    assert [case.case for case in result.cases] == [*CASES]
+    assert [task.cases for task in tasks] == [None, ("rows=3",)]
+    assert not result.failed
+
+
+def test_a_worker_that_stops_short_fails_its_chain_with_what_it_had(settings, tasks):
+    tasks.said = [([Ready(FAKE), ChainPlanned(CASES), *good("rows=1")], None), ([OpDone()], None)]
+
+    (result,) = check(settings).results
+    assert result.failure == Reason("worker_silent")
+    assert [case.case for case in result.cases] == ["rows=1"]
+
+
+def test_no_case_of_any_chain_is_a_usage_error_and_of_one_chain_is_none(settings, tasks):
+    tasks.said = [([Ready(FAKE), ChainPlanned(()), OpDone()], None)] * 2
+    with pytest.raises(UsageError, match="No case of echo, other fits"):
+        check(settings, ops=(), pattern="rows=9")
+
+    tasks.said = [
+        ([Ready(FAKE), ChainPlanned(()), OpDone()], None),
+        ([Ready(FAKE), ChainPlanned(("rows=9",)), *good("rows=9"), OpDone()], None),
+    ]
+    assert [len(result.cases) for result in check(settings, ops=(), pattern="rows=9").results] == [0, 1]
+
+
+def test_a_device_that_cannot_be_opened_is_no_chains_fault(settings, tasks):
+    tasks.said = [([], Reason("device_gone", {"device": "cuda", "why": "no driver"}))]
+
+    with pytest.raises(PerfciError, match="The device cuda can"):
+        check(settings, device="cuda")
+
+
+def test_without_a_device_named_the_one_at_hand_is_asked_for_first(settings, tasks, monkeypatch):
+    monkeypatch.setattr(flow, "describe_sources", lambda *_: [Described(FAKE, ())])
+    tasks.said = [([Ready(FAKE), ChainPlanned(("rows=1",)), *good("rows=1"), OpDone()], None)]
+
+    assert check(settings, device="auto").device == FAKE
+    assert [task.opening.device for task in tasks] == ["fake"]
+
+
+OFF = replace(SOUND, so_far=Error(1.0, 1.0))
+
+
+def staged(*outputs, **fields):
+    return replace(GOOD, stages=(StageMeasured("loud", (), Error(1e-6, 1e-6), outputs),), **fields)
+
+
+FORGED = {
+    "nothing": ChainMeasured("rows=1", 7),
+    "a stage without outputs": replace(GOOD, stages=(StageMeasured("loud"),)),
+    "an error without its failure": staged(OFF),
+    "infinities without their failure": staged(replace(SOUND, faults=1)),
+    "what it wrote elsewhere": replace(GOOD, stages=(replace(GOOD.stages[0], strays=1),)),
+    "no error of the references": replace(GOOD, stages=(StageMeasured("loud", (), None, (OFF,)),)),
+    "stages that read themselves": replace(GOOD, stages=(replace(GOOD.stages[0], reads=(0,)),)),
+    "unchecked and wrong": staged(OFF, unchecked=Reason("interpreter_lacks")),
+}
+
+
+@pytest.mark.parametrize("message", FORGED.values(), ids=FORGED)
+def test_a_case_whose_numbers_do_not_show_that_it_is_right_does_not_pass(settings, tasks, message):
+    tasks.said = [([Ready(FAKE), ChainPlanned(("rows=1",)), message, OpDone()], None)]
+
+    (result,) = check(settings).results
+    assert result.failed and result.cases[0].verdict == "WRONG"

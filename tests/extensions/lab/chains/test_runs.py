@@ -6,9 +6,9 @@ import pytest
 from perfci.core.model import Reason
 from perfci.core.wording import sentence
 from perfci.device import open_device
-from perfci.extensions.lab.chains.runs import Setting, check_case
-from perfci.extensions.lab.chains.spec import Chain, Stage
-from perfci.extensions.lab.chains.verdicts import conclude
+from perfci.device.numpy_arrays import NumpyArrays
+from perfci.extensions.lab.chains.records import Chain, Stage, conclude
+from perfci.extensions.lab.chains.runs import Setting, StageError, check_case, name_outputs, take_arguments
 from perfci.ops.spec import grid
 
 CASE = {"rows": 16, "dtype": "float16"}
@@ -116,10 +116,7 @@ def test_an_overflow_that_the_reference_has_too_is_the_formats_and_fails_nothing
 
 @pytest.mark.parametrize(
     ("change", "told"),
-    [
-        (lambda out: out[:, :4], "(16, 4) float16"),
-        (lambda out: out.astype(np.float32), "(16, 8) float32"),
-    ],
+    [(lambda out: out[:, :4], "(16, 4) float16"), (lambda out: out.astype(np.float32), "(16, 8) float32")],
 )
 def test_a_wrong_shape_or_dtype_names_the_stage_and_the_one_that_takes_it(change, told):
     case = check({"product": lambda norm, w: change(product(norm, w))})
@@ -156,10 +153,7 @@ def test_an_error_raised_by_a_stage_is_an_error_that_names_it_and_what_it_was_gi
 
 
 def test_a_mapping_gives_several_tensors_to_later_stages():
-    references = {
-        "split": lambda x: {"left": x[:, :4], "right": x[:, 4:]},
-        "both": lambda left, right: left * right,
-    }
+    references = {"split": lambda x: {"left": x[:, :4], "right": x[:, 4:]}, "both": lambda left, right: left * right}
 
     case = check(references=references)
     assert case.verdict == "PASS"
@@ -174,3 +168,38 @@ def test_what_a_stage_takes_is_not_spoilt_by_references_that_work_in_place():
     references = {**REFERENCES, "total": lambda norm, product: in_place(norm) + product}
     kernels = {"total": lambda norm, product: norm * norm.dtype.type(2) + product}
     assert check(kernels, references).verdict == "PASS"
+
+
+ARRAYS = NumpyArrays()
+WHERE = {"chain": "block", "case": "rows=2"}
+X, W = np.ones((2, 3), np.float32), np.ones((3, 4), np.float16)
+
+
+def stage(function, name="out", **fields):
+    return Stage(name, function, function, **fields)
+
+
+@pytest.mark.parametrize("fields", [{}, {"takes": {"x": "x", "w": "weight"}}])
+def test_a_name_that_is_nowhere_is_told_with_those_that_are_there(fields):
+    first = stage(lambda x, w: x, **fields)
+
+    with pytest.raises(StageError) as error:
+        take_arguments(first, first.kernel, {"x": X}, WHERE)
+    assert error.value.reason.kind == "chain_name_missing"
+    assert error.value.reason.facts["known"] == "x"
+
+
+@pytest.mark.parametrize(
+    ("output", "told"),
+    [
+        (None, "NoneType"),
+        ((X, X), "tuple"),
+        ({}, "{}"),
+        ({"q": X, "k": 3}, "{q: ndarray, k: int}"),
+        ({"a b": X}, "{a b: ndarray}"),
+    ],
+)
+def test_anything_but_tensors_with_names_is_refused(output, told):
+    with pytest.raises(StageError) as error:
+        name_outputs(stage(len), output, ARRAYS, WHERE)
+    assert error.value.reason.facts["got"] == told

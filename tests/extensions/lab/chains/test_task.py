@@ -7,9 +7,8 @@ import pytest
 from perfci.core.errors import ContractError
 from perfci.core.wording import sentence
 from perfci.device import open_device
-from perfci.extensions.lab.chains.records import ChainMeasured
+from perfci.extensions.lab.chains.records import ChainMeasured, conclude
 from perfci.extensions.lab.chains.task import ChainPlanned, CheckChain, check, load_chain
-from perfci.extensions.lab.chains.verdicts import conclude
 from perfci.worker.protocol import Doing, OpDone
 from tests.worker.task_examples import make_task
 

@@ -3,8 +3,7 @@
 import pytest
 
 from perfci.device import open_device
-from perfci.extensions.lab.soak.endurance import open_endurance
-from perfci.extensions.lab.soak.subject import SoakSubject
+from perfci.extensions.lab.soak.subject import SoakSubject, open_endurance
 from perfci.ops.spec import Performance
 
 

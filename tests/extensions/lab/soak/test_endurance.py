@@ -12,7 +12,7 @@ import torch
 
 from perfci.device import open_device
 from perfci.device.fake import hold
-from perfci.extensions.lab.soak.endurance import open_endurance
+from perfci.extensions.lab.soak.subject import open_endurance
 
 pytestmark = pytest.mark.torch
 

@@ -5,8 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from perfci.extensions.lab.soak.findings import SoakMeasured, Status
 from perfci.extensions.lab.soak.huge import RANDOM, check_large
+from perfci.extensions.lab.soak.verdicts import SoakMeasured, Status
 from perfci.ops.spec import Accuracy, grid
 
 BEYOND = 1 << 14

@@ -8,9 +8,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from perfci.extensions.lab.soak.findings import SoakMeasured, Status
-from perfci.extensions.lab.soak.repeated import check_determinism
-from perfci.extensions.lab.soak.verdicts import conclude, find_leak, is_beyond, measure_decay
+from perfci.extensions.lab.soak.calls import check_determinism
+from perfci.extensions.lab.soak.verdicts import (
+    SoakMeasured,
+    Status,
+    conclude,
+    find_leak,
+    is_beyond,
+    measure_decay,
+    trend,
+    trend_p,
+)
 
 PER_WINDOW = 50
 TRACES = Path(__file__).parents[4] / "benchmarks" / "traces"
@@ -168,3 +176,15 @@ def test_whether_a_test_passes_is_decided_from_its_numbers(test, numbers, series
     said = SoakMeasured("scale", test, "rows=1", numbers, series)
 
     assert conclude(said, 1000, 0.03).status == status
+
+
+def test_a_trend_is_seen_beyond_noise_and_seldom_where_there_is_none():
+    rng = np.random.default_rng(12)
+    noise = rng.normal(size=(500, 20))
+
+    false = sum(trend_p(series) < 0.01 for series in noise)
+    trends = [trend(series + 0.2 * np.arange(20)) for series in noise[:100]]
+
+    assert false <= 12  # 5 are expected
+    assert all(trend_p(series + np.arange(20)) < 1e-6 for series in noise[:20])
+    assert sum(trend.low <= 0.2 <= trend.high for trend in trends) >= 88

@@ -7,8 +7,8 @@ import threading
 import numpy as np
 import pytest
 
-from perfci.extensions.lab.soak.findings import SoakMeasured, Status
-from perfci.extensions.lab.soak.together import CALLS, check_streams, check_threads
+from perfci.extensions.lab.soak.calls import CALLS, check_streams, check_threads
+from perfci.extensions.lab.soak.verdicts import SoakMeasured, Status
 
 
 def inputs(rows, device, seed):

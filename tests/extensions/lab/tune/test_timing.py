@@ -3,7 +3,7 @@
 import pytest
 
 from perfci.device.fake import FakeDevice, FakeSpec, work
-from perfci.extensions.lab.tune.timing import CandidateError, time_candidates
+from perfci.extensions.lab.tune.trials import CandidateError, time_candidates
 from perfci.ops.spec import Performance
 from perfci.statistics.exact import launch_shift
 

@@ -168,10 +168,7 @@ def test_a_kernel_that_has_the_cpu_do_its_work_launches_nothing_and_is_not_timed
 
 @pytest.mark.parametrize(
     ("planted", "sentence"),
-    [
-        ({"NPU_STAND_IN_CANN": "missing"}, "CANN"),
-        ({"NPU_STAND_IN_TARGET": "cuda"}, "triton-ascend"),
-    ],
+    [({"NPU_STAND_IN_CANN": "missing"}, "CANN"), ({"NPU_STAND_IN_TARGET": "cuda"}, "triton-ascend")],
 )
 def test_a_machine_that_cannot_run_kernels_is_one_clear_sentence(perfci, project, planted, sentence):
     code, _, err = perfci(project, "check", "--device", "npu", *ONE_CASE, **planted)

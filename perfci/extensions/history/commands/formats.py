@@ -1,5 +1,6 @@
-"""`perfci report --to site`: the kept history as pages."""
+"""`perfci report --to site`, `csv` and `parquet`: the kept history as pages, and what was measured as a flat table."""
 
+import sys
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -7,10 +8,13 @@ from perfci.cli import language, options
 from perfci.cli.exits import Exit
 from perfci.cli.output import print_lines, relative
 from perfci.cli.results import ReportAsked
+from perfci.core.model import Judgements
 from perfci.core.wording import say, sentence
-from perfci.extensions.history import site
+from perfci.extensions.history import site, tables
 from perfci.extensions.history.commands.history import load_stores
 from perfci.report.text import plain
+from perfci.runs.decide import narrow
+from perfci.store.files import write_atomically
 
 
 class SiteFormat:
@@ -30,3 +34,31 @@ class SiteFormat:
         if built.gone:
             print_lines(say("Taken away, since what it showed is gone: {names}", names=", ".join(built.gone)))
         return Exit.WARNINGS if built.notes else Exit.OK
+
+
+class CsvFormat:
+    """Comma-separated values."""
+
+    name = "csv"
+    encode = staticmethod(tables.to_csv)
+
+    @classmethod
+    def build(cls, asked: ReportAsked) -> int:
+        """Write one table of all runs, by default to standard output. Each run is judged by the project around it."""
+        paths = asked.runs or [language.load(asked.project or options.HERE).reports]
+        read = [tables.read(path, asked.project) for path in paths]
+        none = Judgements(())
+        kept = [narrow(one.run, one.judgements if asked.verdicts else none, asked.ops, asked.case) for one in read]
+        text = cls.encode(tables.tabulate([(run, judged if asked.verdicts else None) for run, judged in kept]))
+        if asked.out:
+            write_atomically(asked.out, text)
+        else:
+            sys.stdout.buffer.write(text)
+        return Exit.OK
+
+
+class ParquetFormat(CsvFormat):
+    """Parquet, which needs pyarrow."""
+
+    name = "parquet"
+    encode = staticmethod(tables.to_parquet)
