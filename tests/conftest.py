@@ -14,8 +14,8 @@ import pytest
 DEVICES = ("cuda", "npu")
 LEFT_OUT = pytest.StashKey[int]()
 """how many tests are left to `make nightly`"""
-WITHOUT_PICTURES = {"chains", "cli", "flow", "gitlab", "npu", "soak", "tune"}
-"""Folders with tests that make checks and look at no picture."""
+WITH_PICTURES = {"pictures", "report"}
+"""Folders with tests that look at pictures. Elsewhere a test takes the fixture of that name."""
 
 
 SIGNALS = [getattr(signal, name) for name in ("SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM") if hasattr(signal, name)]
@@ -26,6 +26,7 @@ def pytest_configure(config):
     for name in ("CI_JOB_TIMEOUT", "CI_JOB_STARTED_AT"):
         os.environ.pop(name, None)
     hear_signals()
+    os.fsync = lambda file: None  # no file of a test has to outlive a power cut
     # As many tests run at a time as there are cores. If each took all of them, they would wait for one another.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     # Compiling all tests is most of what each process does before its first test. It may keep what it compiled.
@@ -115,7 +116,7 @@ def pictures():
 def few_pictures(request):
     """Only tests that take `pictures` get some from the checks that they make."""
     folders = request.path.relative_to(Path(__file__).parent).parts
-    if WITHOUT_PICTURES.isdisjoint(folders) or "pictures" in request.fixturenames:
+    if not WITH_PICTURES.isdisjoint(folders) or "pictures" in request.fixturenames:
         yield
         return
     from tests.program import no_pictures

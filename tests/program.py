@@ -1,12 +1,33 @@
 """perfci as a program for tests that start it often: its reports have no pictures."""
 
 import contextlib
+import io
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
 COMMAND = [sys.executable, "-P", __file__]
+
+
+class Said(NamedTuple):
+    """The exit code of a command, and what it printed."""
+
+    code: int
+    out: str
+    err: str
+
+
+def call(*words: str, pictures: bool = False) -> Said:
+    """Run a command in this process, which starts sooner than another one and has its workers forked from one."""
+    from perfci.cli.main import run
+
+    out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True, newline="") for _ in range(2))
+    drawing = contextlib.nullcontext() if pictures else no_pictures()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), drawing:
+        code = run([*words])
+    return Said(code, *(stream.buffer.getvalue().decode() for stream in (out, err)))  # type: ignore[attr-defined]
 
 
 @contextlib.contextmanager

@@ -269,3 +269,30 @@ def test_what_scripts_import_of_perfci_exists():
                 parts = [name for name in names if not importlib.util.find_spec(f"{node.module}.{name}")]
                 missing += [f"{script.name}: {node.module}.{name}" for name in parts]
     assert not missing
+
+
+RUNS_CODE = {"eval", "yaml.load", "yaml.unsafe_load", "yaml.full_load", "np.load", "torch.load"}
+CALLS_SKETCHES = {
+    "extensions.adopt.rehearsal.axes",
+    "extensions.adopt.rehearsal.dry_torch",
+    "extensions.lab.tune.files",
+}
+"""`perfci new` calls the functions of a sketch with expressions of perfci's own making. They read no results. A rule of
+a search is a sum or a comparison: its syntax is checked before."""
+
+
+def test_results_are_read_by_no_module_that_could_run_them():
+    """Neither pickle nor its like is imported anywhere, and YAML is looked at, never constructed from foreign files."""
+    forbidden = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib"}
+    for name, tree in modules().items():
+        nodes = walk(tree)
+        imported = {alias.name.split(".")[0] for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+        imported |= {(node.module or "").split(".")[0] for node in nodes if isinstance(node, ast.ImportFrom)}
+        plain = [node.func for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, _NAMES)]
+        called = {ast.unparse(func) for func in plain if getattr(func, "id", getattr(func, "attr", "")) in _LAST}
+        assert imported.isdisjoint(forbidden), name
+        assert called.isdisjoint(RUNS_CODE - ({"eval"} if name in CALLS_SKETCHES else set())), name
+
+
+_NAMES = (ast.Name, ast.Attribute)
+_LAST = {call.rpartition(".")[2] for call in RUNS_CODE}

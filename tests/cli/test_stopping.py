@@ -79,7 +79,7 @@ except BaseException:
     assert done.returncode == 143 and is_told(done.stderr, "SIGTERM"), done.stderr
 
 
-@pytest.mark.parametrize("second", ["SIGINT", "SIGTERM"])
+@pytest.mark.parametrize("second", [pytest.param("SIGINT", marks=pytest.mark.nightly), "SIGTERM"])
 def test_a_second_signal_while_the_first_is_told_changes_nothing(second, tmp_path):
     twice = f"""
 import io
@@ -168,11 +168,16 @@ def test_a_full_disk_behind_standard_output_ends_in_words(project):
 @pytest.mark.parametrize(
     ("error", "words"),
     [
-        (MemoryError(), "The memory was used up"),
         (MemoryError("Unable to allocate 3.7 GiB"), "The memory was used up"),
         (OSError(28, "No space left on device"), "(No space left on device: /full)"),
-        (OSError(122, "Disk quota exceeded"), "(Disk quota exceeded: /full)"),
-        (OSError(28, "No space left on device", "/there/it"), "(No space left on device: /there/it)"),
+        *(
+            pytest.param(error, words, marks=pytest.mark.nightly)
+            for error, words in (
+                (MemoryError(), "The memory was used up"),
+                (OSError(122, "Disk quota exceeded"), "(Disk quota exceeded: /full)"),
+                (OSError(28, "No space left on device", "/there/it"), "(No space left on device: /there/it)"),
+            )
+        ),
     ],
 )
 def test_what_is_used_up_late_in_a_check_ends_in_words_and_the_run_is_kept(error, words, project, monkeypatch, capsys):

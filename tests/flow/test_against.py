@@ -272,11 +272,11 @@ def test_an_op_and_its_cases_under_other_names_are_duelled_with_what_they_were(t
 def test_work_that_moves_to_the_import_of_the_kernels_file_is_the_first_calls(topic):
     def limit():
         (topic.root / "thresholds").mkdir()
-        (topic.root / "thresholds" / "default.yaml").write_text("compile_s: 0.2\n")
+        (topic.root / "thresholds" / "default.yaml").write_text("compile_s: 0.1\n")
 
     on_main(topic, limit)
-    topic.edit("scale", "triton", SPEED, f"import time; time.sleep(0.4); {SPEED}")
-    topic.edit("relu", "triton", SPEED, f"import time; time.sleep(0.4); {SPEED}")
+    topic.edit("scale", "triton", SPEED, f"import time; time.sleep(0.2); {SPEED}")
+    topic.edit("relu", "triton", SPEED, f"import time; time.sleep(0.2); {SPEED}")
     commit_all(topic.root)
 
     beside, apart = topic.check("scale"), topic.check("relu", "--duel", "none")
@@ -507,7 +507,7 @@ def test_revisions_that_register_a_torch_operator_of_one_name_run_their_own_in_t
 
 
 @pytest.mark.torch
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_library_that_one_process_cannot_have_twice_leaves_the_suites_as_strict_as_the_bases(topic):
     """It registers an operator, and only the kernel needs it."""
     library = topic.root / "scaling.py"
@@ -568,7 +568,7 @@ def _hangs(log, project):
     """The base's worker runs, and relu is done."""
     reports = project.root / "reports"
     done = (reports / "run.json").exists() and any(op.op == "relu" for op in store.read_run(reports).ops)
-    return done and log.exists() and _older_than(log, 2.0)
+    return done and log.exists() and _older_than(log, 1.0)
 
 
 def _older_than(path, seconds):

@@ -199,7 +199,7 @@ def test_an_op_goes_on_under_another_name_with_each_of_its_backends(topic):
     assert answer.verdicts("clip@torch") == {"PASS", "REGRESSED"}
 
 
-@pytest.mark.parametrize("beside_a_base", [False, True])
+@pytest.mark.parametrize("beside_a_base", [pytest.param(False, marks=pytest.mark.nightly), True])
 def test_backends_are_timed_side_by_side_in_the_blocks_of_the_first_one(relu, beside_a_base):
     relu.edit("relu", "torch", "US_PER_MEGABYTE = 320.0", "US_PER_MEGABYTE = 288.0")
     add(relu, "tilelang", "import numpy as np\n", "import numpy as np\nimport tilelang\n")
@@ -286,7 +286,9 @@ def double(project):
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize(("body", "verdict", "code"), [("+ x", "PASS", 0), ("* 3", "WRONG", 2)])
+@pytest.mark.parametrize(
+    ("body", "verdict", "code"), [pytest.param("+ x", "PASS", 0, marks=pytest.mark.nightly), ("* 3", "WRONG", 2)]
+)
 def test_an_op_without_a_triton_file_is_judged_on_the_cpu_though_it_launches_no_kernel(
     project, double, body, verdict, code
 ):
@@ -364,6 +366,7 @@ def test_a_backend_with_an_environment_of_its_own_is_judged_there_beside_its_bas
     assert answer.code == 2
 
 
+@pytest.mark.nightly
 def test_a_backend_with_an_environment_of_its_own_is_wrong_there(apart):
     apart.edit("relu", "tilelang", "tilelang.LEAST, out", "tilelang.LEAST + 0.01, out")
     commit_all(apart.root)
@@ -377,7 +380,7 @@ def test_a_backend_with_an_environment_of_its_own_is_wrong_there(apart):
     ("python", "kind", "said"),
     [
         ("envs/tilelang/bin/python", "No such file", "envs/tilelang/bin/python"),
-        ("/bin/true", "no Python", "/bin/true"),
+        pytest.param("/bin/true", "no Python", "/bin/true", marks=pytest.mark.nightly),
     ],
 )
 def test_an_environment_that_is_not_there_leaves_its_backend_unchecked(project, python, kind, said):

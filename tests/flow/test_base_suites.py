@@ -385,7 +385,14 @@ def verdict_of_suites(answer):
 
 
 @pytest.mark.parametrize(
-    "signature", ["def scale(*, x, factor)", "def scale(x, factor=2.0)", "def scale(x, factor) -> list"]
+    "signature",
+    [
+        "def scale(*, x, factor)",
+        *(
+            pytest.param(signature, marks=pytest.mark.nightly)
+            for signature in ("def scale(x, factor=2.0)", "def scale(x, factor) -> list")
+        ),
+    ],
 )
 def test_what_breaks_a_caller_is_a_change_of_the_interface(topic, signature):
     base = {"def scale(x, factor) -> list": "def scale(x, factor) -> np.ndarray"}.get(signature)

@@ -191,7 +191,8 @@ def test_every_block_keeps_its_raw_launches(project):
     assert all(len(row.us) == case.blocks[0].arms["kernel"].time.launches for row in mine)
 
 
-@pytest.mark.parametrize("part", ["accuracy", "performance"])
+# tests/flow/test_nested_ops.py runs an accuracy suite by its path.
+@pytest.mark.parametrize("part", [pytest.param("accuracy", marks=pytest.mark.nightly), "performance"])
 def test_a_suite_runs_by_its_path_and_imports_what_it_does_in_a_check(project, part, tmp_path_factory):
     (project.root / "mylib").mkdir()
     (project.root / "mylib" / "tiles.py").write_text("ROWS = 256\n")

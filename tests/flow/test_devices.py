@@ -34,11 +34,11 @@ def test_on_several_boards_that_the_project_names_the_verdicts_are_those_of_one(
     path = project.root / "pyproject.toml"
     path.write_text('[tool.perfci]\ndevices = "all"\n' + path.read_text())
 
-    project.check("--devices", "one")
+    project.check("--devices", "one", "--suite", "performance")
     boards_of_one = boards_of(project.run_record())
     # As it was stored, with six significant digits.
     one = project.perfci("compare", str(project.root / "reports"), "--format", "json")
-    several = project.check()
+    several = project.check("--suite", "performance")
 
     assert set.union(*boards_of_one.values()) == {None}  # the command line has the last word
     assert (several.code, several.rows) == (one.code, one.rows)

@@ -98,7 +98,7 @@ def test_everything_that_is_no_cache_is_in_the_wheel(wheel):
     } <= packed
 
 
-@pytest.mark.slow
+@pytest.mark.nightly  # the wheel lacks no file, and tests/flow/test_readme.py has the same demo
 def test_the_demo_runs_from_the_wheel(site, tmp_path):
     out = Shell(tmp_path, site).perfci("demo", "--keep", "demo", code=2)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import os
 import subprocess
@@ -13,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from perfci.cli.main import run
 from perfci.worker import confine
 from tests.flow.conftest import quick_topic
 from tests.git_repositories import commit_all, git
+from tests.program import call
 
 pytestmark = pytest.mark.slow
 
@@ -367,17 +366,14 @@ def judge(folder, names):
         for op in names:
             write(kernels / op, op, FORGERIES[op], bystander.pid)
         commit_all(root)
-        printed, told = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.StringIO()
-        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(told):
-            options = ["--device", "fake", "--format", "json", "--seed", "7", "--budget", "0.05"]
-            code = run(["check", *options, "--project", str(root)])
-        printed.seek(0)
-        rows, lives = json.load(printed)["verdicts"], bystander.poll() is None
+        options = ["--device", "fake", "--format", "json", "--seed", "7", "--budget", "0.05"]
+        done = call("check", *options, "--project", str(root))
+        rows, lives = json.loads(done.out)["verdicts"], bystander.poll() is None
         bystander.kill()
         kept = {path.name: path.read_text() for path in root.parent.glob("outside*")}
         stored = [path for path in (root / "reports").rglob("*") if path.is_file()]
         leaks = [path.name for path in stored if secret.encode() in path.read_bytes()]
-        return Judged(code, rows, told.getvalue(), lives, kept, leaks, git(root, "status", "--porcelain"))
+        return Judged(done.code, rows, done.err, lives, kept, leaks, git(root, "status", "--porcelain"))
 
 
 @pytest.fixture(scope="module", params=["day", pytest.param("night", marks=pytest.mark.nightly)])

@@ -142,8 +142,8 @@ def scratch(project, monkeypatch):
     return base
 
 
+@pytest.mark.nightly  # the demo above prints some of each sort
 @pytest.mark.torch
-@pytest.mark.slow
 def test_a_command_of_each_kind_works_in_its_project(scratch, project, capsys):
     type_all(find_kind, scratch, project, capsys)
 

@@ -12,7 +12,11 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
-    ("page", "command"), [("README.md", "perfci demo"), ("README.zh-CN.md", "perfci demo --lang zh")]
+    ("page", "command"),
+    [
+        ("README.md", "perfci demo"),
+        pytest.param("README.zh-CN.md", "perfci demo --lang zh", marks=pytest.mark.nightly),
+    ],
 )
 def test_the_demo_prints_what_the_readme_shows(page, command, capsys, tmp_path, monkeypatch):
     text = (ROOT / page).read_text(encoding="utf-8")

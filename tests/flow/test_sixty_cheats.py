@@ -1,7 +1,6 @@
 """Kernels that cheat, written with perfci's source open: none gets a better verdict than an honest one."""
 
 import contextlib
-import io
 import json
 import subprocess
 import sys
@@ -11,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from perfci.cli.main import run
 from perfci.worker.confine import landlock_version
 from tests.benchmark_modules import imported
 from tests.daily import first_daily
@@ -19,6 +17,7 @@ from tests.flow.cheats import merge_request, naive
 from tests.flow.cheats.merge_request import BEST, Setting
 from tests.flow.cheats.preludes import CALL, NUMPY, NUMPY_BASELINE, SUITE, TORCH, TORCH_BASELINE
 from tests.flow.cheats.tricks import ERROR, ON_TORCH, PASS, SUSPECT, TRICKS, WRONG, Trick
+from tests.program import call
 
 pytestmark = [
     pytest.mark.slow,
@@ -55,18 +54,15 @@ class Judged:
 
 def check(root: Path, ops: Sequence[str], *options: str) -> Judged:
     """What perfci found of some ops."""
-    printed = io.TextIOWrapper(io.BytesIO(), "utf-8")
-    with contextlib.redirect_stdout(printed):
-        command = ["check", *ops, "--format", "json", "--seed", "7", "--budget", "0.05", *options]
-        code = run([*command, "--deadline", "3600", "--project", str(root)])
-    printed.seek(0)
+    given = ["--format", "json", "--seed", "7", "--budget", "0.05", *options, "--deadline", "3600"]
+    done = call("check", *ops, *given, "--project", str(root))
     verdicts: dict[str, set[str]] = {op: set() for op in ops}
     kinds: dict[str, set[str]] = {op: set() for op in ops}
-    for row in json.load(printed)["verdicts"]:
+    for row in json.loads(done.out)["verdicts"]:
         verdicts[row["op"]].add(row["verdict"])
         kinds[row["op"]] |= {reason["kind"] for reason in (row["reason"], *row["also"]) if reason}
     logs = {op: (root / "reports" / "logs" / f"{op}.log").read_text() for op in ops}
-    return Judged(code, verdicts, kinds, logs, {})
+    return Judged(done.code, verdicts, kinds, logs, {})
 
 
 @contextlib.contextmanager
@@ -97,13 +93,16 @@ def find_family(op: str, trick: Trick) -> tuple[str, str]:
     return op.partition("_")[0], trick.shows
 
 
+def list_asked(request) -> set[str]:
+    """The tricks that the tests which run here ask for."""
+    here = (item for item in request.session.items if item.path == request.path and hasattr(item, "callspec"))
+    return {item.callspec.params["op"] for item in here if "op" in item.callspec.params}
+
+
 @pytest.fixture(scope="module")
 def judged(request, tmp_path_factory) -> Judged:
-    """Of the tricks that the tests which run here ask for: one of each family, or each night the others."""
-    here = (item for item in request.session.items if item.path == request.path and hasattr(item, "callspec"))
-    calls = (item.callspec.params for item in here)
-    asked = {params["op"] for params in calls if "op" in params}
-    tricks = {op: trick for op, trick in TRICKS.items() if op in asked}
+    """One of each family, or each night the others."""
+    tricks = {op: trick for op, trick in TRICKS.items() if op in list_asked(request)}
     folder = tmp_path_factory.mktemp("cheats")
     root, base = folder / "project", folder / "base"
     command = [sys.executable, naive.__file__, "judge", "fake", str(root / "kernels"), str(base), BEST, *tricks]
@@ -148,10 +147,11 @@ def test_a_plain_harness_takes_the_same_cheat_for_right_and_fast(op, trick, judg
 
 
 @pytest.fixture(scope="module")
-def interpreted(tmp_path_factory) -> Judged:
+def interpreted(request, tmp_path_factory) -> Judged:
+    tricks = {op: trick for op, trick in INTERPRETED.items() if op in list_asked(request)}
     folder = tmp_path_factory.mktemp("cheats")
-    with merge_request_of(folder, INTERPRETED, ON_CPU):
-        return check(folder / "project", (BEST, *INTERPRETED), "--device", "cpu", "--suite", "accuracy")
+    with merge_request_of(folder, tricks, ON_CPU):
+        return check(folder / "project", (BEST, *tricks), "--device", "cpu", "--suite", "accuracy")
 
 
 @pytest.mark.torch
@@ -160,7 +160,9 @@ def test_the_honest_kernel_is_right_in_the_interpreter(interpreted):
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize("op", INTERPRETED, ids=[*INTERPRETED])
+@pytest.mark.parametrize(
+    "op", first_daily(((op,) for op in INTERPRETED), kind=lambda op: op.partition("_")[0], name=str)
+)
 def test_a_cheat_is_wrong_in_the_interpreter(op, interpreted):
     # What a cheap kernel leaves out there still holds what perfci filled it with.
     assert shows_its_trick(op, INTERPRETED[op], interpreted, "not_written"), interpreted.kinds[op]

@@ -17,7 +17,6 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = {"en": ROOT / "docs" / "try.md", "zh": ROOT / "docs" / "zh" / "try.md"}
 EDIT = re.compile(r"`(mask=at < size - 1)`")
 CODE = re.compile(r"(?:exit code is|\u9000\u51fa\u7801\u662f) (\d)")
-TYPED = ["en", pytest.param("zh", marks=pytest.mark.nightly)]  # the same commands, edits and answers in both
 ACCELERATED = any(True for name in NODES for _ in Path("/dev").glob(name))
 
 
@@ -89,7 +88,7 @@ def shape(text: str) -> str:
     return re.sub(r"\d+", "N", " ".join(text.split()))
 
 
-@pytest.fixture(scope="module", params=TYPED)
+@pytest.fixture(scope="module", params=PAGES)
 def reader(request, tmp_path_factory) -> Reader:
     """Has followed the page up to the first verdict."""
     reader = begin(PAGES[request.param], tmp_path_factory.mktemp("try"))
@@ -142,7 +141,7 @@ def test_the_demo_shows_a_red_gate(name, tmp_path):
 
 
 @pytest.mark.torch
-@pytest.mark.slow
+@pytest.mark.nightly  # tests/extensions/adopt and tests/extensions/setup take the same commands in one process
 def test_three_commands_lead_to_a_first_verdict(reader):
     init, new, check = (reader.answers[line] for line in reader.commands[1:4])
 
@@ -179,7 +178,7 @@ def test_what_the_page_has_broken_is_wrong_until_it_is_repaired(reader):
 
 
 @pytest.mark.torch
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_answer_is_chinese_if_that_is_asked_for(reader):
     if "--lang zh" not in reader.page:
         assert reader.page.startswith("# Try it")

@@ -56,6 +56,7 @@ def perfci(later, tmp_path):
     return run
 
 
+@pytest.mark.nightly
 def test_a_check_goes_on_and_says_in_one_line_what_is_left_out(perfci):
     done = perfci("check", "--device", "cpu", "--case", "rows=1,*")
 
@@ -75,7 +76,6 @@ def test_what_only_compiles_cannot_tell_and_fails_nothing(perfci):
     assert {row["verdict"] for row in json.loads(done.stdout)["verdicts"]} == {"INCONCLUSIVE"}
 
 
-@pytest.mark.nightly
 def test_what_is_seen_on_an_accelerator_is_nothing_and_says_why(later):
     code = """
 from perfci.device.cuda import CudaDevice

@@ -1,4 +1,4 @@
-"""How much is tried: profile "ci" is the same every time and small, "night" the same and ten times as much.
+"""How much is tried: profile "ci" is the same every time and small, "night" the same and many times as much.
 
 HYPOTHESIS_PROFILE=long looks for what is new.
 
@@ -15,7 +15,7 @@ _COMMON = {
 }
 _SAME = {"derandomize": True, "database": None, **_COMMON}
 _SHOWN = {**_SAME, "phases": [Phase.explicit, Phase.generate]}
-settings.register_profile("ci", max_examples=10, **_SHOWN)
+settings.register_profile("ci", max_examples=6, **_SHOWN)
 settings.register_profile("night", max_examples=100, **_SHOWN)
 settings.register_profile("small", max_examples=10, **_SAME)
 settings.register_profile("long", max_examples=3000, **_COMMON)

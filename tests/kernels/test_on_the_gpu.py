@@ -9,13 +9,15 @@ import pytest
 from perfci.ops.backends import MARK
 from perfci.ops.spec import matches
 
+# Scripts of the project's authors, as in tests/test_benchmarks.py.
+pytestmark = pytest.mark.nightly
+
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 by_hand = importlib.import_module("on_the_gpu")
 
 
 @pytest.mark.torch
-@pytest.mark.slow
 def test_every_op_is_soaked_at_a_case_that_it_has(listed):
     assert {op for op in listed if MARK not in op} == by_hand.SOAKED.keys()  # each with its first backend
     assert {op for op, case in by_hand.SOAKED.items() if not any(matches(entry, case) for entry in listed[op])} == set()

@@ -13,14 +13,18 @@ sys.path.insert(0, str(KERNELS))
 import _peers  # noqa: E402
 
 from perfci.worker.load import load_op  # noqa: E402
+from tests.daily import first_daily  # noqa: E402
 
 # torch.compile's modules warn of each other at their first import.
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]
 
 COMPILED = (
-    "add_rms_norm", "bias_relu", "broadcast", "cross_entropy", "cross_entropy_backward", "gelu", "layer_norm",
-    "layer_norm_backward", "rms_norm", "rms_norm_backward", "rotary", "softmax", "softmax_backward", "vector_add",
+    "softmax", "softmax_backward", "add_rms_norm", "bias_relu", "broadcast", "cross_entropy", "cross_entropy_backward",
+    "gelu", "layer_norm", "layer_norm_backward", "rms_norm", "rms_norm_backward", "rotary", "vector_add",
 )  # fmt: skip
+
+
+DAILY = first_daily(((op,) for op in COMPILED), kind=lambda op: op.endswith("_backward"), name=str)
 
 
 def backend(seen):
@@ -60,7 +64,9 @@ def test_what_cannot_be_compiled_whole_raises_instead_of_being_timed_as_it_is():
         _peers.compiled(prints, backend=backend([]))()(torch.ones(3))
 
 
-@pytest.mark.parametrize("op", COMPILED)
+@pytest.mark.parametrize(
+    "op", first_daily(((op,) for op in COMPILED), kind=lambda op: op.endswith("_backward"), name=str)
+)
 def test_the_compiled_reference_gives_what_the_reference_gives(op):
     loaded = load_op(op, KERNELS / op, KERNELS)
     suite = loaded.performance

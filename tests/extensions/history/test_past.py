@@ -49,7 +49,7 @@ def told(nights, tmp_path, **changes):
     return text.partition("\n## softmax\n")[2].partition("\n## ")[0]
 
 
-def test_the_section_reads_as_the_golden_file(nights, tmp_path, golden):
+def test_the_section_reads_as_the_golden_file(pictures, nights, tmp_path, golden):
     golden("report-history.md", "<details>" + told(nights, tmp_path).rpartition("<details>")[2])
 
 

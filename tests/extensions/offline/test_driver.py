@@ -98,7 +98,10 @@ def test_a_driver_that_is_loaded_already_is_asked_in_its_place_and_no_launch_is_
 
 
 @pytest.mark.skipif(not shutil.which("cc"), reason="there is no C compiler")
-@pytest.mark.parametrize(("variables", "said"), [({OFFLINE: "1"}, "100 True 0"), ({}, "0 False 0")])
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [({OFFLINE: "1"}, "100 True 0"), pytest.param({}, "0 False 0", marks=pytest.mark.nightly)],
+)
 def test_a_process_that_compiles_has_its_driver_before_torch_opens_the_machines(tmp_path, variables, said):
     source = tmp_path / "real.c"
     source.write_text("int cuInit(unsigned flags) { return 0; }")

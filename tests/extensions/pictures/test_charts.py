@@ -76,7 +76,7 @@ def test_blocks_stand_at_their_numbers_not_at_their_seconds(chart):
 
 
 @pytest.mark.parametrize("draw", [cases.draw_blocks, cases.draw_launches, cases.draw_changes])
-@pytest.mark.parametrize("count", [1, 12])
+@pytest.mark.parametrize("count", [pytest.param(1, marks=pytest.mark.nightly), 12])
 def test_texts_of_overviews_overlap_nowhere(many, draw, count):
     figure = draw(many[:count], "softmax: something", "12 of 40 cases, the worst first")
 
@@ -204,7 +204,7 @@ def test_of_fewer_than_three_sizes_there_is_no_line_and_without_limits_no_ceilin
     assert len(axes.lines) == 4
 
 
-@pytest.mark.parametrize("count", [1, 4, 9])
+@pytest.mark.parametrize("count", [*(pytest.param(count, marks=pytest.mark.nightly) for count in (1, 4)), 9])
 def test_texts_of_times_against_sizes_overlap_nowhere(examples, count):
     points = [one for number in range(count) for one in sized(examples, op=f"a_long_name_of_an_op_{number}")]
 

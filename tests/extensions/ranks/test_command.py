@@ -1,12 +1,9 @@
 """`perfci ranks`, its exit codes, and both ops of this repository on four ranks without a GPU."""
 
 import json
-import os
 import re
 import shlex
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,13 +18,18 @@ from perfci.extensions.ranks.commands.ranks import get_exit_code
 from perfci.runs.describe import Described
 from perfci.runs.plan import Request
 from tests.extensions.ranks.talking import commit, git, make_project, plant
+from tests.program import call
 
 ROOT = Path(__file__).parents[3]
 
 
+@pytest.fixture(autouse=True)
+def wide(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")
+
+
 def perfci(*arguments, where):
-    command = [sys.executable, "-m", "perfci", "ranks", *arguments, "--project", str(where)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "COLUMNS": "160"})
+    return call("ranks", *arguments, "--project", str(where))
 
 
 def make_copy(folder, *ops):
@@ -46,8 +48,8 @@ def test_both_ops_are_right_on_four_ranks_by_gloo_and_the_interpreter(tmp_path):
     chosen = ["--size", "4", "--device", "cpu", "--case", "m=148,dtype=float16", "--format", "json"]
     done = perfci(*chosen, where=make_copy(tmp_path, "allgather_matmul", "matmul_reducescatter"))
 
-    assert done.returncode == 0, done.stdout + done.stderr
-    for said in json.loads(done.stdout)["ops"]:
+    assert done.code == 0, done.out + done.err
+    for said in json.loads(done.out)["ops"]:
         (case,) = said["checked"]
         assert (said["ready"]["backend"], case["verdict"], len(case["l2"])) == ("gloo", "PASS", 4)
         assert 0 < case["whole"] < 1e-3
@@ -85,9 +87,9 @@ def test_a_check_without_a_gpu_gates_what_is_wrong_on_some_rank_alone(fault, ver
 def test_what_is_slower_fails_with_the_ranks_and_the_figures_in_the_answer(tmp_path):
     plant(make_project(tmp_path), "lost overlap")
     done = perfci("--device", "fake", "--size", "2", "--case", "m=64*", where=tmp_path)
-    words = " ".join(done.stdout.split())
+    words = " ".join(done.out.split())
 
-    assert done.returncode == 2, done.stderr
+    assert done.code == 2, done.err
     assert "talk is slower on every rank at m=64,dtype=float32: a launch takes its slowest rank +34" in words
     assert "clocks of the ranks, us ahead of the first: 0.000" in words
     assert "times are what each rank's process says" in words
@@ -101,8 +103,7 @@ def test_a_project_without_such_ops_is_told_how_an_op_says_so(tmp_path):
     path.write_text(path.read_text().replace("    ranks=(2, 4),\n", ""))
     done = perfci("--device", "fake", where=project)
 
-    assert done.returncode == 1
-    assert "give its accuracy suite ranks=2" in done.stderr
+    assert (done.code, "give its accuracy suite ranks=2" in done.err) == (1, True)
 
 
 def run_on_boards(tmp_path, monkeypatch, sizes, devices=None, wait_s=60.0, kind="cuda"):
@@ -163,9 +164,8 @@ def test_a_group_of_which_another_run_keeps_a_board_stays_undone_and_is_no_fault
 
 def check(project, *arguments, device="fake"):
     """What `perfci check` says, without line breaks."""
-    command = [sys.executable, "-m", "perfci", "check", "--device", device, "--project", str(project), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "COLUMNS": "160"})
-    return done.returncode, " ".join(done.stdout.split()), (project / "reports" / "report.md").read_text()
+    done = call("check", "--device", device, "--project", str(project), *arguments)
+    return done.code, " ".join(done.out.split()), (project / "reports" / "report.md").read_text()
 
 
 def test_a_check_without_boards_for_groups_says_which_command_checks_them(tmp_path):
@@ -181,10 +181,7 @@ def test_a_check_without_boards_for_groups_says_which_command_checks_them(tmp_pa
 def test_a_check_gates_groups_where_the_boards_are_enough(arguments, tmp_path):
     plant(make_project(tmp_path, devices=2), "a hidden message")  # of which one rank shows nothing
     code, said, report = check(tmp_path, "--case", "m=64*", *arguments)
-    again = subprocess.run(
-        [sys.executable, "-m", "perfci", "compare", "--project", str(tmp_path)],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    again = call("compare", "--project", str(tmp_path))
 
     assert code == 2
     assert "REGRESSED talk ranks=2,m=64,dtype=float32" in said
@@ -194,11 +191,11 @@ def test_a_check_gates_groups_where_the_boards_are_enough(arguments, tmp_path):
     assert "talk is for groups of 4 ranks, and none was checked here" in said
     assert "Times of groups are what each rank's process reports" in said
     assert "Times of groups are what each rank's process reports" in report
-    assert "ranks=2" in again.stdout  # which judges the stored run
+    assert "ranks=2" in again.out  # which judges the stored run
 
     (command,) = {*re.findall(r"^perfci (ranks .*)$", report, re.MULTILINE)}  # what to type next
-    alone = subprocess.run([sys.executable, "-m", "perfci", *shlex.split(command)], capture_output=True, check=False)
-    assert (alone.returncode, b"REGRESSED" in alone.stdout) == (2, True), command + alone.stderr.decode()
+    alone = call(*shlex.split(command))
+    assert (alone.code, "REGRESSED" in alone.out) == (2, True), command + alone.err
 
 
 def test_a_check_names_groups_that_pass(tmp_path):
@@ -217,9 +214,9 @@ def test_accepted_times_of_a_group_show_when_a_kernel_has_lost_against_its_refer
     accepted = perfci(*chosen, "--accept", "--duel", "none", where=project)
     plant(project, "all ranks")
     after = perfci(*chosen, "--duel", "none", "--format", "json", where=project)
-    (case,) = json.loads(after.stdout)["ops"][0]["timed"]
+    (case,) = json.loads(after.out)["ops"][0]["timed"]
 
-    assert accepted.returncode == 0, accepted.stderr
+    assert accepted.code == 0, accepted.err
     assert (project / "baselines" / "fake-one" / "ranks" / "talk-x2.json").is_file()
-    assert (after.returncode, case["verdict"], case["reasons"][0]["kind"]) == (3, "DRIFTED", "ranks_drifted")
+    assert (after.code, case["verdict"], case["reasons"][0]["kind"]) == (3, "DRIFTED", "ranks_drifted")
     assert case["reasons"][0]["facts"]["change"] == pytest.approx(0.03, abs=0.004)

@@ -1,20 +1,18 @@
 """Groups on virtual clocks: what is planted is found, and unchanged kernels are not called slower."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
 from perfci.extensions.ranks.virtual import play
 from tests.extensions.ranks.talking import PLANTED, make_project, plant
+from tests.program import call
 
 
 def ranks(folder, *arguments):
-    command = [sys.executable, "-m", "perfci", "ranks", "--device", "fake", "--format", "json", *arguments]
-    done = subprocess.run([*command, "--project", str(folder)], capture_output=True, text=True, check=False)
-    assert done.stdout, done.stderr
-    return done.returncode, json.loads(done.stdout)
+    done = call("ranks", "--device", "fake", "--format", "json", *arguments, "--project", str(folder))
+    assert done.out, done.err
+    return done.code, json.loads(done.out)
 
 
 def list_timed(said):

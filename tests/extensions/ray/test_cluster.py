@@ -106,7 +106,7 @@ def test_a_cluster_without_a_board_is_refused(topic: Project, cluster):
     assert (process.returncode, "NPU" in err) == (1, True), err
 
 
-@pytest.mark.slow
+@pytest.mark.nightly  # test_placing.py has nodes that are lost, and tests/flow/test_devices.py a sick board
 def test_what_finds_a_board_taken_or_sick_begins_again_elsewhere(project, monkeypatch, tmp_path, connect):
     """Another master holds the board of node a for as long as this check lasts, and that of node b is sick."""
     project.plant_sick("FAKE-1")

@@ -76,7 +76,7 @@ def test_an_op_under_another_name_is_held_against_the_op_that_it_was(project):
 
 
 @pytest.mark.torch
-@pytest.mark.slow
+@pytest.mark.nightly  # the first test has another environment too
 def test_an_interpreter_that_is_a_script_shows_what_a_variable_changes_and_leaves_nothing_behind(
     project, monkeypatch, tmp_path
 ):

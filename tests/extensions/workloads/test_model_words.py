@@ -6,10 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from perfci.core import settings
 from perfci.core.model import Device, DeviceState, Limits
 from perfci.extensions.note.text import Links, compose
 from perfci.extensions.workloads.page import place_all
 from perfci.extensions.workloads.records import Call, Other, Slice, Tensor, Workload, write_workload
+from perfci.runs.decide import decide
 from tests.git_repositories import begin_topic
 
 pytestmark = pytest.mark.slow
@@ -49,6 +51,9 @@ def test_a_verdict_its_headline_note_and_page_say_what_it_costs_the_model(modell
     said = r"A step of llama takes 0\.2 % longer \(\+0\.19\d* % to \+0\.19\d* %\) by scale, 8\.0 % of its time\."
     assert len(re.findall(said, report)) == 1
     assert re.search(r"REGRESSED\*\* \| `model-llama` by its ops +\| \+0\.2 % \|", report)
+    run = modelled.run_record()
+    note = compose(run, decide(run, settings.at(modelled.root)), Links())
+    assert note.index("A step of llama takes") < note.index("| verdict")
 
 
 def test_a_limit_of_a_model_without_times_of_a_device_judges_nothing_and_says_so(modelled):
@@ -194,14 +199,3 @@ def test_a_brief_of_an_unknown_model_names_those_that_there_are(project):
     write_workload(project.root / "kernels", WORKLOAD)
 
     assert "There are: llama." in project.perfci("brief", "--model", "lama").err
-
-
-def test_the_note_of_a_merge_request_has_the_cost_above_its_table(modelled):
-    modelled.check()
-    run = modelled.run_record()
-    from perfci.core import settings
-    from perfci.runs.decide import decide
-
-    text = compose(run, decide(run, settings.at(modelled.root)), Links())
-
-    assert text.index("A step of llama takes") < text.index("| verdict")

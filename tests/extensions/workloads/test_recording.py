@@ -115,6 +115,7 @@ def test_a_program_is_recorded_by_its_command(project):
     assert len(other.arguments["flag"]) == 60
 
 
+@pytest.mark.nightly
 def test_a_program_that_ends_before_it_is_recorded_leaves_no_workload(project):
     done = record(project, "--after", "9", "--", sys.executable, "serve.py", "0")
 
@@ -151,7 +152,8 @@ if not os.fork():
     double(torch.ones(3, 7))
     sys.exit()
 os.wait()
-subprocess.Popen([sys.executable, "-c", "import time; time.sleep(20)"])
+quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}  # keeps no pipe of the test's open
+subprocess.Popen([sys.executable, "-c", "import time; time.sleep(20)"], **quiet)
 double(torch.ones(3, 7))
 """
 
