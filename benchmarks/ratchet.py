@@ -960,7 +960,7 @@ def _repeated(values: Floats, chance: float, dof: int | None) -> list[str]:
         past = values[:, :count]
         if dof is None:
             centre, unit = past.mean(axis=1), past.std(axis=1, ddof=1)
-            room = prediction.find_student_quantile(chance, count - 1) * math.sqrt(1 + 1 / count) * unit
+            room = -prediction.find_student_quantile(chance, count - 1) * math.sqrt(1 + 1 / count) * unit
         else:
             centre = np.median(past, axis=1)
             room = prediction.find_robust_factor(count, chance, dof) * np.median(np.abs(past - centre[:, None]), axis=1)

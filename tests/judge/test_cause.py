@@ -7,8 +7,8 @@ from perfci.core.model.compiled import Identity
 from perfci.core.model.measured import AccuracyCase, BaseArm, CompiledKernel, PerformanceCase
 from perfci.core.wording import sentence
 from perfci.device.arrays import Damage
+from perfci.judge.accuracy import find_pattern
 from perfci.judge.cause import describe_choices, find_causes
-from perfci.judge.pattern import find_pattern
 from tests.decision_examples import duel_plan, duelled, judged, run
 
 

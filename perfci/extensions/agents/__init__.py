@@ -2,7 +2,7 @@
 
 rounds round_verdict                     a round: measured beside the best one so far, and judged
 logbook                                  what is stored of it
-round_tables note                        what is shown of it
+round_tables                             what is shown of it, in the note of a merge request too
 profiles profile_task bottleneck profile_records    where time goes, and what promises most
 brief                                    all that is known of an op, on a page
 server                                   these as tools of the Model Context Protocol
@@ -20,5 +20,5 @@ COMMANDS = {
 
 EXTENSION = Extension(
     commands={name: CommandLine(f"{HERE}.commands.optimise", "Optimise", *more) for name, more in COMMANDS.items()},
-    provides={"note": (f"{HERE}.note:list_records",), "task": (f"{HERE}.profile_task:ProfileOp",)},
+    provides={"note": (f"{HERE}.round_tables:list_records",), "task": (f"{HERE}.profile_task:ProfileOp",)},
 )

@@ -13,11 +13,10 @@ from typing import TypeVar
 import msgspec
 
 from perfci.core.errors import StoredFileError
-from perfci.core.files import read_regular
 from perfci.core.model import FORMAT, Fact, HistoryAccuracy, Reason
 from perfci.extensions.common.accepted_runs import Epoch, HistoryCase, HistoryRun, HistoryStored
 from perfci.store import HISTORY_ENDING, NAME, baseline_path, layout
-from perfci.store.files import FormatHead, place_in_json, uncollected
+from perfci.store.files import FormatHead, place_in_json, read_whole, uncollected
 
 T = TypeVar("T")
 Case = TypeVar("Case", HistoryCase, HistoryAccuracy, HistoryStored)
@@ -171,12 +170,7 @@ def _read(folder: Path, device: str, op: str) -> History:
 
 def read_bytes(path: Path) -> bytes:
     """Returns a file's content, nothing if there is none. Raises StoredFileError if it cannot be read."""
-    try:
-        return read_regular(path)
-    except FileNotFoundError:
-        return b""
-    except OSError as error:
-        raise StoredFileError("file_unreadable", path=str(path), why=error.strerror or str(error)) from error
+    return read_whole(path) if path.exists() else b""
 
 
 def read_line(path: Path, number: int, text: bytes, decoder: msgspec.json.Decoder[T]) -> T | Reason:

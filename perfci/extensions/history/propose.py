@@ -29,6 +29,7 @@ from perfci.extensions.history.proposal import (
 from perfci.git import command
 from perfci.git.base import PROPOSALS
 from perfci.git.repository import SETTINGS, find_repository
+from perfci.report.data import pick
 from perfci.report.text import plain
 from perfci.store import HISTORY_ENDING
 from perfci.store.files import write_atomically
@@ -137,21 +138,10 @@ def propose(
         if not changed:
             return Proposed(Fate.NOTHING)
         proposal = describe_changes(changed)
-        looser = tuple(
-            Reason(
-                "propose_looser",
-                {
-                    "op": value_changed.op,
-                    "key": value_changed.key,
-                    "case": value_changed.case,
-                    "folder": folders["thresholds"],
-                },
-            )
-            for value_changed in proposal.thresholds
-            if value_changed.looser
-        )
+        looser = [one for one in proposal.thresholds if one.looser]
         if looser:  # only people loosen
-            return Proposed(Fate.CONFLICTS, problems=looser)
+            told = (pick(one, "op key case", folder=folders["thresholds"]) for one in looser)
+            return Proposed(Fate.CONFLICTS, problems=tuple(Reason("propose_looser", facts) for facts in told))
         proposer = _Proposer(clone, options, base, target, changed, proposal)
         for _ in range(ATTEMPTS):
             if done := proposer.attempt():

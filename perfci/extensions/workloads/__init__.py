@@ -2,7 +2,7 @@
 
 records                           a workload as it is stored
 recording fits attribution        `perfci.record`: calls with their cases, activity records, and which belongs to which
-traces flashinfer                 other forms: traces of torch.profiler, flashinfer-trace
+traces                            other forms: traces of torch.profiler, flashinfer-trace
 cases                             `perfci.workload`: cases that stand for all calls
 costs                             verdicts in terms of models
 end_to_end                        a script of the project's as a case

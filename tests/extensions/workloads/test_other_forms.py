@@ -7,7 +7,7 @@ import pytest
 
 from perfci.core.errors import StoredFileError, UsageError
 from perfci.core.settings import at
-from perfci.extensions.workloads import flashinfer, traces
+from perfci.extensions.workloads import traces
 from perfci.extensions.workloads.page import place_all, write_page
 from perfci.extensions.workloads.records import Call, Tensor, Workload, read_workload, write_workload
 
@@ -52,7 +52,7 @@ def folder(tmp_path):
 
 
 def test_workloads_of_flashinfer_trace_are_calls_with_their_axes_for_a_case(folder, settings):
-    first, second = flashinfer.read_folder(folder, "fib", settings).calls
+    first, second = traces.read_folder(folder, "fib", settings).calls
 
     assert (first.op, first.count, second.count) == ("rms_norm", 1, 2)
     assert first.case == "batch_size=7,hidden_size=512,dtype=bfloat16"
@@ -68,21 +68,21 @@ def test_a_workload_that_is_none_is_named_with_its_file(folder, settings, line, 
     (folder / "workloads/norm/bad.jsonl").write_text(line if isinstance(line, str) else json.dumps(line))
 
     with pytest.raises(StoredFileError, match=rf"bad\.jsonl.*{what}"):
-        flashinfer.read_folder(folder, "fib", settings)
+        traces.read_folder(folder, "fib", settings)
 
 
 def test_a_folder_without_workloads_is_refused(tmp_path, settings):
     with pytest.raises(UsageError, match="has no workloads"):
-        flashinfer.read_folder(tmp_path, "fib", settings)
+        traces.read_folder(tmp_path, "fib", settings)
 
 
 def test_what_is_written_reads_back_with_the_same_calls(tmp_path, settings):
     arguments = {"x": Tensor((7, 512), "bfloat16"), "eps": 1e-6, "mode": "fast", "weight": None}
     call = Call("rms_norm", arguments, (Tensor((7, 512), "bfloat16"),), 5)
 
-    flashinfer.write_folder(Workload("llama", calls=(call,)), tmp_path / "out", settings)
+    traces.write_folder(Workload("llama", calls=(call,)), tmp_path / "out", settings)
 
-    [read] = flashinfer.read_folder(tmp_path / "out", "again", settings).calls
+    [read] = traces.read_folder(tmp_path / "out", "again", settings).calls
     assert (read.op, read.outputs) == (call.op, call.outputs)
     assert read.arguments == {"x": arguments["x"], "eps": 1e-6}
     [path] = (tmp_path / "out").rglob("definitions/**/*.json")

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from perfci.statistics.board_spread import PRIOR_BOARDS
-from perfci.statistics.exact import compute_student_tail
+from perfci.statistics.exact import compute_student_tail, find_student_quantile
 
 Floats = NDArray[np.float64]
 
@@ -39,7 +39,7 @@ class Prediction:
     def bound(self, chance: float) -> float:
         """The value that the next run exceeds with this chance."""
         if self.tails is None:
-            return self.centre + find_student_quantile(chance, self.runs) * self.unit
+            return self.centre - find_student_quantile(chance, self.runs) * self.unit
         return self.centre + find_robust_factor(int(self.runs), chance, self.tails) * self.unit
 
     def exceeded(self, value: float) -> float:
@@ -125,17 +125,6 @@ def _draw_samples(runs: int, dof: int) -> tuple[Floats, Floats]:
     medians = np.median(values, axis=1)
     mads = np.median(np.abs(values - medians[:, None]), axis=1)
     return medians, mads
-
-
-def find_student_quantile(chance: float, dof: float) -> float:
-    """The value that Student's t with so many degrees of freedom exceeds with this chance.
-
-    >>> round(find_student_quantile(0.001, 7), 3)
-    4.785
-    """
-    from scipy.special import stdtrit
-
-    return -float(stdtrit(dof, chance))
 
 
 def find_gamma_quantile(chance: float, shape: ArrayLike) -> Floats:

@@ -3,7 +3,6 @@
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Annotated, Any
 
 from rich.console import RenderableType
@@ -19,12 +18,10 @@ from perfci.core.wording import say, sentence
 from perfci.extensions.lab.tune.flow import Tuning, tune_op
 from perfci.extensions.lab.tune.records import Attempt, Choice, Config, describe_config
 from perfci.report.data import pick
-from perfci.report.markdown import write_table
 from perfci.report.view import Table, make_table
 from perfci.runs.plan import Request
-from perfci.store.files import write_atomically
 
-BEST = 5  # Candidates of an entry on the terminal. The table beside the search's file lists all.
+BEST = 5  # candidates of an entry that are shown. The search's file has all
 
 
 def tune(
@@ -53,16 +50,14 @@ def tune(
     request = Request((options.take_one(ops),), case, device, budget, seed, timer)
     with Progress() as progress:
         tuning = tune_op(where, request, progress, write=write)
-    table = tuning.search.path.with_suffix(".md")
-    write_atomically(table, write_candidates(tuning).encode())
-    print_found(to_json(tuning), show_tuning(tuning, table), json=output == "json")
+    print_found(to_json(tuning), show_tuning(tuning), json=output == "json")
     return Exit.WARNINGS if tuning.late else Exit.OK
 
 
 COMMANDS = {"tune": tune}
 
 
-def show_tuning(tuning: Tuning, table: Path) -> Iterator[RenderableType]:
+def show_tuning(tuning: Tuning) -> Iterator[RenderableType]:
     """The answer for a terminal or a log."""
     yield say("{op} on {device}, seed {seed}", op=tuning.op, device=tuning.device, seed=tuning.search.head.seed)
     if tuning.search.resumed:
@@ -73,7 +68,7 @@ def show_tuning(tuning: Tuning, table: Path) -> Iterator[RenderableType]:
         text = say("Entry {entry}: {count:case|cases}", entry=regime.label, count=len(regime.cases))
         yield Paragraph(text, style="bold")
         yield Paragraph(say("{tried} candidates tried, {failed} failed", tried=choice.tried, failed=choice.failed), 2)
-        if (best := list_candidates(tuning, choice, BEST)).rows:
+        if (best := list_candidates(tuning, choice)).rows:
             yield Grid(best)
         failed = [
             (attempt.failure, _name(attempt.config)) for attempt in _list_tried(tuning, choice) if attempt.failure
@@ -93,7 +88,7 @@ def show_tuning(tuning: Tuning, table: Path) -> Iterator[RenderableType]:
         yield say("Written: {file}. Commit it with a word on what was measured.", file=name)
     else:
         yield say("Nothing was written: add --write to write {file}.", file=name)
-    yield say("All candidates: {path}", path=relative(table))
+    yield say("All candidates: {path}", path=relative(tuning.search.path))
 
 
 def _describe_choice(choice: Choice) -> str:
@@ -114,8 +109,8 @@ def _name(config: Config | None) -> str:
     return describe_config(config) or say("what it takes today")
 
 
-def list_candidates(tuning: Tuning, choice: Choice, most: int | None = None) -> Table:
-    """The candidates that were timed, the fastest first, each by its last and longest look."""
+def list_candidates(tuning: Tuning, choice: Choice) -> Table:
+    """The BEST candidates that were timed, the fastest first, each by its last and longest look."""
     attempts = _list_tried(tuning, choice)
     failed = {attempt.key for attempt in attempts if attempt.failure}
     last = {attempt.key: attempt for attempt in attempts if attempt.us and attempt.key not in failed}
@@ -125,26 +120,12 @@ def list_candidates(tuning: Tuning, choice: Choice, most: int | None = None) -> 
         return math.fsum(values) / len(values) if values else 0.0
 
     rows = []
-    for attempt in sorted(last.values(), key=find_shift)[:most]:
+    for attempt in sorted(last.values(), key=find_shift)[:BEST]:
         # No change is known if today's choice does not work here.
         change = "-" if attempt.anchor is not None else units.percent(math.expm1(find_shift(attempt)), signed=True)
         time = units.time(math.exp(math.fsum(map(math.log, attempt.us.values())) / len(attempt.us)))
         rows.append((change, time, _name(attempt.config)))
     return make_table("change: | time: | configuration", rows)
-
-
-def write_candidates(tuning: Tuning) -> str:
-    """Markdown: every candidate of every entry, then those that failed."""
-    parts = [f"# {say('Candidates of {op} on {device}', op=tuning.op, device=tuning.device)}"]
-    for choice in tuning.choices:
-        failed = [
-            (_name(attempt.config), sentence(attempt.failure))
-            for attempt in _list_tried(tuning, choice)
-            if attempt.failure
-        ]
-        parts += [f"## {choice.regime.label}", write_table(list_candidates(tuning, choice))]
-        parts += [write_table(make_table("configuration | what happened", failed))] if failed else []
-    return "\n\n".join(parts) + "\n"
 
 
 def to_json(tuning: Tuning) -> Mapping[str, Any]:

@@ -33,7 +33,7 @@ from perfci.store.files import write_atomically
 from perfci.worker.process import run_worker
 from perfci.worker.protocol import Message, OpDone
 
-FOLDER = "tune"  # in the reports folder: a file of each search, and a table of its candidates
+FOLDER = "tune"  # in the reports folder: a file of each search
 
 _DEATHS = ("worker_", "tune_device_lost")  # how kinds of failure begin that took the worker with them
 

@@ -13,7 +13,7 @@ from perfci.core import PACKAGE
 from perfci.core.errors import UsageError
 from perfci.core.settings import Settings
 from perfci.core.wording import say
-from perfci.extensions.workloads import flashinfer, traces
+from perfci.extensions.workloads import traces
 from perfci.extensions.workloads.page import brief_model
 from perfci.extensions.workloads.records import find_path, read_workload, write_workload
 
@@ -51,12 +51,12 @@ def record(
     if read is not None:
         name = name or read.name.partition(".")[0]
         find_path(where.kernels, name)
-        reader = flashinfer.read_folder if read.is_dir() else traces.read_trace
+        reader = traces.read_folder if read.is_dir() else traces.read_trace
         write_workload(where.kernels, reader(read, name, where))
     elif export is not None:
         if name is None:
             raise UsageError("option_needs", option="--export", needed="--as")
-        flashinfer.write_folder(read_workload(where.kernels, name), export, where)
+        traces.write_folder(read_workload(where.kernels, name), export, where)
         print_lines(say("Definitions and workloads: {path}", path=relative(export)))
         return Exit.OK
     else:

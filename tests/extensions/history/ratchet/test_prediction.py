@@ -12,7 +12,7 @@ BOARD = "GPU-1"
 
 def _factor(runs, chance):
     """Standard deviations above the mean of normal runs that the next one exceeds with this chance."""
-    return prediction.find_student_quantile(chance, runs - 1) * math.sqrt(1 + 1 / runs)
+    return -prediction.find_student_quantile(chance, runs - 1) * math.sqrt(1 + 1 / runs)
 
 
 def _normal(count, seed=1, spread=0.01):

@@ -110,8 +110,6 @@ def test_coarse_grid_and_refinement_find_what_was_planted_for_each_entry_and_wri
     ]
     assert "takes block=128 warps=2" in out
     assert "Written: " in out
-    table = project.state.with_suffix(".md").read_text()
-    assert "block=128 warps=2" in table
 
 
 def test_a_fast_wrong_candidate_and_one_without_resources_are_kept_with_their_reasons_and_never_win(project):
