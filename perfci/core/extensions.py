@@ -75,6 +75,7 @@ POINTS = {
     "properties": "a function of a suite, a device and a case that returns lines of the suite: properties that hold",
     "precompile": "a `Precompiler` of perfci.runs.precompile: it compiles what ops launch before they are looked at",
     "preload": "anything of a module that workers on a GPU import before they are forked",
+    "preload_later": "anything of a module that some of these need, which is imported while the first one works",
     "static": "the function that compiles kernels without a device, and judges them",
     "shards": "a class of functions for what several runners or devices share: see `Shards` of the extension shards",
     "accepting": "the function that stores accepted runs and keeps their history: see perfci.runs.accept_runs",

@@ -232,8 +232,7 @@ def warm_up(bench: Bench, device: str) -> None:
     if environment.installed_versions(["torch-npu"]):  # its import may open a device, and has to come first
         return
     around = make_environment(bench, WorkerPlace("start", device))
-    imports = warm.list_imports(device, around.environment)
-    warm.settle(forks.begin(around.environment, around.folder, warm.PROGRAM, imports))
+    warm.settle(warm.begin_forks(device, around.environment, around.folder))
 
 
 def explain_slow_start() -> Reason | None:

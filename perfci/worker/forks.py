@@ -7,6 +7,7 @@ runs code of a project. The process that they come from opens no device and impo
 import atexit
 import contextlib
 import ctypes
+import functools
 import gc
 import importlib
 import json
@@ -42,6 +43,7 @@ _IMPORT_S = 120.0  # longest time that the imports may take
 _ADOPT = 36  # PR_SET_CHILD_SUBREAPER
 _LONGEST = 1 << 20  # bytes of an order
 _READY = b"ready"
+_IDLE_S = 0.2  # without an order, after which it imports what workers need later
 
 
 class NotForkedError(OSError):
@@ -142,9 +144,12 @@ def find_obstacle() -> str | None:
     return next(iter(_refused.values()), None)
 
 
-def begin(environment: Mapping[str, str], folder: Path, program: str, modules: Iterable[str]) -> str:
+def begin(
+    environment: Mapping[str, str], folder: Path, program: str, modules: Iterable[str], later: Iterable[str] = ()
+) -> str:
     """Start a process for workers with such variables, unless there is one: it imports modules, then forks them.
 
+    later: modules that it imports once it has forked a worker and has nothing to do. What fails then is left out.
     environment: its PYTHONPATH begins with a folder that has perfci and nothing of a project. folder: what relative
     paths in it start from. program: the module that has the `main` of such workers. Returns what they share by name.
     """
@@ -162,7 +167,7 @@ def begin(environment: Mapping[str, str], folder: Path, program: str, modules: I
     server, orders = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with orders:
         process = subprocess.Popen(
-            [*_COMMAND, str(orders.fileno()), os.pathsep.join(rest), folder_of_bytecode, program, *modules],
+            [*_COMMAND, str(orders.fileno()), os.pathsep.join(rest), folder_of_bytecode, program, *modules, "", *later],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -221,6 +226,7 @@ def _find_key(environment: Mapping[str, str]) -> str:
 def main() -> None:
     """Import modules, and fork a worker for each order. A worker then runs its program."""
     _, descriptor, added, kept, program, *modules = sys.argv
+    modules, later = modules[: modules.index("")], modules[modules.index("") + 1 :]
     del sys.argv[1:]
     orders, package, *others = socket.socket(fileno=int(descriptor)), *sys.path
     with bytecode.kept_in(kept):
@@ -240,7 +246,7 @@ def main() -> None:
     if len([*Path("/proc/self/task").iterdir()]) > 1:
         return
     orders.send(_READY)
-    _serve(orders)
+    _serve(orders, functools.partial(_import_later, later, kept, path) if later else None)
     sys.path[:] = [*(str(Path.cwd() / part) for part in os.environ["PYTHONPATH"].split(os.pathsep)), *others]
     _work(program)
 
@@ -260,6 +266,19 @@ def _import(modules: Sequence[str]) -> None:
     getattr(sys.modules.get("triton.runtime.cache"), "triton_key", lambda: None)()
 
 
+def _import_later(modules: Sequence[str], kept: str, path: Sequence[str]) -> None:
+    """Import what some workers need. If a worker's path leads to another module of such a name, none can be forked."""
+    before = {*sys.modules}
+    with bytecode.kept_in(kept):
+        for name in modules:
+            with contextlib.suppress(Exception):
+                importlib.import_module(name)
+    if any(_find_other(name, path) for name in {name.partition(".")[0] for name in sys.modules.keys() - before}):
+        os._exit(0)
+    gc.collect()
+    gc.freeze()
+
+
 def _find_other(name: str, path: Sequence[str]) -> str | None:
     """The file of another module of this name than the one that was imported, if a worker's path leads to one."""
     spec = getattr(sys.modules[name], "__spec__", None)
@@ -267,9 +286,17 @@ def _find_other(name: str, path: Sequence[str]) -> str | None:
     return str(other.origin) if other and spec and other.origin != spec.origin else None
 
 
-def _serve(orders: socket.socket) -> None:
-    """Fork a worker for each order, until there are no more. Returns in the workers alone."""
+def _serve(orders: socket.socket, later: Callable[[], None] | None = None) -> None:
+    """Fork a worker for each order, until there are no more. Returns in the workers alone.
+
+    later: what it does once after its first order, when none comes for a while.
+    """
+    idle_s = None
     while True:
+        if later and not select.select([orders], [], [], idle_s)[0]:
+            later()
+            later = None
+        idle_s = _IDLE_S
         order, descriptors, _, _ = socket.recv_fds(orders, _LONGEST, 16)
         if not order:
             os._exit(0)

@@ -59,7 +59,13 @@ def begin(arguments: Sequence[str]) -> None:
     interpret = device == "cpu" or (device == "auto" and not has_nodes())
     variables = worker_environment(os.environ, (), interpret, Path())
     variables["PYTHONPATH"] = os.pathsep.join([str(own_package()), *list_path(variables)])
-    _early.append(forks.begin(variables, Path.cwd(), PROGRAM, list_imports(device, variables)))
+    _early.append(begin_forks(device, variables, Path.cwd()))
+
+
+def begin_forks(device: str, variables: Mapping[str, str], folder: Path) -> str:
+    """Start the process that workers on a device with these variables are forked from. Returns its key."""
+    imports, later = list_imports(device, variables), list_later(device, variables)
+    return forks.begin(variables, folder, PROGRAM, imports, later)
 
 
 def settle(key: str) -> None:
@@ -77,6 +83,13 @@ def list_imports(device: str, variables: Mapping[str, str]) -> tuple[str, ...]:
         return (*IMPORTED, *IMPORTED_ON_CPU)
     added = (place.partition(":")[0] for place in extensions.list_places("preload"))
     return (*IMPORTED, *added, *IMPORTED_ON_GPU)
+
+
+def list_later(device: str, variables: Mapping[str, str]) -> tuple[str, ...]:
+    """Returns the modules that some of these workers need, while others do not wait for them."""
+    if device == "fake" or "TRITON_INTERPRET" in variables:
+        return ()
+    return tuple(place.partition(":")[0] for place in extensions.list_places("preload_later"))
 
 
 def list_path(variables: Mapping[str, str]) -> list[str]:

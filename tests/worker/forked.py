@@ -18,13 +18,19 @@ main = lambda: exec(json.loads(sys.stdin.readline()), {"__name__": "__main__"})
 """
 
 
-def begin(package: Path, modules: Sequence[str] = (), added: Sequence[Path] = (), **variables: str) -> dict[str, str]:
+def begin(
+    package: Path,
+    modules: Sequence[str] = (),
+    added: Sequence[Path] = (),
+    later: Sequence[str] = (),
+    **variables: str,
+) -> dict[str, str]:
     """Variables of workers with a fork server that has begun. package: folder for its needs; added: to PYTHONPATH."""
     package.mkdir(exist_ok=True)
     (package / "perfci").symlink_to(Path(forks.__file__).parents[1])
     (package / "program.py").write_text(PROGRAM)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (package, *added))), **variables}
-    forks.begin(environment, package, "program", ("perfci.worker.child", *modules))
+    forks.begin(environment, package, "program", ("perfci.worker.child", *modules), later)
     return environment
 
 

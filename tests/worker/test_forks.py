@@ -157,6 +157,37 @@ def test_a_worker_finds_the_modules_of_a_project(tmp_path):
     assert (status, printed.splitlines()) == (0, [str(added), "of the project"])
 
 
+def test_what_workers_need_later_is_imported_after_the_first_has_begun(tmp_path):
+    variables = begin(tmp_path / "package", (), (), ["colorsys", "no_such_module"])
+    text, has_it = "import sys; print('colorsys' in sys.modules)", set()
+    deadline = time.monotonic() + 20
+
+    try:
+        first = run(variables, text, tmp_path)
+        while ("True\n", 0) not in has_it and time.monotonic() < deadline:
+            time.sleep(forks._IDLE_S)
+            has_it.add(run(variables, text, tmp_path))
+    finally:
+        end(variables)
+
+    assert first == ("False\n", 0)
+    assert ("True\n", 0) in has_it
+
+
+def test_no_worker_is_forked_once_what_was_imported_later_is_not_what_a_worker_would_find(tmp_path):
+    added = tmp_path / "added"
+    added.mkdir()
+    (added / "colorsys.py").write_text("")
+    variables = begin(tmp_path / "package", (), [added], ["colorsys"])
+
+    try:
+        assert run(variables, "import colorsys; print(colorsys.__file__)", tmp_path) == (f"{added}/colorsys.py\n", 0)
+        time.sleep(3 * forks._IDLE_S)
+        assert forks.start(variables, tmp_path, [[str(tmp_path)]], []) is None
+    finally:
+        end(variables)
+
+
 def test_a_run_goes_on_with_workers_that_are_not_forked_if_the_process_dies(tmp_path):
     variables = begin(tmp_path / "package")
     assert run(variables, "print('forked')", tmp_path) == ("forked\n", 0)

@@ -23,5 +23,6 @@ EXTENSION = Extension(
         "task": (f"{HERE}.task:Precompile",),
         "precompile": (f"{HERE}.lanes:Lanes",),
         "preload": (f"{HERE}.library:load_early", f"{HERE}.compiling:install"),
+        "preload_later": ("sympy:Integer", "torch.fx.experimental.symbolic_shapes:expect_true"),  # for meta tensors
     }
 )

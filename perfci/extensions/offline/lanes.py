@@ -25,7 +25,7 @@ from perfci.worker import forks
 from perfci.worker.process import Running, working
 from perfci.worker.protocol import Doing, Message, Prepared
 from perfci.worker.tasks import Measure, Place, WorkerEnvironment
-from perfci.worker.warm import PROGRAM, list_imports, list_nodes
+from perfci.worker.warm import begin_forks, list_nodes
 
 PARTS = 2  # of an op's cases: a process each
 
@@ -146,7 +146,7 @@ def _open_none(place: Place, around: WorkerEnvironment) -> WorkerEnvironment:
         return around
     variables = {**around.environment, **OPENS_NONE}
     if around.python == sys.executable:
-        forks.begin(variables, around.folder, PROGRAM, list_imports("offline", variables))
+        begin_forks("offline", variables, around.folder)
     return dataclasses.replace(around, environment=variables)
 
 

@@ -8,9 +8,11 @@ under way, as what cannot be known here.
 from __future__ import annotations
 
 import bisect
+import contextlib
 import ctypes
 import re
 import sys
+import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
@@ -54,10 +56,40 @@ UNKNOWN_PROPERTIES = frozenset(  # that no source gives, or that differ from boa
 
 def pretend(target: Target) -> None:
     """Have torch and Triton see the target's board, for the rest of the process's life and of this thread's."""
+    _spare_dynamo()
     triton.runtime.driver.set_active(make_driver(target))
     triton.testing.do_bench = triton.testing.do_bench_cudagraph = no_benchmark
     _give_addresses()
     _answer_for(target)
+
+
+def _spare_dynamo() -> None:
+    """Have torch's operations on meta tensors not import torch._dynamo, which takes seconds, to be hidden from it.
+
+    A version of torch that hides them by other means than `torch._compile._disable_dynamo` of 2.4 to 2.13 imports it.
+    """
+    hide = getattr(torch._compile, "_disable_dynamo", None)
+    if hide is None or "torch._dynamo" in sys.modules:
+        return
+    code = hide(len).__code__
+    modules = (vars(module) for name, module in [*sys.modules.items()] if name.startswith("torch._refs"))
+    for table in (*torch._decomp.global_decomposition_table.values(), *modules):
+        for hidden in {part for function in table.values() for part in _list_parts(function) if part.__code__ is code}:
+            plain = hidden.__closure__[code.co_freevars.index("fn")].cell_contents
+            setattr(plain, "__dynamo_disable", plain)
+
+
+def _list_parts(function: Any) -> Iterator[Any]:
+    """Yields a function in Python and those that it wraps."""
+    left, seen = [function], set[Any]()
+    while left:
+        part = left.pop()
+        if isinstance(part, types.FunctionType) and part not in seen:
+            seen.add(part)
+            yield part
+            for cell in part.__closure__ or ():
+                with contextlib.suppress(ValueError):  # it is empty
+                    left.append(cell.cell_contents)
 
 
 # --- tensors ----------------------------------------------------------------------------------------------------------

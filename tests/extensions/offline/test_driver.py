@@ -59,7 +59,7 @@ print(status, driver.is_asked, cuda.cuInit(0))
 """
 
 ANSWERS = """
-import ctypes
+import ctypes, sys
 from ctypes import byref, c_int, c_size_t, c_void_p
 import torch
 from perfci.extensions.common.targets import target_named
@@ -80,6 +80,7 @@ capsule = tensor.__dlpack__()
 ctypes.pythonapi.PyCapsule_GetPointer.restype = c_void_p
 ctypes.pythonapi.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
 managed = dlpack._Managed.from_address(ctypes.pythonapi.PyCapsule_GetPointer(capsule, b"dltensor")).tensor
+assert (torch.arange(4, device="cuda") * 2.0).sum().shape == () and "torch._dynamo" not in sys.modules  # takes seconds
 facts = managed.data - tensor.data_ptr(), managed.device, managed.code, managed.bits
 print(number.value, *facts, *managed.shape[:2], *managed.strides[:2], cuda.cuMemAlloc_v2(byref(place), c_size_t(8)))
 """
