@@ -35,7 +35,7 @@ from perfci.core.wording import say, sentence
 from perfci.judge.notes import note_missing_peers
 from perfci.ops.discover import select
 from perfci.report import accuracy
-from perfci.report.timings import tabulate_seconds
+from perfci.report.build import tabulate_seconds
 from perfci.runs import experiment
 from perfci.runs.decide import decide
 from perfci.runs.effective_thresholds import parse_options

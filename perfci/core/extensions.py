@@ -73,7 +73,7 @@ POINTS = {
     "compiled": "a class of functions that judge, report and show what kernels compile to: `Compiled` of static",
     "beyond": "a function of an experiment, its run and verdicts that returns both with what suites do not check",
     "properties": "a function of a suite, a device and a case that returns lines of the suite: properties that hold",
-    "precompile": "a `Precompiler` of perfci.runs.precompile: it compiles what ops launch before they are looked at",
+    "precompile": "a `Precompiler` of perfci.runs.schedule: it compiles what ops launch before they are looked at",
     "preload": "anything of a module that workers on a GPU import before they are forked",
     "preload_later": "anything of a module that some of these need, which is imported while the first one works",
     "static": "the function that compiles kernels without a device, and judges them",

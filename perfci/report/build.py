@@ -7,7 +7,7 @@ from perfci.core.environment import list_differences
 from perfci.core.errors import require
 from perfci.core.model import Base, Environment, Judgements, OpRun, Run
 from perfci.core.wording import say
-from perfci.report import against, means, peers, rows, summary, timings
+from perfci.report import against, means, peers, rows, summary
 from perfci.report.frame import Clocks
 from perfci.report.sections import Material, is_untouched, make_section
 from perfci.report.steps import is_only_compiled, make_steps, repeat
@@ -37,7 +37,7 @@ def make_report(material: Material, further_note: str = "") -> Report:
         means.compare_ops(judgements.rows),
         peers.make_section(judgements.rows, run.ops),
         *material.gallery.overview,
-        Section(say("Where the time went"), table=timings.tabulate_seconds(run), folded=True),
+        Section(say("Where the time went"), table=tabulate_seconds(run), folded=True),
     )
     return Report(
         gate=rows.name_gate(judgements.gate).upper(),
@@ -217,3 +217,23 @@ def _explain(run: Run, judgements: Judgements) -> Iterator[str]:
             "baseline. A case is cleared as soon as its blocks show no slow-down; it fails only if several processes "
             "agree."
         )
+
+
+STEPS = ("start", "accuracy", "prepare", "measure", "later")  # of an op's workers
+HEADINGS = "step or op | in all: | start and import: | accuracy: | prepare: | measure: | later looks:"
+
+
+def tabulate_seconds(run: Run, report_s: float = 0.0) -> Table:
+    """Returns a row for each step of the run and each op, in their order. report_s: of the report, if it is known."""
+    before = {
+        "base": say("finding the base"),
+        "describe": say("describing the ops"),
+        "compile": say("compiling, nothing beside it"),
+    }
+    after = {"judge": say("judging"), "report": say("report")}
+    spent = {**run.spent_s, "report": report_s}
+    rows: list[tuple[str, Mapping[str, float]]] = [(name, {"": spent.get(step, 0.0)}) for step, name in before.items()]
+    rows += [(plain(op.op), op.spent_s) for op in run.ops]
+    rows += [(name, {"": spent.get(step, 0.0)}) for step, name in after.items()]
+    cells = ((name, sum(parts.values()), [write_seconds(parts.get(step)) for step in STEPS]) for name, parts in rows)
+    return make_table(HEADINGS, ((name, write_seconds(seconds), *steps) for name, seconds, steps in cells if seconds))

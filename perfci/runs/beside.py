@@ -2,7 +2,9 @@
 
 import ast
 import dataclasses
-from collections.abc import Collection, Mapping, Sequence
+import difflib
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
 
 from perfci.core.files import read_regular
@@ -12,9 +14,9 @@ from perfci.ops.backends import name_of
 from perfci.ops.discover import OpFolder, ops, select
 from perfci.ops.fingerprint.tree import Fingerprint, Tree
 from perfci.ops.spec import name_parameters
+from perfci.report.text import shorten
 from perfci.runs.base import BaseTree
 from perfci.runs.bench import Bench
-from perfci.runs.changed_lines import list_lines
 from perfci.runs.describe import Described, OpSource, describe_ops, describe_sources, find_violation
 from perfci.runs.plan import Request
 
@@ -189,3 +191,39 @@ def can_be_called_alike(before: Sequence[str], after: Sequence[str]) -> bool:
     needed = (name for name, plain in names.items() if plain and not name.startswith("*"))
     needed_now = (name for name, plain in now.items() if plain and not name.startswith("*"))
     return all(name in names for name in needed_now) and (takes_all or all(name in now for name in needed))
+
+
+MOST_LINES, LINE_WIDTH = 12, 120  # lines of an op that are kept, and characters of one
+LARGE_BYTES = 1 << 18  # bytes of a file above which it is not read
+
+_LAST = ("_accuracy.py", "_performance.py", "_baseline.py", ".md")
+"""Ends of files that a kernel's time does not depend on."""
+
+
+def list_lines(names: Iterable[str], before: Path, after: Path) -> tuple[str, ...]:
+    """Returns the first lines that differ, as a diff has them: `+++ FILE`, then its lines with - and +.
+
+    names: files below both roots. Those of kernels come first. What is no text, or large, is left out.
+    """
+    shown: list[str] = []
+    for name in sorted(names, key=lambda name: name.endswith(_LAST)):
+        old, new = (_read(root, root / name) for root in (before, after))
+        if old is None or new is None or len(shown) + 2 > MOST_LINES:
+            continue
+        lines = [line for line in difflib.unified_diff(old, new, n=0, lineterm="") if _is_told(line)]
+        shown += [f"+++ {name}", *(shorten(line.rstrip(), LINE_WIDTH) for line in lines)] if lines else []
+    return tuple(shown[:MOST_LINES])
+
+
+def _is_told(line: str) -> bool:
+    return line[:1] in {"-", "+"} and not line.startswith(("--- ", "+++ ")) and bool(line[1:].strip())
+
+
+def _read(root: Path, path: Path) -> Sequence[str] | None:
+    """The lines of a file, none of one that is missing or lies behind a link. None if it cannot be shown."""
+    try:
+        is_plain = path.is_file() and path.resolve() == root.resolve() / path.relative_to(root)
+        data = read_regular(path) if is_plain else b""
+        return data.decode().splitlines() if len(data) <= LARGE_BYTES else None
+    except (OSError, UnicodeDecodeError):
+        return None

@@ -5,13 +5,13 @@ import math
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from perfci.core import deadline, extensions
 from perfci.core.cores import count_cores
 from perfci.core.deadline import Timetable
-from perfci.core.model import AccuracyCase, Need, OpRun, PlannedOp, Reason, Run, Suite
+from perfci.core.model import AccuracyCase, Device, Need, OpRun, PlannedOp, Reason, Run, Suite
 from perfci.core.stages import OF_BASE
 from perfci.measure.stored import find_checks
 from perfci.ops.backends import BACKENDS, backend_of, find_kernel
@@ -19,7 +19,6 @@ from perfci.runs.base import BaseTree
 from perfci.runs.bench import Bench, warm_up
 from perfci.runs.looks import Gathered, Looks
 from perfci.runs.plan import Request, cases_to_run
-from perfci.runs.precompile import Precompiler
 from perfci.runs.record import ENDS_RUN, Record, ends_run
 from perfci.runs.rules import choose_rules
 from perfci.runs.tasks import Tasks
@@ -39,6 +38,36 @@ from perfci.worker.protocol import (
     Timing,
 )
 from perfci.worker.tasks import NOTHING_PLANTED, Measure, Plant
+
+
+class Precompiler:
+    """Compiles nothing. One of an extension compiles beside the looks."""
+
+    def __init__(self, bench: Bench, tasks: Tasks, board: Device) -> None:
+        self._bench, self._tasks, self._board = bench, tasks, board
+        self.seconds = dict[tuple[str, str], float]()  # (op, case) -> seconds of a core that it took to compile
+
+    def begin(
+        self, tasks: Sequence[Measure], ends: float | None, at_once: Collection[str], *, with_base: bool
+    ) -> list[Iterator[Sequence[Running]]]:
+        """Returns lanes that compile what first looks will launch, in their order, to go side by side with the looks.
+
+        ends: when lanes end, seconds since the epoch. at_once: ops whose looks do not wait. with_base: what bases
+        launch too.
+        """
+        return []
+
+    def wait(self, ops: Sequence[str]) -> Generator[Sequence[Running], None, str]:
+        """Returns the first of these ops that is compiled, when there is one. Only this wait counts as compiling."""
+        yield from ()
+        return ops[0]
+
+    def drop(self, *ops: str) -> None:
+        """Compile no more of these ops: a process of theirs does so itself, or has ended, or none will begin."""
+
+    def stand_still(self, *, still: bool) -> None:
+        """Compile nothing until it may go on."""
+
 
 _Later = tuple[str, int, tuple[str, ...]]
 """A later look: op, process, cases."""

@@ -4,9 +4,8 @@ import pytest
 
 from perfci.core.model import OpRun
 from perfci.report import frame
-from perfci.report.build import make_report
+from perfci.report.build import make_report, tabulate_seconds
 from perfci.report.sections import Material
-from perfci.report.timings import tabulate_seconds
 from tests import example_runs
 
 SPENT = {"start": 4.5, "accuracy": 4.5, "prepare": 2.0, "measure": 1.25, "later": 16.0}

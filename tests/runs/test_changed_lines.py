@@ -2,7 +2,7 @@
 
 import pytest
 
-from perfci.runs.changed_lines import LARGE, MOST, WIDTH, list_lines
+from perfci.runs.beside import LARGE_BYTES, LINE_WIDTH, MOST_LINES, list_lines
 
 
 @pytest.fixture
@@ -47,14 +47,14 @@ def test_a_new_file_and_one_that_went_have_all_their_lines(sides, tmp_path):
 
 def test_what_is_no_text_or_large_is_left_out_and_long_lines_and_many_are_cut(sides, tmp_path):
     sides("binary", b"\xff\x00", b"\xff\x01")
-    sides("large", "a\n", "b\n" * LARGE)
+    sides("large", "a\n", "b\n" * LARGE_BYTES)
     sides("long", "", "x" * 999 + "\n")
     sides("many", "", "line\n" * 99)
 
     lines = differing(tmp_path, "binary", "large", "long", "many")
 
-    assert lines[0] == "+++ long" and len(lines[1]) == WIDTH
-    assert lines[2:] == ("+++ many", *["+line"] * (MOST - 3))
+    assert lines[0] == "+++ long" and len(lines[1]) == LINE_WIDTH
+    assert lines[2:] == ("+++ many", *["+line"] * (MOST_LINES - 3))
 
 
 def test_links_are_not_followed(sides, tmp_path):

@@ -12,7 +12,7 @@ import pytest
 
 from perfci.core.stopping import Stopped
 from perfci.core.wording import sentence
-from perfci.worker import log, process
+from perfci.worker import process
 from perfci.worker.process import run_worker, side_by_side, start_worker, wait, working
 from perfci.worker.protocol import Doing, Holding, LockAsked, OpDone, Timing, Turn, TurnAsked
 from perfci.worker.tasks import WorkerEnvironment
@@ -189,15 +189,15 @@ def test_the_dump_of_a_crash_gives_the_ops_own_line_and_what_was_said_before_it(
     text = ABORTED.format(frames=frames)
     place = make_task(kernels="/p/kernels", root="/p").place
 
-    assert log.find_frame(text, place) == FRAMES[frames]
-    assert log.find_last_words(text) == "corrupted size vs. prev_size"
-    assert log.find_last_words(text.partition("corrupted")[0]) == "nothing"
+    assert process.find_frame(text, place) == FRAMES[frames]
+    assert process.find_last_words(text) == "corrupted size vs. prev_size"
+    assert process.find_last_words(text.partition("corrupted")[0]) == "nothing"
     segmentation_fault = "Fatal Python error: Segmentation fault\n\nCurrent thread"
-    assert log.find_last_words(segmentation_fault) == "Fatal Python error: Segmentation fault"
+    assert process.find_last_words(segmentation_fault) == "Fatal Python error: Segmentation fault"
 
 
 def test_without_a_dump_the_place_of_a_crash_is_not_known():
-    assert log.find_frame("free(): invalid size\n", TASK.place) == "an unknown place"
+    assert process.find_frame("free(): invalid size\n", TASK.place) == "an unknown place"
 
 
 @pytest.mark.parametrize("error", [Stopped("SIGTERM"), KeyboardInterrupt(), ValueError("listener")])
@@ -393,7 +393,7 @@ def test_what_one_lane_raises_ends_all_others_and_their_workers(worker, error):
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
 def test_a_full_disk_does_not_stop_a_worker_that_prints(worker, monkeypatch):
-    monkeypatch.setattr("perfci.worker.log.append_regular", lambda path: FileIO("/dev/full", "ab"))
+    monkeypatch.setattr("perfci.worker.process.append_regular", lambda path: FileIO("/dev/full", "ab"))
 
     assert worker.run("os.write(1, b'x' * 3_000_000)\nsay(OpDone())") is None
 

@@ -17,8 +17,7 @@ from perfci.measure.suspect import calls_reference
 from perfci.ops.recording import RecordedStep, Recording
 from perfci.ops.spec import Performance
 from perfci.worker.handover import DONE, READY, RETURNED, Arena, Called, HostLostError
-from perfci.worker.remote import RemoteOp, repeat_own
-from perfci.worker.remote_device import RemoteDevice
+from perfci.worker.remote import RemoteDevice, RemoteOp, repeat_own
 
 
 class Repeating:

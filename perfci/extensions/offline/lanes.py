@@ -19,7 +19,7 @@ from perfci.extensions.offline.backends import can_precompile
 from perfci.extensions.offline.task import Precompile
 from perfci.ops.backends import BACKENDS, backend_of, find_kernel
 from perfci.runs.bench import Bench
-from perfci.runs.precompile import Precompiler
+from perfci.runs.schedule import Precompiler
 from perfci.runs.tasks import Tasks
 from perfci.worker import forks
 from perfci.worker.process import Running, working

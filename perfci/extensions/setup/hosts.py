@@ -1,4 +1,4 @@
-"""The CI jobs, those of templates/check.yml: in a new .gitlab-ci.yml, or a file that the user's includes."""
+"""The CI jobs of a repository: a workflow on GitHub, on GitLab those of templates/check.yml, in a file or included."""
 
 import json
 import re

@@ -21,8 +21,7 @@ from perfci.ops.discover import select
 from perfci.ops.fingerprint.tree import Tree
 from perfci.runs.base import BaseTree
 from perfci.runs.bench import Listener, name_devices, open_bench
-from perfci.runs.beside import find_names, fingerprint_both, planned_base
-from perfci.runs.changed_lines import list_lines
+from perfci.runs.beside import find_names, fingerprint_both, list_lines, planned_base
 from perfci.runs.describe import Described, find_violation
 from perfci.runs.effective_thresholds import alpha_of
 from perfci.runs.experiment import Experiment
