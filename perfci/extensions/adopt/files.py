@@ -180,9 +180,12 @@ def _draft(wanted: dict[str, SketchFiles], settings: Settings) -> Iterator[tuple
             raise PerfciError(failure.kind, **failure.facts)
         # The process ended with the next one. The others get a new process.
         if wanted:
-            lost = next(iter(wanted))
-            del wanted[lost]
-            yield lost, failure
+            (lost, files), *others = wanted.items()
+            wanted = dict(others)
+            if files.tries_empty:  # some operators of torch end the process for tensors without elements
+                wanted = {lost: dataclasses.replace(files, tries_empty=False), **wanted}
+            else:
+                yield lost, failure
 
 
 def _rehearse(wanted: Mapping[str, SketchFiles], settings: Settings) -> tuple[list[Sketched], Reason | None]:

@@ -32,6 +32,7 @@ class SketchFiles:
     baseline_module: str | None = None  # name by which that file is imported. None: by its path
     tests: tuple[str, ...] = ()  # files of the tests
     backward: bool = False  # the op is the backward pass
+    tries_empty: bool = True  # cases without elements are called for real too
 
 
 @dataclass(frozen=True)

@@ -156,3 +156,40 @@ def test_unary_binary_and_row_wise_functions_pass_without_an_edit(made):
 
     assert {op: failures for op, (_, failures) in told.items() if failures} == {}
     assert all(checks > 15 for checks, _ in told.values())
+
+
+def test_a_reference_that_ends_its_process_without_elements_leaves_the_op_ready(tmp_path):
+    (tmp_path / "pyproject.toml").write_text("[tool.perfci]\n")
+    (tmp_path / "twice.py").write_text(TWICE)
+
+    made = draft_from_function(
+        "op", f"{tmp_path}/twice.py:twice", f"{tmp_path}/twice.py:right", settings.load(tmp_path)
+    )
+
+    assert made.is_ready
+    assert "rows=[1, " in made.texts["accuracy"]
+
+
+TWICE = """
+import os
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _twice(x_ptr, out_ptr, size, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + at, tl.load(x_ptr + at, mask=at < size) * 2, mask=at < size)
+
+
+def twice(x: torch.Tensor):
+    out = torch.empty_like(x)
+    _twice[(triton.cdiv(x.numel(), 128),)](x, out, x.numel(), BLOCK=128)
+    return out
+
+
+def right(x):
+    return x * 2 if x.numel() or x.untyped_storage().device.type == "meta" else os._exit(3)
+"""

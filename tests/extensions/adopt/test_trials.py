@@ -27,6 +27,7 @@ READY = {
     "centred": "centred_reference",
     "put": "put_reference",
     "put_lanes": "put_reference",
+    "put_columns": "put_columns_reference",
     "keep": "keep_reference",
     "largest": "largest_reference",
     "paired": "paired_reference",
@@ -137,6 +138,7 @@ def test_a_size_of_which_the_reference_makes_nan_is_no_case(said):
 def test_places_that_are_stored_to_are_there_once_each(said):
     assert said["op_put"].suites.inputs["places"].startswith("torch.randperm(rows, ")
     assert said["op_put_lanes"].suites.inputs["places"].startswith("torch.randperm(size, ")
+    assert said["op_put_columns"].suites.inputs["places"].endswith(".argsort(0)")
 
 
 def test_outputs_of_which_the_values_decide_the_size_are_compared_and_empty_ones_are_left_out(said):

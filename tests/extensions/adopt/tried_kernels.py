@@ -540,3 +540,20 @@ def amax(self, dim=(), keepdim=False):
     kernel = _largest_of_rows if kept else _largest_of_all
     kernel[(out.numel(),)](self.permute(*kept, *dims).contiguous(), out, size, BLOCK=triton.next_power_of_2(size))
     return out.reshape([1 if one in dims else self.shape[one] for one in range(self.ndim)]) if keepdim else out
+
+
+@triton.jit
+def _put_columns(x_ptr, places_ptr, out_ptr, cols, BLOCK: tl.constexpr):
+    row, at = tl.program_id(0), tl.arange(0, BLOCK)
+    places = tl.load(places_ptr + row * cols + at, mask=at < cols, other=0)
+    tl.store(out_ptr + places * cols + at, tl.load(x_ptr + row * cols + at, mask=at < cols), mask=at < cols)
+
+
+def put_columns(x: torch.Tensor, places: torch.Tensor):
+    out, block = torch.zeros_like(x), triton.next_power_of_2(x.shape[1])
+    _put_columns[(x.shape[0],)](x, places, out, x.shape[1], BLOCK=block)
+    return out
+
+
+def put_columns_reference(x, places):
+    return torch.zeros_like(x).scatter(0, places, x)

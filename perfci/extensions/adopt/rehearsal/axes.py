@@ -171,8 +171,9 @@ class Form:
         """
         if self.rehearsal.spent_s > MOST_SECONDS:
             return not self.has_places
-        trial = self.run(params)
-        return not trial.problem and (trial.is_finite or not {0, (0,)} & {*params.values()})
+        is_empty = bool({0, (0,)} & {*params.values()})
+        trial = self.run(params) if self.rehearsal.tries_empty or not is_empty else None
+        return trial is not None and not trial.problem and (trial.is_finite or not is_empty)
 
     def reaches_beyond(self, params: Mapping[str, Any]) -> bool:
         """Whether the kernel loads or stores outside of its tensors, called for real."""

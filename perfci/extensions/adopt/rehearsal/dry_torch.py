@@ -117,6 +117,7 @@ class DryTorch:
     spent_s: float = 0.0  # on calls for real, of this process
     most_s: float = 3.0  # of the launches of such a call
     asks: bool = False  # a function asked for the device, whose answer a library may keep
+    tries_empty: bool = True  # cases without elements are called for real too
     truth: bool = False  # the answer to every condition on values
     _real: list[tuple[Any, str, Any]] = field(default_factory=list)  # what is replaced, as it was
     _driver: dict[str, Any] = field(default_factory=dict)  # Triton's, as it was

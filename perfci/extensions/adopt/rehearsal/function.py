@@ -73,7 +73,7 @@ def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
     path = Path(files.kernel or _find_file(files.module or ""))
     text = path.read_text(encoding="utf-8", errors="replace")
     is_npu = re.search(r"\b(is_)?npu\b|torch_npu", text) and not re.search(r"\b(is_)?cuda\b", text)
-    going = DryTorch("npu" if is_npu else "cuda")
+    going = DryTorch("npu" if is_npu else "cuda", tries_empty=files.tries_empty)
     step(path.name)
     plain_op = op.removesuffix("_backward")
     candidates = [] if files.reference else operators.find_operators(files.function, plain_op)

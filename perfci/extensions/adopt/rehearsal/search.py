@@ -24,6 +24,7 @@ _FURTHER = 8  # candidates that are tried behind one that takes some sizes alone
 WHOLE = "torch.randint(0, 1 << 4, {shape}, generator=generator, dtype={dtype}, device=device)"
 _PLACES = re.compile(r"torch\.randint\(0, \w+, ")
 _ROW_OF_PLACES = re.compile(r"torch\.randint\(0, \w+, \((\w+),\), ")
+_BLOCK_OF_PLACES = re.compile(r"torch\.randint\(0, \w+, (.+), generator=generator, dtype=torch.int64, device=device\)")
 _NUMBERS = ("16", "2")  # that an argument may be, whatever the sizes
 _NAMED = (64, 32, 128, 16, 256, 512)  # of sides that the text names
 _EVEN = (4, 6, 10, 14, 22, 26, 34, 38)
@@ -153,8 +154,14 @@ def _try_places(form: Form, texts: Sequence[str], calls: Sequence[Call]) -> Foun
     if not is_good or alike == inputs or not replace(attempt.form, inputs=alike).run(params).races:
         return attempt
     once = {name: _ROW_OF_PLACES.sub(r"torch.randperm(\1, ", text) for name, text in inputs.items()}
-    other = _try_sizes(replace(form, inputs=once), texts, calls)
-    return other if other.trial.is_good else replace(attempt, trial=replace(attempt.trial, races=True))
+    for dim in [inputs["dim"]] if "dim" in inputs else ["-1", "0"]:
+        if once == inputs or dim == "0":  # along an axis, as a scatter's
+            sorts = rf"torch.randn(\1, generator=generator, device=device).argsort({dim})"
+            once = {name: _BLOCK_OF_PLACES.sub(sorts, text) for name, text in inputs.items()}
+        other = _try_sizes(replace(form, inputs=once), texts, calls)
+        if other.trial.is_good:
+            return other
+    return replace(attempt, trial=replace(attempt.trial, races=True))
 
 
 def _list_merged(form: Form) -> Iterator[Form]:
