@@ -550,6 +550,7 @@ def _put_columns(x_ptr, places_ptr, out_ptr, cols, BLOCK: tl.constexpr):
 
 
 def put_columns(x: torch.Tensor, places: torch.Tensor):
+    assert x.dim() == 2 and places.shape == x.shape
     out, block = torch.zeros_like(x), triton.next_power_of_2(x.shape[1])
     _put_columns[(x.shape[0],)](x, places, out, x.shape[1], BLOCK=block)
     return out

@@ -125,7 +125,8 @@ class Form:
     @property
     def has_places(self) -> bool:
         """Whether integers may point into a tensor: one beyond it would write into memory of something else."""
-        return any(text.startswith(("torch.randint(", "torch.randperm(")) for text in self.inputs.values())
+        makers = "torch.randint(", "torch.randperm(", ".argsort("
+        return any(maker in text for text in self.inputs.values() for maker in makers)
 
     def make_inputs(self, params: Mapping[str, Any], dtype: str = "", seed: int = 0) -> dict[str, Any]:
         """Returns a case's inputs with values. Raises what torch raises."""

@@ -31,6 +31,7 @@ _SUMS = re.compile(r"tl\.(?:sum|cumsum|reduce|associative_scan)\b|\+=")
 _FEW = 7  # one element in so many is NaN, or infinite
 _LITTLE = 3  # size of the axes that are not varied
 _SLOW_S = 0.2  # of a call whose kernel gets few cases, as a check in the interpreter makes many calls of each
+_LONGEST_S = 20.0  # that a call of such a kernel may take, if it takes as long for each element as a small one
 _DENSE = "# Dense inputs alone; leave this line out once the op takes inputs with gaps too."
 _WRONG = "# Of other layouts it gave wrong values: add those that its callers give it."
 _POWERS = (16, 32, 64, 128)  # sizes for axes that take no others
@@ -72,7 +73,6 @@ def make_suites(
     grids += _find_timed(form, timed, [*_list_points(grids), *([probe] if probe else [])])
     fixed = {name: (form.inputs[name],) for name in varying}
     others = _list_others(form, varying, calls, probe)
-    grids += _find_switches(form, _list_points(grids)) if done and not form.is_ragged else []
     grids += _find_empty(form, varying, calls, probe) if varying and not form.is_ragged else []
     kinds = {name: {type(call.given[name]).__name__: 1 for call in calls} for name in varying}
     annotations = {name: " | ".join(kind).replace("NoneType", "None") for name, kind in kinds.items()}
@@ -89,6 +89,8 @@ def make_suites(
     look += wrong
     lines = [*layouts, *([reduces] if summed else [])]
     usual = form.run(small_case)
+    if done and not form.is_ragged and usual.seconds <= _SLOW_S:
+        grids += _find_switches(form, _list_points(grids))
     if steps := sorted({*usual.dtypes} & {"int8", "uint8"}) if "float" in form.dtype else []:
         lines.append("# Where it rounds to whole numbers, a float beside the half may go either way.")
         lines.append(f"tolerance={{{', '.join(f'{json.dumps(dtype)}: (0.0, 1.0)' for dtype in steps)}}},")
@@ -250,14 +252,17 @@ def _find_edges(form: Form, source: str) -> tuple[list[Grid], dict[str, str]]:
     spare = [constant for constant in constants if 8 <= constant <= 1024 and constant not in blocks.values()]
     flat = _is_flat(form, blocks)
     grids, seen, left = list[Grid](), list[dict[str, Any]](), dict[str, str]()
-    is_slow = form.run(dict(form.little) or form.make_distinct()).seconds > _SLOW_S
+    small = dict(form.little) or form.make_distinct()
+    seconds = form.run(small).seconds
+    is_slow = seconds > _SLOW_S
+    most = math.prod(small.values()) * _LONGEST_S / seconds if is_slow and not form.is_ragged else MOST_ELEMENTS
     for number, axis in enumerate(form.axes):
         block = 1 if flat and number else blocks[axis] or (spare or [usual])[0]
         around = [1, 2, 13] if block < 4 else [1, block - 1, block, block + 1, 2 * block + 1]
         around = [1, block + 1] if is_slow else around
         # The first axis alone gets size 0, and the size of all other grids only once.
         values: list[Any] = [0, *around] if number == 0 else [constant for constant in around if constant != _LITTLE]
-        values = [value for value in values if value * _LITTLE ** (len(form.axes) - 1) <= MOST_ELEMENTS]
+        values = [value for value in values if value * _LITTLE ** (len(form.axes) - 1) <= most]
         if axis == "shape":
             values = [*((value,) for value in values), (3, block + 1), (3, 5, 7)]
         others = 1 if flat and not number else _LITTLE
