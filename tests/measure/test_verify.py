@@ -462,8 +462,14 @@ def test_an_output_may_lie_in_memory_in_another_order_but_not_with_gaps(device):
     def gapped(x):
         return np.repeat(double(x), 2, axis=1)[:, ::2]
 
+    def like_its_input(x):
+        return double(x) if x.flags.c_contiguous else gapped(x)
+
     assert verify(suite(lambda x: np.asfortranarray(double(x))), device, check(), describe).failure is None
     assert failure(device, gapped).failure.kind == "wrong_strides"
+    strided = check(layout="strided")
+    assert verify(suite(gapped, reference=like_its_input), device, strided, describe).failure is None
+    assert verify(suite(gapped), device, strided, describe).failure.kind == "wrong_strides"
 
 
 def test_inputs_of_which_one_has_a_layout_of_its_own(device):

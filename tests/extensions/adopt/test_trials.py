@@ -28,6 +28,7 @@ READY = {
     "put": "put_reference",
     "put_lanes": "put_reference",
     "put_columns": "put_columns_reference",
+    "accumulate": "accumulate_reference",
     "keep": "keep_reference",
     "largest": "largest_reference",
     "paired": "paired_reference",
@@ -97,6 +98,11 @@ def test_what_a_function_writes_into_is_named_and_the_reference_writes_it_too(sa
     assert "mutates=('out',)," in said["op_double_into"].suites.accuracy
     assert "return out.copy_(source(x))" in written(said["op_double_into"], "baseline")
     assert "mutates=('x',)," in said["op_double_here"].suites.accuracy
+
+
+def test_what_the_kernel_writes_and_the_reference_returns_is_written_by_both(said):
+    assert "    return source(x, state)[0]\n" in written(said["op_accumulate"], "triton")
+    assert "    return (made[0], state.copy_(made[1]))[0]\n" in written(said["op_accumulate"], "baseline")
 
 
 def test_outputs_that_the_reference_does_not_give_are_left_out(said):

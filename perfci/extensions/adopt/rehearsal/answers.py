@@ -36,7 +36,14 @@ def write_answers(
             reference = replace(reference, head="made = ", last=last)
     elif trial.returned and places != [*range(trial.returned)]:
         kernel = _take(kernel, places)
-    if trial.expected and not mutated:
+    if mutated and places and not trial.rewritten:  # the reference returns what the kernel writes
+        made = [f"made[{place}]" for place in trial.expected or range(len(trial.picks or ()))]
+        pairs = [*zip(trial.picks or (), made, strict=True)]
+        items = [value for pick, value in pairs if isinstance(pick, int)]
+        items += [f"{pick}.copy_({value})" for pick, value in pairs if isinstance(pick, str)]
+        taken = f"[:{len(places)}]" if places[1:] else "[0]"
+        reference = replace(reference, head="made = ", last=f"return ({', '.join(items)}){taken}")
+    elif trial.expected and not mutated:
         reference = _take(reference, trial.expected)
     return kernel, reference
 
