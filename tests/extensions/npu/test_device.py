@@ -368,7 +368,7 @@ assert torch.allclose(sink, source.view(2, -1).sum(1), rtol=1e-5), sink
 """
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_it_reads_each_element_once_and_stores_their_sum_so_that_no_compiler_leaves_the_reading_out():
     variables = os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
     done = subprocess.run([sys.executable, "-c", CHECK], env=variables, capture_output=True, text=True, check=False)

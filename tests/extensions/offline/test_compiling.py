@@ -220,6 +220,7 @@ def test_launches_are_the_ones_that_the_targets_board_would_get(hopper, others):
 LACKING = TEXTS["lacking"]
 
 
+@pytest.mark.nightly
 def test_a_tool_that_triton_does_not_bring_is_no_fault_of_the_kernel():
     """Before 3.5 Triton asks for ROCm's linker, and finds none on a machine without ROCm."""
     done = subprocess.run([sys.executable, "-c", LACKING], capture_output=True, text=True, check=True)

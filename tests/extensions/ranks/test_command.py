@@ -177,7 +177,9 @@ def test_a_check_without_boards_for_groups_says_which_command_checks_them(tmp_pa
     assert sentence not in check(tmp_path, "--against", "HEAD")[1]  # which did not change
 
 
-@pytest.mark.parametrize("arguments", [["--deadline", "3000"], ["--devices", "all"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "arguments", [pytest.param(["--deadline", "3000"], marks=pytest.mark.nightly), ["--devices", "all"]], ids=" ".join
+)
 def test_a_check_gates_groups_where_the_boards_are_enough(arguments, tmp_path):
     plant(make_project(tmp_path, devices=2), "a hidden message")  # of which one rank shows nothing
     code, said, report = check(tmp_path, "--case", "m=64*", *arguments)

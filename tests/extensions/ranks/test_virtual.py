@@ -72,6 +72,7 @@ def test_what_is_planted_in_a_group_is_found(name, tmp_path):
     assert [reason["facts"]["sent"] for reason in more] == SENT.get(name, [])
 
 
+@pytest.mark.nightly
 def test_none_of_sixty_unchanged_cases_is_called_slower(tmp_path):
     project = make_project(tmp_path)
     path = project / "kernels" / "talk" / "talk_performance.py"

@@ -133,6 +133,7 @@ def test_without_the_disassembler_figures_are_missing_and_said_to_be(tmp_path):
     assert statics["facts"].get("what") == "registers of a compiled kernel without cuobjdump", statics
 
 
+@pytest.mark.nightly
 def test_a_machine_without_triton_is_told_so(tmp_path):
     write(tmp_path, "sound", SCALE)
     program = "import sys\nsys.modules['triton'] = None\nfrom perfci.worker.child import main\nmain()\n"

@@ -50,6 +50,7 @@ print(json.dumps(seen))
 TIMES = {"half the stages": (4, 2), "twice": (1, 2)} | {f"{many} times": (1, many) for many in (4, 6, 8, 16)}
 
 
+@pytest.mark.nightly  # a script of the project's authors
 def test_every_planted_slow_down_does_what_it_is_named_for_and_is_gone_afterwards():
     path = os.pathsep.join(map(str, (ROOT, ROOT / "examples" / "decoder")))
     variables = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": path}
