@@ -14,7 +14,7 @@ import pytest
 DEVICES = ("cuda", "npu")
 LEFT_OUT = pytest.StashKey[int]()
 """how many tests are left to `make nightly`"""
-WITH_PICTURES = {"pictures", "report"}
+WITH_PICTURES = {"pictures"}
 """Folders with tests that look at pictures. Elsewhere a test takes the fixture of that name."""
 
 

@@ -8,6 +8,8 @@ from perfci.core.model import Judgements, OpRun, Reason, Suite, Verdict
 from perfci.report import accuracy
 from perfci.store.launches import append_launches
 
+pytestmark = pytest.mark.usefixtures("pictures")
+
 
 @pytest.fixture
 def page(rendered):

@@ -2,7 +2,7 @@ import math
 
 import numpy as np
 import pytest
-from scipy.stats import binomtest
+import scipy  # its parts are imported when they are first used
 
 from perfci.statistics import duel_rule, exact
 from perfci.statistics.duel_rule import Ruling
@@ -198,4 +198,4 @@ def test_at_the_edge_of_what_is_allowed_a_family_is_blamed_no_more_often_than_al
 
     blamed = [sum(_duel(draw)[0] is Ruling.SLOWER for _ in range(size)) > 0 for _ in range(families)]
 
-    assert binomtest(sum(blamed), families, ALPHA, alternative="greater").pvalue > 1e-3
+    assert scipy.stats.binomtest(sum(blamed), families, ALPHA, alternative="greater").pvalue > 1e-3
