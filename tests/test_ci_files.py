@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from perfci.core import VERSION
-from perfci.extensions.setup import gitlab
+from perfci.extensions.setup import hosts
 
 ROOT = Path(__file__).parents[1]
 PIPELINE = yaml.safe_load((ROOT / ".gitlab-ci.yml").read_text())
@@ -31,13 +31,13 @@ def test_the_kernels_are_checked_by_the_component_that_others_include():
     (included,) = PIPELINE["include"]
 
     assert (ROOT / included["local"]).is_file()
-    assert included["inputs"].keys() <= gitlab.list_inputs().keys()
+    assert included["inputs"].keys() <= hosts.list_inputs().keys()
     assert included["inputs"]["stage"] in PIPELINE["stages"]
 
 
 def test_beside_a_token_runs_no_perfci_of_the_merge_request():
     """pip would run the change's build and code there."""
-    included = gitlab.fill_jobs(PIPELINE["include"][0]["inputs"])
+    included = hosts.fill_jobs(PIPELINE["include"][0]["inputs"])
     jobs = yaml.safe_load(included)
     with_token = [name for name, job in jobs.items() if "environment" in job]
 
@@ -46,7 +46,7 @@ def test_beside_a_token_runs_no_perfci_of_the_merge_request():
 
 
 def test_what_the_components_jobs_install_and_run_in_is_what_this_repository_does():
-    inputs = {name: given["default"] for name, given in gitlab.list_inputs().items()}
+    inputs = {name: given["default"] for name, given in hosts.list_inputs().items()}
     pins = [line.split(";")[0].strip() for line in (ROOT / "requirements" / "cpu.txt").read_text().splitlines()]
 
     assert set(inputs["cpu_packages"].split()) <= set(pins)
@@ -55,7 +55,7 @@ def test_what_the_components_jobs_install_and_run_in_is_what_this_repository_doe
 
 def test_the_components_jobs_compile_with_the_torch_and_the_triton_that_those_on_the_device_have():
     """The image has the Triton that its torch asks for, by the table of docs/versions.md."""
-    inputs = {name: given["default"] for name, given in gitlab.list_inputs().items()}
+    inputs = {name: given["default"] for name, given in hosts.list_inputs().items()}
     image = re.fullmatch(r"pytorch/pytorch:(\d+\.\d+)\.\d+-cuda\d+\.\d+-cudnn\d+-devel", inputs["image"])
     elsewhere = dict(re.findall(r"(torch|triton)==(\d+\.\d+)", inputs["cpu_packages"]))
     page = (ROOT / "docs" / "versions.md").read_text(encoding="utf-8")

@@ -376,7 +376,8 @@ def test_perfci_and_packages_are_installed_apart_each_as_one_argument(repository
     (repository.parent / "job" / "bin" / "perfci").write_text("#!/bin/sh\n")
     stub = repository.parent / "job" / "bin" / "python3"
     stub.write_text(
-        f'#!/bin/sh\nfor last; do :; done\nmkdir -p "$last/bin"\n'
+        f'#!/bin/sh\nfor last; do :; done\ncase "$last" in *purelib*) echo {repository.parent}; exit;; esac\n'
+        'mkdir -p "$last/bin"\ncp "$0" "$last/bin/python3"\n'
         f'printf \'#!/bin/sh\\nprintf "<%%s>" "$@" > {told}\\n\' > "$last/bin/pip"\nchmod +x "$last/bin/pip"\n'
     )
     stub.chmod(0o755)

@@ -12,15 +12,15 @@ import yaml
 
 from perfci.cli.options import DeviceKind
 from perfci.core.wording import LANGUAGES
-from perfci.extensions.setup import gitlab
+from perfci.extensions.setup import hosts
 from tests.pipelines.conftest import COMPONENT, ROOT
 
-INPUTS = gitlab.list_inputs()
+INPUTS = hosts.list_inputs()
 
 
 def extended(values):
     """The jobs with what they extend, as GitLab merges it: entries of hashes one by one, all else as a whole."""
-    every = yaml.safe_load(gitlab.fill_jobs(values))
+    every = yaml.safe_load(hosts.fill_jobs(values))
 
     def merged(name):
         blocks = {}
@@ -38,7 +38,7 @@ def as_list(value):
 
 
 JOBS = extended({})
-BASE = yaml.safe_load(gitlab.fill_jobs({}))[".perfci"]
+BASE = yaml.safe_load(hosts.fill_jobs({}))[".perfci"]
 LOCKED = (ROOT / "perfci" / "gitlab" / "requirements.txt").read_text()
 WITH_TOKEN = {"perfci-note", "perfci-propose"}
 
@@ -53,10 +53,8 @@ SCRIPTS = {"before": "\n".join(BASE["before_script"])} | {name: "\n".join(job["s
 
 
 HEADER = COMPONENT.read_text().partition("\n---\n")[0]
-FILLED = gitlab.fill_jobs({})
-OTHERWISE = gitlab.fill_jobs(
-    {"suffix": "-h200", "device": "fake", "pipelines": "branches", "shards": 4, "strict": True}
-)
+FILLED = hosts.fill_jobs({})
+OTHERWISE = hosts.fill_jobs({"suffix": "-h200", "device": "fake", "pipelines": "branches", "shards": 4, "strict": True})
 
 
 @pytest.mark.parametrize("text", [HEADER, FILLED, OTHERWISE], ids=["header", "filled", "otherwise"])
@@ -391,9 +389,13 @@ def test_targets_and_strictness_reach_static(shell):
 @pytest.mark.parametrize("spec", ["perfci @ git+https://example.org/p.git@v1; touch pwned", "./tools/perfci"])
 def test_perfci_is_installed_outside_of_the_work_tree_and_nothing_of_that_is_imported(shell, name, spec):
     """Neither a venv.py, nor a folder with a name that is what pip is asked for, unless that is a path."""
+    site = shell.work.parent / "site"
+    site.mkdir()
     shell.program(
         "python3",
-        '[ "$3" = venv ] || exit 0; mkdir -p "$5/bin"; printf "PATH=%s/bin:\\$PATH\\n" "$5" > "$5/bin/activate"',
+        f'case "$3" in venv) ;; *purelib*) echo "{site}"; exit;; *) exit;; esac; '
+        'mkdir -p "$5/bin"; ln -s "$0" "$5/bin/python3"; '
+        'printf "PATH=%s/bin:\\$PATH\\n" "$5" > "$5/bin/activate"',
     )
     shell.program("pip", "pwd")
     (shell.work / "b*").touch()
@@ -409,7 +411,8 @@ def test_perfci_is_installed_outside_of_the_work_tree_and_nothing_of_that_is_imp
     )
 
     assert done.returncode == 0, done.stderr
-    _, venv, pip = calls
+    _, venv, _, _, pip = calls
+    assert (site / "outer.pth").read_text() == f"import site; site.addsitedir('{site}')\n"
     assert venv[:4] == ["python3", "-I", "-m", "venv"]
     assert pip[-4:] == [spec, "torch==2.13.0+cpu", "b*", "triton>=3"]
     for_pip, after = done.stdout.split()

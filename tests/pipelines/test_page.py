@@ -6,12 +6,12 @@ import re
 import pytest
 import yaml
 
-from perfci.extensions.setup import gitlab
+from perfci.extensions.setup import hosts
 from tests.pipelines.conftest import COMPONENT, ROOT
 
 PAGE = ROOT / "docs" / "gitlab.md"
 START, END = "<!-- inputs -->\n", "<!-- end of inputs -->"
-INPUTS = gitlab.list_inputs()
+INPUTS = hosts.list_inputs()
 
 
 def table() -> str:
@@ -41,7 +41,7 @@ def test_the_table_of_inputs_is_the_components():
 
 
 def test_the_table_of_jobs_names_them_all():
-    jobs = {name for name in yaml.safe_load(gitlab.fill_jobs({})) if not name.startswith(".")}
+    jobs = {name for name in yaml.safe_load(hosts.fill_jobs({})) if not name.startswith(".")}
 
     assert set(re.findall(r"^\| `(perfci-\w+)` \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)) == jobs
 
@@ -65,7 +65,7 @@ def test_the_shortest_way_takes_five_lines():
 
 
 def test_the_environments_of_tokens_are_those_of_the_jobs():
-    jobs = yaml.safe_load(gitlab.fill_jobs({}))
+    jobs = yaml.safe_load(hosts.fill_jobs({}))
     named = {job["environment"]["name"] for job in jobs.values() if "environment" in job}
 
     assert set(re.findall(r"\| `(perfci/\w+)` \|", PAGE.read_text(encoding="utf-8"))) == named
