@@ -63,6 +63,13 @@ def check_suite(suite: Accuracy | Performance, file: str) -> None:
     check_calls(suite.make_inputs, [*suite.cases, *itertools.chain(*more)], file)
 
 
+def check_ranks(suite: Accuracy, file: str) -> None:
+    """Sizes of groups are whole numbers. Raises ContractError."""
+    sizes = suite.ranks if isinstance(suite.ranks, tuple | list) else (suite.ranks,)
+    if not sizes or not all(type(size) is int and size >= 1 for size in sizes):
+        raise ContractError("ranks_misfit", file=file, found=repr(suite.ranks))
+
+
 def check_quantised(suite: Accuracy, file: str) -> None:
     """Every case has the parameter that names how it is scaled, and `store` takes it."""
     if suite.large_part is not None:

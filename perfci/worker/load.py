@@ -25,7 +25,7 @@ from perfci.device.source import plain_function, source_text, stable
 from perfci.ops.backends import BACKENDS, MARK, backend_of, find_backends, find_kernel, name_of
 from perfci.ops.fingerprint.tree import IMPORT_ROOTS
 from perfci.ops.spec import CACHES, Accuracy, Params, Performance, case_id, matches
-from perfci.worker.contract import check_earlier_names, check_peers, check_quantised, check_suite, checking
+from perfci.worker.contract import check_earlier_names, check_peers, check_quantised, check_ranks, check_suite, checking
 
 _Suite = TypeVar("_Suite", Accuracy, Performance)
 
@@ -109,6 +109,7 @@ def load_op(op: str, folder: Path, shared: Path, *, peers: bool = False, elsewhe
     with checking(file := paths["accuracy"].name):
         check_suite(accuracy, file)
         check_quantised(accuracy, file)
+        check_ranks(accuracy, file)
     with checking(file := paths["performance"].name):
         check_suite(performance, file)
         if performance.cache not in CACHES:

@@ -89,6 +89,12 @@ FAULTS = {
     "a case that is no mapping": ("performance", "'rows': 2", "2", "suite_broken"),
     "a kernel that is no function": ("accuracy", "Accuracy({op},", "Accuracy(3,", "suite_broken"),
     "a kernel without a signature": ("accuracy", "Accuracy({op},", "Accuracy(min,", "suite_broken"),
+    "ranks that are no number": (
+        "accuracy",
+        "cases=[{{'rows': 1}}]",
+        "ranks='two', cases=[{{'rows': 1}}]",
+        "ranks_misfit",
+    ),
     "another cache": ("performance", "cases=[{{'rows': 1}}", "cache='hot', cases=[{{'rows': 1}}", "cache_misfit"),
     "another argument": ("triton", "def {op}(x)", "def {op}(x, scale=1)", "signatures_differ"),
     "another order": ("triton", "def {op}(x)", "def {op}(y)", "signatures_differ"),
