@@ -22,7 +22,7 @@ def performance(answer):
     return [row for (_, suite, case), row in answer.rows.items() if suite == "performance" and case]
 
 
-@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize("apart", [pytest.param(False, marks=pytest.mark.nightly), True])
 def test_a_change_to_warm_is_named_and_both_revisions_are_timed_cold_as_the_base_asks(scale, apart):
     git(scale.root, "init", "-q", "-b", "main")
     (scale.root / ".gitignore").write_text("reports/\n__pycache__/\n")

@@ -24,7 +24,7 @@ def keep_host(project, us):
     edit(project, "    fake.work(", f"    fake.keep_host({us})\n    fake.work(")
 
 
-@pytest.mark.parametrize("us", [30.0, 5.0])
+@pytest.mark.parametrize("us", [pytest.param(30.0, marks=pytest.mark.nightly), 5.0])
 def test_a_wrapper_that_keeps_the_host_longer_is_regressed_though_its_device_work_is_the_same(topic, us):
     keep_host(topic, us)
 

@@ -12,7 +12,11 @@ def plant(project, **spec):
     (project.root / "pyproject.toml").write_text(f"[tool.perfci.fake]\n{lines}")
 
 
-@pytest.mark.parametrize("loss", [{"lost_launches": 0.002}, {"lost_flushes": 0.002}], ids=["launches", "flushes"])
+@pytest.mark.parametrize(
+    "loss",
+    [{"lost_launches": 0.002}, pytest.param({"lost_flushes": 0.002}, marks=pytest.mark.nightly)],
+    ids=["launches", "flushes"],
+)
 def test_a_few_lost_records_change_no_verdict_and_no_number_of_blocks(topic, loss):
     topic.edit("scale", "triton", SPEED, "US_PER_MEGABYTE = 320.8")
     commit_all(topic.root)

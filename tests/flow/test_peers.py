@@ -154,7 +154,7 @@ def test_a_peer_that_kills_the_process_costs_the_op_its_peers_alone(project):
     assert "crash" in (project.root / "reports" / "report.md").read_text()
 
 
-@pytest.mark.parametrize("apart", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("apart", [False, pytest.param(True, marks=pytest.mark.nightly)])
 def test_an_unchanged_op_of_a_merge_request_is_timed_beside_its_peers_and_a_slow_one_is_still_found(project, apart):
     declare(project, '{"fast": peer(288.0)}')
     declare(project, '{"torch.compile": lambda: reference}', "relu")

@@ -59,6 +59,7 @@ def test_every_format_says_what_takes_longer_and_how_often(topic):
     assert "倍" in chinese
 
 
+@pytest.mark.nightly  # tests/judge/test_tail.py has the rule
 def test_a_tail_fails_where_the_base_says_so(topic):
     git(topic.root, "checkout", "-q", "main")
     path = topic.root / "thresholds" / "scale.yaml"

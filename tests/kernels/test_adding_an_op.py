@@ -54,8 +54,8 @@ def test_the_guide_shows_the_four_files():
     }
 
 
+@pytest.mark.nightly
 @pytest.mark.torch
-@pytest.mark.slow
 def test_the_guides_op_is_right(project):
     environment = os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
 

@@ -94,6 +94,7 @@ def run(program: str, **variables: str) -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.nightly
 def test_a_driver_that_is_loaded_already_is_asked_in_its_place_and_no_launch_is_missed_in_silence():
     assert run(AFTER_ANOTHER) == "False NVIDIA's driver, which the process has loaded,"
 

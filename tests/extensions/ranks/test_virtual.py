@@ -59,7 +59,12 @@ SLOWER = {"one rank": {-1, 1}, "a hidden message": set()}  # series, if not all
 SENT = {"twice the message": [32.0], "a hidden message": [20.0]}  # megabytes where the base sends 16
 
 
-@pytest.mark.parametrize("name", PLANTED)
+SELDOM = {"all ranks", "a hidden message"}  # test_command.py plants both as well
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.nightly] * (name in SELDOM)) for name in PLANTED]
+)
 def test_what_is_planted_in_a_group_is_found(name, tmp_path):
     plant(make_project(tmp_path), name)
     code, said = ranks(tmp_path, "--size", "2", "--case", "m=64*", "--seed", "1")

@@ -128,7 +128,7 @@ def test_what_one_board_alone_found_slower_fails_only_if_another_one_agrees(topi
     assert topic.shard_run(1) == before
 
 
-@pytest.mark.slow
+@pytest.mark.nightly  # test_merge.py has both of stored runs
 def test_a_shard_that_is_missing_is_red_and_one_given_twice_counts_once(topic):
     topic.slow_down("scale", 320.4)
     topic.slow_down("relu", 320.4)

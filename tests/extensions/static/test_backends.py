@@ -119,6 +119,7 @@ def test_what_the_driver_would_refuse_and_what_is_not_seen_is_said(compiled):
     assert "cuMemAlloc()" in unknown(compiled["unseen"])
 
 
+@pytest.mark.nightly  # test_judge.py has the gate, and the tests above the figures
 def test_the_gate_fails_for_a_larger_stack_and_names_it(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     root = tmp_path / "work"

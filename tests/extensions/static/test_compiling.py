@@ -59,8 +59,8 @@ def test_what_the_environment_decides_is_not_taken_from_another_environments_cac
     assert compiled(project)[0] == parted and sorted((tmp_path / "cache").rglob("*.json")) == files
 
 
+@pytest.mark.nightly  # tests/flow/test_against.py duels one under another name
 @pytest.mark.torch
-@pytest.mark.slow
 def test_an_op_under_another_name_is_held_against_the_op_that_it_was(project):
     (project / "kernels" / "scale").rename(project / "kernels" / "double")
     for file in (project / "kernels" / "double").glob("*.py"):

@@ -130,6 +130,7 @@ def test_a_script_is_not_run_if_no_op_changed(scripted):
     assert STEP not in scripted(320.0).rows
 
 
+@pytest.mark.nightly
 def test_a_script_that_prints_no_time_is_an_error_with_what_it_printed(scripted):
     row = scripted(328.0, script="import sys\nfor _ in sys.stdin: print('soon', flush=True)\n").rows[
         "model-llama", "performance", None

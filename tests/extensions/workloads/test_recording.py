@@ -61,7 +61,7 @@ def python(project, *words):
     """In a process of its own, as modules of ops are imported."""
     return subprocess.run(
         [sys.executable, *words], cwd=project, capture_output=True, text=True, check=False,
-        env={"PATH": "", "PYTHONPATH": str(PACKAGE.parent)},
+        env={"PATH": "", "PYTHONPATH": str(PACKAGE.parent), "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
 
 
