@@ -213,9 +213,9 @@ def test_a_check_names_groups_that_pass(tmp_path):
 def test_accepted_times_of_a_group_show_when_a_kernel_has_lost_against_its_reference(tmp_path):
     project = make_project(tmp_path)
     chosen = ["--device", "fake", "--size", "2", "--case", "m=64*"]
-    accepted = perfci(*chosen, "--accept", "--duel", "none", where=project)
+    accepted = perfci(*chosen, "--seed", "1", "--accept", "--duel", "none", where=project)
     plant(project, "all ranks")
-    after = perfci(*chosen, "--duel", "none", "--format", "json", where=project)
+    after = perfci(*chosen, "--seed", "2", "--duel", "none", "--format", "json", where=project)
     (case,) = json.loads(after.out)["ops"][0]["timed"]
 
     assert accepted.code == 0, accepted.err
