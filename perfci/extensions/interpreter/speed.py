@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import gc
 import inspect
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -98,11 +99,33 @@ def _broadcast_unlike(semantics: Any, left: Any, right: Any) -> tuple[Any, Any]:
 def _patch_lang_once(function: Any) -> Any:
     """Have a kernel see the interpreter's language. A function that it calls finds it so, and need not name it."""
     seen = [module for module in function.__globals__.values() if module is tl or module is tl.core] or [tl]
-    if not any(tl.core.is_builtin(module.load) for module in seen):
-        return interpreter._LangPatchScope()
-    # A helper of a file that does not import the language compiles, and is refused here alone.
-    function.__globals__.setdefault("_triton_language", tl)
-    return _patch_lang(function)
+    is_launch = any(tl.core.is_builtin(module.load) for module in seen)
+    if is_launch:
+        # A helper of a file that does not import the language compiles, and is refused here alone.
+        function.__globals__.setdefault("_triton_language", tl)
+        _launch.scope = _patch_lang(function)
+    for name in _aliases(function):
+        if tl.core.is_builtin(function.__globals__[name]):
+            _launch.scope.set_attr(_Names(function.__globals__), name, _bind_member(function.__globals__[name]))
+    return _launch.scope if is_launch else interpreter._LangPatchScope()
+
+
+_launch = types.SimpleNamespace(scope=None)
+"""What gives the language back after the launch under way. Triton forgets that of a helper"""
+
+
+class _Names:
+    """A file's names as attributes."""
+
+    def __init__(self, names: dict[str, Any]) -> None:
+        self.__dict__ = names
+
+
+@functools.cache
+def _aliases(function: Any) -> tuple[str, ...]:
+    """Names of its file that stand for functions of the language, as `exp2 = tl.exp2`."""
+    names = function.__code__.co_names
+    return tuple(name for name in names if tl.core.is_builtin(function.__globals__.get(name)))
 
 
 def _patch_builtin(package: Any, *rest: Any) -> None:
@@ -127,8 +150,14 @@ def _builtins(package: Any) -> tuple[str, ...]:
 
 @functools.cache
 def _bind(package: Any, name: str) -> Callable[..., Any]:
+    bound = _bind_member(getattr(package, name))
+    return _shorten(name, bound) if package is tl.tensor and name in _OPERATORS else bound
+
+
+@functools.cache
+def _bind_member(member: Any) -> Callable[..., Any]:
     """A builtin of the language, with the interpreter's semantics as its last argument."""
-    member, semantics = getattr(package, name), interpreter.interpreter_semantic
+    semantics = interpreter.interpreter_semantic
     if getattr(member, "__code__", None) is _IS_GIVEN:
         member = member.__wrapped__
 
@@ -136,7 +165,7 @@ def _bind(package: Any, name: str) -> Callable[..., Any]:
         kwargs["_semantic"] = semantics
         return member(*args, **kwargs)
 
-    return _shorten(name, bound) if package is tl.tensor and name in _OPERATORS else bound
+    return bound
 
 
 def _shorten(name: str, usual: Callable[..., Any]) -> Callable[..., Any]:

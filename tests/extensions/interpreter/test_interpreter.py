@@ -66,6 +66,25 @@ def test_the_interpreter_answers_as_the_compiled_kernel(row, interpreted, compil
     assert agree(interpreted[row.name], compiled[row.name], row.ulps)
 
 
+def test_other_names_of_the_languages_functions_are_called_and_compile_afterwards(tmp_path):
+    (tmp_path / "named.py").write_text(
+        "import triton, triton.language as tl\n"
+        "root = tl.sqrt\n"
+        "@triton.jit\ndef helper(x):\n    return root(x)\n"
+        "@triton.jit\ndef kernel(out, x):\n    tl.store(out, helper(x) + root(x))\n"
+    )
+    code = (
+        "import torch, triton.language as tl; from perfci.device import open_device; open_device('cpu', seed=0)\n"
+        "import named\n"
+        "out = torch.zeros(1)\n"
+        "for _ in range(3): named.kernel[(1,)](out, 4.0)\n"
+        "print(out.item(), tl.core.is_builtin(named.root))"
+    )
+    environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr[-500:]) == ("4.0 True\n", "")
+
+
 def test_a_file_may_have_functions_by_any_name_beside_its_kernels(tmp_path):
     """Functions of the interpreter's come into the globals of a kernel's file, unless that has one of their name."""
     kernel = tmp_path / "named.py"
