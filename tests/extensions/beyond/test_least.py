@@ -27,9 +27,10 @@ def add(x, y):
     return x + y
 
 
-def shrink(kernel, values="normal", layout="contiguous", **params):
+def shrink(kernel, values="normal", layout="contiguous", uses_dot=False, **params):
     case = {"rows": 33, "cols": 100, "dtype": "float16", **params}
-    suite = Accuracy(kernel, add, make_inputs, cases=grid(**{name: [value] for name, value in case.items()}))
+    cases = grid(**{name: [value] for name, value in case.items()})
+    suite = Accuracy(kernel, add, make_inputs, cases, uses_dot=uses_dot)
     wrong = AccuracyCase(",".join(f"{name}={value}" for name, value in case.items()), values, layout, 0)
     return Shrinker(suite, FakeDevice(FakeSpec(), 1), wrong, describe, time.monotonic() + 30).shrink()
 
@@ -50,6 +51,10 @@ def test_a_fault_in_one_dtype_keeps_it():
     least = shrink(lambda x, y: x + y + (x.dtype == np.float16))
 
     assert least.check.params == {"rows": 1, "cols": 1, "dtype": "float16"}
+
+
+def test_a_product_keeps_its_dtype_as_float32_would_be_multiplied_as_tf32():
+    assert shrink(lambda x, y: x - y, uses_dot=True).check.params["dtype"] == "float16"
 
 
 def test_one_value_is_left_where_the_fault_needs_one():
