@@ -7,8 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from perfci.core.errors import UsageError
+from perfci.core.files import read_regular
 from perfci.core.model import Reason
 from perfci.ops.fingerprint.finder import PARTS
+from perfci.scaffold.edits import Edit
+from perfci.scaffold.edits import write as write_edits
 from perfci.scaffold.new import OpPlace, write
 
 TAKEN = frozenset({"torch", "triton", "tl", "perfci", "kernel", "reference", "make_inputs", "source"})
@@ -34,7 +37,7 @@ class Draft:
     carried: tuple[Reason, ...] = ()  # what came from where
     copies: tuple[Copy, ...] = ()  # further files of the op's folder
     shared: Mapping[str, str] = field(default_factory=dict)
-    """files beside the ops that they share. One that is there stays as it is"""
+    """files beside the ops that they share. An older one of perfci's is renewed"""
     is_ready: bool = True  # a trial has shown that kernel and reference agree
 
 
@@ -65,4 +68,11 @@ def write_draft(place: OpPlace, draft: Draft) -> tuple[Path, ...]:
     """Write an op's files: all or none. Returns their paths. Raises StoredFileError."""
     further = {place.folder / copy.name: copy.text for copy in draft.copies}
     beside = {place.kernels / name: text for name, text in draft.shared.items()}
-    return write(place, draft.texts, further | {path: text for path, text in beside.items() if not path.exists()})
+    new = {path: text for path, text in beside.items() if not path.exists()}
+    before = {path: read_regular(path).decode(errors="replace") for path in beside.keys() - new.keys()}
+    written = write(place, draft.texts, further | new)
+    # One of an earlier perfci lacks functions that the op calls. Another's file begins in another way.
+    old = [Edit(path, text, beside[path]) for path, text in before.items() if text != beside[path]]
+    old = [edit for edit in old if edit.before and edit.before.split("\n")[0] == edit.after.split("\n")[0]]
+    write_edits(old)
+    return (*written, *(edit.path for edit in old))

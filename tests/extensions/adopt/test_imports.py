@@ -66,6 +66,12 @@ def double(x: torch.Tensor):
 
 INITS = {
     "properties": "import torch\nMANY = torch.cuda.get_device_properties(0).multi_processor_count + 1\n",
+    "registers": """
+        import torch
+        LIBRARY = torch.library.Library("registers", "DEF")
+        LIBRARY.define("double(Tensor x) -> Tensor")
+        MANY = torch.cuda.get_device_properties(0).multi_processor_count
+    """,
     "target": "import triton\nARCH = 80 <= triton.runtime.driver.active.get_current_target().arch\n",
     "vendor": """
         import subprocess

@@ -11,7 +11,7 @@ from perfci.cli.main import run
 from perfci.core import settings
 from perfci.core.errors import StoredFileError, UsageError
 from perfci.core.wording import sentence
-from perfci.extensions.adopt.place import place_op
+from perfci.extensions.adopt.place import Draft, place_op, write_draft
 from perfci.extensions.adopt.sketch import TEMPLATES
 from perfci.ops import discover
 from perfci.scaffold import new
@@ -141,6 +141,18 @@ def test_one_file_that_is_there_already_keeps_all_four_from_being_written(tmp_pa
 
     assert files(tmp_path) == ["twice/twice_performance.py"]
     assert taken.read_text() == "mine"
+
+
+@pytest.mark.parametrize(("before", "is_renewed"), [('"""Calls sketches."""\nold = 1\n', True), ("mine = 1\n", False)])
+def test_a_file_that_ops_share_is_renewed_unless_it_is_anothers(tmp_path, before, is_renewed):
+    shared = '"""Calls sketches."""\nnew = 1\n'
+    (tmp_path / "_sketched.py").write_text(before)
+    texts = new.fill_templates("twice", TEMPLATES / "op")
+
+    written = write_draft(place_op("twice", tmp_path, {}), Draft(texts, shared={"_sketched.py": shared}))
+
+    assert (tmp_path / "_sketched.py").read_text() == (shared if is_renewed else before)
+    assert (tmp_path / "_sketched.py" in written) == is_renewed
 
 
 def test_outside_a_project_there_is_a_sentence(tmp_path, monkeypatch, capsys):

@@ -43,6 +43,10 @@ READY = {
     "tiled": "tiled_reference",
     "where_positive": "where_positive_reference",
     "rows_of": "rows_of_reference",
+    "sum_pieces": "sum_pieces_reference",
+    "rise": "rise_reference",
+    "DoubledInto": "double_out_reference",
+    "scale_halves": "scale_halves_reference",
 }
 """function -> reference"""
 
@@ -59,6 +63,7 @@ def said() -> dict[str, Any]:
     pairs["double_rows"] = "double_rows", "double_rows_reference"
     pairs["larger_blocks"] = "double_in_larger_blocks", "double_reference"
     pairs["count"] = "count", "count_reference"
+    pairs["random"] = "double_some", "double_some_reference"
     pairs["slow"] = "slow", "double_reference"
     pairs["other"] = "double_and_sizes", "triple"
     sides = {
@@ -103,6 +108,11 @@ def test_what_a_function_writes_into_is_named_and_the_reference_writes_it_too(sa
 def test_what_the_kernel_writes_and_the_reference_returns_is_written_by_both(said):
     assert "    return source(x, state)[0]\n" in written(said["op_accumulate"], "triton")
     assert "    return (made[0], state.copy_(made[1]))[0]\n" in written(said["op_accumulate"], "baseline")
+
+
+def test_a_tensor_that_is_written_into_and_given_back_is_one_output(said):
+    assert "mutates=('out',)," in said["op_DoubledInto"].suites.accuracy
+    assert written(said["op_DoubledInto"], "triton").endswith("    source.apply(x, out)\n    return out\n")
 
 
 def test_outputs_that_the_reference_does_not_give_are_left_out(said):
@@ -226,6 +236,28 @@ def test_sides_have_the_names_of_the_text_and_an_argument_that_the_function_cann
 def test_what_a_kernel_shifts_holds_integers(said):
     assert said["unpack"].is_ready
     assert said["unpack"].suites.inputs["codes"].startswith("torch.randint(")
+
+
+def test_pieces_of_an_axis_are_cut_by_rising_integers_of_which_the_last_is_its_end(said):
+    inputs = said["op_sum_pieces"].suites.inputs
+    assert inputs["cu_seqlens"].startswith("torch.linspace(0, rows, cu_seqlens_size, device=device)")
+    assert inputs["max_seqlen"] == "rows"
+
+
+def test_a_function_for_halves_is_called_with_halves_and_with_the_dtype_that_it_cannot_lack(said):
+    suites = said["op_scale_halves"].suites
+    assert {*suites.dtypes} <= {"float16", "bfloat16"}
+    assert suites.inputs["codes"].startswith("torch.randint(0, scales_size, (rows, cols), ")
+    assert suites.inputs["out_dtype"] == "torch.float32"
+
+
+def test_random_numbers_are_named_as_what_differs(said):
+    assert [reason.kind for reason in said["random"].look] == ["look_random"]
+
+
+def test_values_with_which_the_reference_overflows_are_named_and_left_out(said):
+    assert "look_overflow" in {reason.kind for reason in said["op_rise"].look}
+    assert '"large"' not in next(line for line in said["op_rise"].suites.accuracy if line.startswith("values="))
 
 
 def test_values_of_which_the_function_gives_other_answers_are_named_and_left_out(said):

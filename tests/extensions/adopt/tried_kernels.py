@@ -577,3 +577,99 @@ def accumulate(x: torch.Tensor, state: torch.Tensor):
 
 def accumulate_reference(x, state):
     return (x + state) * 2, x + state
+
+
+@triton.jit
+def _sum_pieces(x_ptr, cuts_ptr, out_ptr, cols, BLOCK: tl.constexpr):
+    piece, at = tl.program_id(0), tl.arange(0, BLOCK)
+    total = tl.zeros((BLOCK,), tl.float32)
+    for row in range(tl.load(cuts_ptr + piece), tl.load(cuts_ptr + piece + 1)):
+        total += tl.load(x_ptr + row * cols + at, mask=at < cols, other=0.0)
+    tl.store(out_ptr + piece * cols + at, total, mask=at < cols)
+
+
+def sum_pieces(x: torch.Tensor, cu_seqlens: torch.Tensor, max_seqlen: int):
+    assert max_seqlen >= int(cu_seqlens.diff().max())
+    out = x.new_empty(len(cu_seqlens) - 1, x.shape[1])
+    grid = (len(cu_seqlens) - 1,)
+    _sum_pieces[grid](x, cu_seqlens, out, x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]))
+    return out
+
+
+def sum_pieces_reference(x, cu_seqlens, max_seqlen):
+    return torch.stack([piece.sum(0) for piece in x.tensor_split(cu_seqlens[1:-1].tolist())[: len(cu_seqlens) - 1]])
+
+
+@triton.jit
+def _double_some(x_ptr, out_ptr, n, seed, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK) + tl.program_id(0) * BLOCK
+    kept = tl.rand(seed, at) > 0.5
+    tl.store(out_ptr + at, tl.where(kept, 2 * tl.load(x_ptr + at, mask=at < n), 0.0), mask=at < n)
+
+
+def double_some(x: torch.Tensor):
+    out = torch.empty_like(x)
+    _double_some[(triton.cdiv(x.numel(), 128),)](x, out, x.numel(), 7, BLOCK=128)
+    return out
+
+
+def double_some_reference(x):
+    return torch.nn.functional.dropout(x, 0.5)
+
+
+@triton.jit
+def _rise(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK) + tl.program_id(0) * BLOCK
+    tl.store(out_ptr + at, tl.exp(16 * tl.load(x_ptr + at, mask=at < n)), mask=at < n)
+
+
+def rise(x: torch.Tensor):
+    out = torch.empty_like(x)
+    _rise[(triton.cdiv(x.numel(), 128),)](x, out, x.numel(), BLOCK=128)
+    return out
+
+
+def rise_reference(x):
+    return torch.exp(16 * x)
+
+
+@triton.jit
+def _scale_at(value, scales_ptr, place):
+    return value * tl.load(scales_ptr + place)
+
+
+@triton.jit
+def _double_halves(x_ptr, codes_ptr, scales_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK) + tl.program_id(0) * BLOCK
+    x_ptr += tl.program_id(0) * BLOCK
+    x = tl.load(x_ptr + tl.arange(0, BLOCK), mask=at < n)
+    tl.store(out_ptr + at, _scale_at(x, scales_ptr, tl.load(codes_ptr + at, mask=at < n, other=0)), mask=at < n)
+
+
+def scale_halves(
+    x: torch.Tensor,  # (rows, cols)
+    codes: torch.Tensor,  # (rows, cols)
+    scales: torch.Tensor,  # [many]
+    out_dtype: torch.dtype = None,
+):
+    assert x.dtype in (torch.float16, torch.bfloat16), "halves alone"
+    if out_dtype is None:
+        raise ValueError("out_dtype is needed")
+    out = torch.empty_like(x, dtype=out_dtype)
+    _double_halves[(triton.cdiv(x.numel(), 128),)](x, codes, scales, out, x.numel(), BLOCK=128)
+    return out
+
+
+def scale_halves_reference(x, codes, scales, out_dtype=torch.float32):
+    return (x.float() * scales[codes]).to(out_dtype)
+
+
+class DoubledInto(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, out):
+        double_into(x, out)
+        return out
+
+
+def double_out_reference(x, out):
+    return out.copy_(x * 2)

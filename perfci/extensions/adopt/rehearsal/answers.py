@@ -63,7 +63,7 @@ def find_ties(form: Form, trial: Trial) -> Trial | None:
     if not kept or all(number in kept for number in range(len(whole))) or any(isinstance(pick, str) for pick in picks):
         return None
     sizes = form.little or form.make_distinct(_MANY[-len(form.axes) :])
-    equal = form.run(sizes, fill=1.0)
+    equal = form.run(sizes, values="ones")
     differ = [number for number, share in enumerate(equal.shares) if share]
     if not differ or {*differ} & {*kept}:
         return None
@@ -79,8 +79,11 @@ def write_real(side: SketchFunction, trial: Trial) -> SketchFunction:
     return replace(side, head=f"{side.head}torch.view_as_real(", tail=f"{side.tail})")
 
 
-def explain(trial: Trial, *, dry: bool, idle: bool, facts: Mapping[str, Any]) -> list[Reason]:
-    """Returns why an op is not ready. Empty if it is. idle: no call launches a kernel."""
+def explain(trial: Trial, *, dry: bool, idle: bool, draws: bool, facts: Mapping[str, Any]) -> list[Reason]:
+    """Returns why an op is not ready. Empty if it is.
+
+    idle: no call launches a kernel. draws: random numbers change the answer.
+    """
     if not dry:
         return [Reason("look_untried", {**facts})]
     if trial.problem:
@@ -89,6 +92,8 @@ def explain(trial: Trial, *, dry: bool, idle: bool, facts: Mapping[str, Any]) ->
         return [Reason("look_idle_kernel", {**facts})]
     if not trial.is_finite:
         return [Reason("look_unfinite", {**facts})]
+    if draws:
+        return [Reason("look_random", {**facts})]
     if trial.share:
         return [Reason("look_differs", {**facts, "share": trial.share})]
     if trial.races:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,8 +17,9 @@ from perfci.device.tensors import TorchArrays
 from perfci.extensions.adopt.rehearsal.dry_torch import Argument, DryTorch, SketchLaunch
 from perfci.extensions.adopt.rehearsal.sketched import wrap
 from perfci.extensions.adopt.rehearsal.trial import BEYOND, Trial, try_call
+from perfci.measure.inputs import fill_inputs
 
-MOST_SECONDS = 5.0  # of calls for real. What is asked afterwards is taken to be right
+MOST_SECONDS = 5.0  # of calls for real. What is asked afterwards is left out
 MOST_TRIALS = 3000  # ways to take sides apart that are tried at most. Each takes less than a millisecond
 
 SIZES = (
@@ -29,6 +31,9 @@ SIZES = (
 
 USUAL = {1: ("size",), 2: ("rows", "cols"), 3: ("batch", "rows", "cols"), 4: ("batch", "heads", "rows", "cols")}
 TAKEN = frozenset({"dtype", "device", "seed", "generator", "torch", "shape", "i", "_"})
+
+_OF_SHAPES = re.compile(r"size of|sizes|shape|dim\b|dimension")
+"""Errors that say nothing of values"""
 
 Place = tuple[str, int | None]  # a side of a tensor, counted from its end, or an argument that is a number, with None
 Groups = Sequence[Sequence[Place]]  # places of one size each
@@ -90,7 +95,7 @@ class Outcome:
     @property
     def fits(self) -> bool:
         """Whether the reference's outputs are among the kernel's, or can be those that it writes into."""
-        if self.kernel is None or self.reference is None:
+        if self.by_values or self.kernel is None or self.reference is None:
             return self.by_values
         return not Counter(self.reference) - Counter(self.kernel or self.given)
 
@@ -125,7 +130,7 @@ class Form:
     @property
     def has_places(self) -> bool:
         """Whether integers may point into a tensor: one beyond it would write into memory of something else."""
-        makers = "torch.randint(", "torch.randperm(", ".argsort("
+        makers = "torch.randint(", "torch.randperm(", ".argsort(", "torch.linspace("
         return any(maker in text for text in self.inputs.values() for maker in makers)
 
     def make_inputs(self, params: Mapping[str, Any], dtype: str = "", seed: int = 0) -> dict[str, Any]:
@@ -136,22 +141,14 @@ class Form:
             return {name: eval(text, given) for name, text in self.inputs.items()}
 
     def run(
-        self, params: Mapping[str, Any], dtype: str = "", layout: str = "contiguous", fill: float | None = None,
-        every: int = 1,
-    ) -> Trial:  # fmt: skip
-        """Returns what kernel and reference do with a case for real, its inputs in a memory layout.
-
-        fill: what all floating-point inputs hold, or one in `every` of their elements.
-        """
+        self, params: Mapping[str, Any], dtype: str = "", layout: str = "contiguous", values: str = "normal"
+    ) -> Trial:
+        """Returns what kernel and reference do with a case for real: its inputs' memory layout, and kind of values."""
         try:
-            inputs = self.make_inputs(params, dtype)
+            inputs, arrays = self.make_inputs(params, dtype), TorchArrays("cpu")
             with self.rehearsal.real():
-                order = torch.Generator().manual_seed(0)  # in each tensor other elements
-                for value in inputs.values() if fill is not None else ():
-                    if torch.is_tensor(value) and value.is_floating_point():
-                        places = torch.randperm(value.numel(), generator=order)[: -(-value.numel() // every)]
-                        value.view(-1)[places] = fill
-                inputs = TorchArrays("cpu").place(inputs, layout) if layout != "contiguous" else inputs
+                inputs = fill_inputs(inputs, arrays, values, 0)
+                inputs = arrays.place(inputs, layout) if layout != "contiguous" else inputs
         except Exception as error:  # a size that makes no tensor
             return Trial(f"{type(error).__name__}: {error}")
         sides = zip((self.kernel, self.reference), self.devices, strict=True)
@@ -166,19 +163,19 @@ class Form:
         return replace(trial, seconds=seconds)
 
     def takes(self, params: Mapping[str, Any]) -> bool:
-        """Whether neither raises for a case, called for real. True for all once such calls took long enough.
+        """Whether neither raises for a case, called for real. False for all once such calls took long enough.
 
         Of no elements the reference may make NaN, as a mean does: then there is no right answer.
         """
         if self.rehearsal.spent_s > MOST_SECONDS:
-            return not self.has_places
+            return False
         is_empty = bool({0, (0,)} & {*params.values()})
         trial = self.run(params) if self.rehearsal.tries_empty or not is_empty else None
         return trial is not None and not trial.problem and (trial.is_finite or not is_empty)
 
     def reaches_beyond(self, params: Mapping[str, Any]) -> bool:
         """Whether the kernel loads or stores outside of its tensors, called for real."""
-        return BEYOND in (self.run(params).problem or "")
+        return self.rehearsal.spent_s < MOST_SECONDS and BEYOND in (self.run(params).problem or "")
 
     def try_case(self, params: Mapping[str, Any], *, alone: bool = False) -> Outcome | None:
         """Returns what kernel and reference give for a case, or the kernel alone. None if one of them refuses it."""
@@ -194,13 +191,18 @@ class Form:
                 shapes = going.shape_of(self.kernel(**given))
                 launches = tuple(going.launches)
                 inputs = going.shape_of([*given.values()]) or ()
+                values = going.values
                 try:
                     right = shapes if alone else going.shape_of(self.reference(**make_arguments()))
-                except RuntimeError as error:  # torch has no shapes without values, as of nonzero
-                    if not isinstance(error, NotImplementedError) and "meta tensors" not in str(error):
+                except Exception as error:  # torch has no shapes without values, as of nonzero
+                    asks = going.values > values or isinstance(error, NotImplementedError)
+                    unlike = isinstance(error, RuntimeError) and _OF_SHAPES.search(str(error))
+                    if unlike or not (asks or "meta tensors" in str(error)):
                         raise
-                    return Outcome(shapes, None, launches, inputs, by_values=True)
-                return Outcome(shapes, right, launches, inputs)
+                    right = None
+                done = Outcome(shapes, right, launches, inputs)
+                by_values = not alone and not done.fits and (right is None or going.values > values)
+                return replace(done, by_values=by_values)
             except AssertionError:  # perhaps of values, which have to be small enough
                 continue
             except Exception:  # whatever other people's code raises
@@ -278,13 +280,7 @@ def find_form(start: Form, calls: Sequence[Call]) -> tuple[Form, list[Call], boo
     groups: Groups = [[place for place in places if sizes[place] == size] for size in dict.fromkeys(sizes.values())]
     form = _fill(start, groups, alike)
     right = form.agrees()
-    done = form.try_case(form.make_distinct()) if right else None
-    if done and done.by_values:  # which no trial without memory refuses
-        groups = [
-            [place for place in group if place[1] == axis] for group in groups for axis in {at for _, at in group}
-        ]
-    elif right:
-        groups = _take_apart(start, groups, alike)
+    groups = _take_apart(start, groups, alike) if right else groups
     return _fill(start, groups, alike), alike, right
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from perfci.core.model import Reason
 from perfci.extensions.adopt.rehearsal.axes import SIZES, Call, Form, list_sides, size_call
-from perfci.extensions.adopt.rehearsal.trial import GRADIENT
+from perfci.extensions.adopt.rehearsal.trial import GRADIENT, Trial
 from perfci.extensions.adopt.sketch import Case, Suites
 from perfci.ops.spec import LAYOUTS, VALUES
 from perfci.scaffold.new import fit
@@ -28,10 +28,11 @@ FEW_PROGRAMS = 16  # of the case that gets all values
 USUAL_BLOCK = 128
 Grid = dict[str, tuple[str, ...]]  # parameter -> its values, as text
 _SUMS = re.compile(r"tl\.(?:sum|cumsum|reduce|associative_scan)\b|\+=")
-_FEW = 7  # one element in so many is NaN, or infinite
+_HIGH = ("large", "cancellation", "peaked")
 _LITTLE = 3  # size of the axes that are not varied
 _SLOW_S = 0.2  # of a call whose kernel gets few cases, as a check in the interpreter makes many calls of each
 _LONGEST_S = 20.0  # that a call of such a kernel may take, if it takes as long for each element as a small one
+_ASKS_STRIDES = r"contiguous|input_guard|\.strides\b|\.stride\((-1|[1-9])?\)"
 _DENSE = "# Dense inputs alone; leave this line out once the op takes inputs with gaps too."
 _WRONG = "# Of other layouts it gave wrong values: add those that its callers give it."
 _POWERS = (16, 32, 64, 128)  # sizes for axes that take no others
@@ -57,9 +58,6 @@ def make_suites(
         if any("randint(0, 1 << 4" in text for text in form.inputs.values())
         else []
     )
-    grids, left = _find_edges(form, source) if done and not form.sample else ([], {})
-    left = left if done else {"look_refused": str(form.make_distinct())}
-    look += [Reason(kind, {"op": op, "case": case}) for kind, case in left.items()]
     # The probe case gets all values. If possible, no block divides its sizes, and it takes few programs.
     wanted = [(3, 3, 5, 7, 33, 100), (2, 2, 3, 5, 7, 100)]
     axes = 2 if form.axes == ("shape",) else len(form.axes)
@@ -70,6 +68,9 @@ def make_suites(
     taken = [(max(tried.programs, FEW_PROGRAMS), point) for point in points if (tried := form.try_case(point))]
     by_cost = [point for _, point in sorted(taken, key=lambda pair: pair[0])]
     probe = next((point for point in by_cost if form.takes(point)), {})
+    grids, left = _find_edges(form, source) if done and not form.sample else ([], {})
+    left = left if done else {"look_refused": str(form.make_distinct())}
+    look += [Reason(kind, {"op": op, "case": case}) for kind, case in left.items()]
     grids += _find_timed(form, timed, [*_list_points(grids), *([probe] if probe else [])])
     fixed = {name: (form.inputs[name],) for name in varying}
     others = _list_others(form, varying, calls, probe)
@@ -94,20 +95,10 @@ def make_suites(
     if steps := sorted({*usual.dtypes} & {"int8", "uint8"}) if "float" in form.dtype else []:
         lines.append("# Where it rounds to whole numbers, a float beside the half may go either way.")
         lines.append(f"tolerance={{{', '.join(f'{json.dumps(dtype)}: (0.0, 1.0)' for dtype in steps)}}},")
-    left_out = {"large"} if not dot and (summed or (_SUMS.search(source) and not pointwise)) else set[str]()
-    if left_out:
-        lines.append("# All but large values: a sum beyond the largest number depends on the order of its terms.")
-    unlike = ["nan", "inf"] if steps else _list_unlike(others, small_case) if usual.agrees else []
-    if unlike:
-        left_out |= {*unlike}
-        why = "has no whole number of them" if steps else "raises for them, or has other values than the kernel"
-        lines.append(f"# Without {' and '.join(unlike)}: the reference {why}.")
-        look += [Reason("look_values", {"op": op, "values": ", ".join(unlike)})] if not steps else []
-    more = "mixed" if pointwise and not unlike else "peaked"
-    if left_out:
-        lines += fit("values=(", [f'"{kind}"' for kind in (*VALUES, more) if kind not in left_out], "),", "    ")
-    else:
-        lines.append(f'values=(*perfci.VALUES, "{more}"),')
+    is_sum = not dot and bool(summed or (_SUMS.search(source) and not pointwise))
+    values, unlike = _choose_values(op, others, small_case, usual, is_sum=is_sum, rounds=bool(steps), whole=pointwise)
+    lines += values
+    look += unlike
     lines += ["uses_dot=True,"] if dot else []
     lines += ["deterministic=False,  # it adds atomically"] if "tl.atomic_" in source else []
     suites = Suites(
@@ -123,6 +114,33 @@ def make_suites(
         performance=(reduces,) if summed else (),
     )
     return suites, look
+
+
+def _choose_values(
+    op: str, others: Sequence[Form], params: Mapping[str, Any], usual: Trial, *, is_sum: bool, rounds: bool, whole: bool
+) -> tuple[list[str], list[Reason]]:
+    """The kinds of values for which the reference is a measure, and what is to look at.
+
+    rounds: to whole numbers. whole: an element depends on one of each tensor alone.
+    """
+    lines, look, left_out = list[str](), list[Reason](), {"large"} if is_sum else set[str]()
+    if is_sum:
+        lines.append("# All but large values: a sum beyond the largest number depends on the order of its terms.")
+    unlike = ["nan", "inf"] if rounds else _list_unlike(others, params) if usual.agrees else []
+    if unlike:
+        left_out |= {*unlike}
+        why = "has no whole number of them" if rounds else "raises for them, or has other values than the kernel"
+        lines.append(f"# Without {' and '.join(unlike)}: the reference {why}.")
+        look += [Reason("look_values", {"op": op, "values": ", ".join(unlike)})] if not rounds else []
+    risen = others[0].run(params, values="confident")  # which a search tries for a suite with these
+    if usual.agrees and not (risen.problem or risen.is_finite):
+        left_out |= {*_HIGH}
+        lines.append(f"# Without {' and '.join(_HIGH)}: the reference overflows for numbers far above the others.")
+        look += [Reason("look_overflow", {"op": op, "values": ", ".join(_HIGH)})]
+    more = "mixed" if whole and not unlike else "peaked"
+    kinds = [f'"{kind}"' for kind in (*VALUES, more) if kind not in left_out]
+    lines += fit("values=(", kinds, "),", "    ") if left_out else [f'values=(*perfci.VALUES, "{more}"),']
+    return lines, look
 
 
 def _list_given(form: Form, varying: Sequence[str], calls: Sequence[Call]) -> list[Form]:
@@ -182,7 +200,7 @@ def _find_switches(form: Form, earlier: Sequence[Mapping[str, Any]]) -> list[Gri
 
 def _list_unlike(others: Sequence[Form], params: Mapping[str, Any]) -> list[str]:
     """NaN and infinities, where one of both sides raises for a few of them, or where these differ."""
-    trials = {kind: [one.run(params, fill=float(kind), every=_FEW) for one in others] for kind in ("nan", "inf")}
+    trials = {kind: [one.run(params, values=kind) for one in others] for kind in ("nan", "inf")}
     raises = any(trial.problem for listed in trials.values() for trial in listed)
     return [kind for kind, listed in trials.items() if raises or any(trial.share for trial in listed)]
 
@@ -194,11 +212,9 @@ def _write_layouts(
 
     One that asks for the strides of rows alone takes no others.
     """
-    asked: Sequence[str] = ()
-    if re.search(r"contiguous|input_guard|\.strides\b|\.stride\((-1|[1-9])?\)", wrapper):
-        asked = LAYOUTS[1:]
-    elif ".stride(" in wrapper:
-        asked = LAYOUTS[2:]
+    # Without a word of strides it takes what its memory is like: an answer in the form of its input may be right.
+    asks_rows, asks = ".stride(" in wrapper, re.search(_ASKS_STRIDES, wrapper)
+    asked = LAYOUTS[2:] if asks_rows and not asks else LAYOUTS[1:]
     trials = {layout: [one.run(params, layout=layout) for one in others] for layout in asked}
     taken = [layout for layout, listed in trials.items() if all(trial.agrees for trial in listed)]
     # What a kernel raises, as for an access outside of its tensors, is no refusal.
@@ -208,6 +224,7 @@ def _write_layouts(
         for layout, listed in trials.items()
         if layout not in taken and any((trial.problem or raised).startswith(raised) for trial in listed)
     ]
+    wrong = wrong if asks or asks_rows else []
     look = [Reason("look_layouts", {"op": op, "layouts": ", ".join(wrong)})] if wrong else []
     if len(taken) == len(LAYOUTS) - 1:
         return [], look

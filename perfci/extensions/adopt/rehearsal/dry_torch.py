@@ -119,6 +119,7 @@ class DryTorch:
     asks: bool = False  # a function asked for the device, whose answer a library may keep
     tries_empty: bool = True  # cases without elements are called for real too
     truth: bool = False  # the answer to every condition on values
+    values: int = 0  # how often a value of a tensor was asked for, which has none
     _real: list[tuple[Any, str, Any]] = field(default_factory=list)  # what is replaced, as it was
     _driver: dict[str, Any] = field(default_factory=dict)  # Triton's, as it was
 
@@ -316,6 +317,7 @@ class _Tensors(PassingFor):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = getattr(func, "__name__", "")
+        self._rehearsal.values += name in _VALUES or name in {"item", "__bool__"}
         if name in _VALUES:
             return _VALUES[name]
         if name in {"item", "__bool__"}:

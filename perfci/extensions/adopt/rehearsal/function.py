@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dis
+import gc
 import importlib
 import importlib.util
 import inspect
@@ -49,6 +50,10 @@ _ASKS = re.compile(
 
 _MATHS = re.compile(r"tl\.(?:math\.)?(?:exp|log|sigmoid|softmax|r?sqrt|sin|cos|erf|tanh|sum|cumsum)")
 """Functions that need float32 to be right, or to compile at all."""
+
+_DRAWS = re.compile(r"\b(tl\.rand(n|int)?(4x)?|(\w+_)?philox\w*|uint_to_uniform_float)\(")
+"""Random numbers."""
+_TIMES = 8
 
 _WHOLE_DOT = re.compile(r"(?s)(tl\.zeros\([^\n]*tl\.int32.*tl\.dot\()|(tl\.dot\([^\n]*out_dtype=tl\.int32)")
 """A product of integers: it is added up in int32."""
@@ -108,18 +113,18 @@ def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
     look += [Reason("look_ties", {"op": op})] if ties else []
     trial = ties or trial
     mutates = operator.mutates if operator else list_mutated(trial)
-    positive = not tests and any(text.startswith("torch.rand(") for text in form.inputs.values())
-    domain = operator.domain if operator else (0.0, None) if positive else (None, None)
-    bounded = [f"domain={domain},"] if set(domain) != {None} else []
+    bounded = _bound(form, operator, are_tests=bool(tests))
     written = [f"mutates={mutates},"] if mutates else []
     stated = _list_held(form, mutates) if right and _is_quick(form, trial, look) else []
     suites = replace(suites, accuracy=(*suites.accuracy, *bounded, *written, *stated))
     guessed = ", ".join(f"{name}: {value}" for name, value in {**form.inputs, **form.shapes}.items())
     arguments = tuple(called.found.texts)
-    facts: dict[str, Any] = {"op": op, "inputs": guessed, "call": f"{path_of}({', '.join(arguments)})"}
+    # Of the likeliest inputs, for a person to go on with.
+    error = "" if right else form.run(form.make_distinct()).problem or "outputs of other shapes"
+    facts = {"op": op, "inputs": guessed, "call": f"{path_of}({', '.join(arguments)})", "error": error}
     # What torch itself calls an operator with is right, even if little of it is read.
     seen_trial = replace(trial, unread=(), idle=()) if operator else trial
-    unsure = explain(seen_trial, dry=right, idle=idle, facts=facts)
+    unsure = explain(seen_trial, dry=right, idle=idle, draws=_draws(form, launched), facts=facts)
     if files.backward and not called.further:
         unsure = [Reason("look_no_gradient", {**facts, "function": files.function})]
     guess = [Reason("look_guessed", facts)] if not (unsure or operator or tests) else []
@@ -138,6 +143,19 @@ def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
         called.shown, kernel, reference, suites, seen, is_ready=not unsure,
         look=(*unsure, *guess, *(reason for reason in look if not unsure or reason.kind not in _ONCE_READY)),
     )  # fmt: skip
+
+
+def _draws(form: Form, launched: str) -> bool:
+    """Whether kernels draw random numbers that change the answer. Few of them may agree by chance."""
+    sizes = form.little or form.make_distinct()
+    return bool(_DRAWS.search(launched)) and any(form.run(sizes).share for _ in range(_TIMES))
+
+
+def _bound(form: Form, operator: Operator | None, *, are_tests: bool) -> list[str]:
+    """The numbers on which the op is defined, if not all."""
+    positive = not are_tests and any(text.startswith("torch.rand(") for text in form.inputs.values())
+    domain = operator.domain if operator else (0.0, None) if positive else (None, None)
+    return [f"domain={domain},"] if set(domain) != {None} else []
 
 
 def _list_held(form: Form, mutates: Sequence[str]) -> list[str]:
@@ -295,7 +313,9 @@ def _complete_calls(called: _Called, launched: str, are_tests: bool) -> list[Cal
         trial = form.run(small, dtype) if dtype != form.dtype else None
         return trial is None or (not trial.problem and trial.is_alike)
 
-    usual = [dtype for dtype in _choose_dtypes(launched) if not attempt.dry or is_taken(dtype)]
+    is_whole = form.dtype.startswith(("int", "uint")) and not called.operator
+    wanted_dtypes = [form.dtype] if is_whole else _choose_dtypes(launched)
+    usual = [dtype for dtype in wanted_dtypes if not attempt.dry or is_taken(dtype)]
     dtypes = usual or [call.dtype for call in calls[:1]] or [form.dtype]
     if not are_tests:
         firsts = [_retype(call, dtype) for call in calls[:1] for dtype in dtypes]
@@ -341,7 +361,10 @@ def _import_reference(path_of: str, files: SketchFiles, going: DryTorch) -> _Sid
     """Raises UsageError if there is no such function."""
     if files.baseline:
         return _import_side(path_of, Path(files.baseline), files.baseline_module, going)
-    module = "torch" if path_of.startswith("torch.") else path_of.rpartition(".")[0]
+    module, _, name = path_of.rpartition(".")
+    if files.module and module.split(".")[0] == files.module.split(".")[0]:  # it is imported as the kernel is
+        return _import_side(name, Path(_find_file(module)), module, going)
+    module = "torch" if path_of.startswith("torch.") else module
     try:
         return _Side(pkgutil.resolve_name(path_of), SketchFunction(module, path_of, ()), going)
     except (ImportError, AttributeError, ValueError) as error:
@@ -388,7 +411,7 @@ def _import_either(
     Gives its Triton kernels too, by their names, and whether a device was pretended, and its packages left out. Raises
     UsageError with what it raised as it is.
     """
-    before, errors = {*sys.modules}, list[UsageError]()
+    before, reasons = {*sys.modules}, list[Reason]()
     # A library that hands Triton on, as vLLM does, hands on something else where it sees no GPU.
     handed_on = "triton.jit" in text and not re.search(r"(?m)^\s*(import|from) triton\b", text)
     packages = (False, True) if module and "." in module else (False,)
@@ -402,15 +425,15 @@ def _import_either(
             _pretended.update({*sys.modules} - before if pretends else ())
             return made, hidden, pretends or _uses_pretended(made), alone
         except UsageError as error:
-            _forget(before)
-            errors.append(error)
-            if error.reason.kind not in {"import_raised", "sketch_raised"}:
-                break
-    for facts in (error.reason.facts for error in errors[:2]):
+            reasons.append(error.reason)
+        _forget(before)  # once the error is gone, which holds what was loaded
+        if reasons[-1].kind not in {"import_raised", "sketch_raised"}:
+            break
+    for facts in (reason.facts for reason in reasons[:2]):
         lacks = str(facts.get("missing_module") or "").partition(".")[0]
         if lacks not in {"", "torch_npu", (module or path.stem).partition(".")[0]}:
             raise UsageError("import_lacks", **facts, package=lacks)
-    raise errors[0]
+    raise UsageError(reasons[0].kind, **reasons[0].facts)
 
 
 _pretended = set[str]()  # modules that were imported where a device was pretended, for any op
@@ -431,6 +454,7 @@ def _forget(before: Collection[str]) -> None:
     """Unload what an import that failed has loaded: halves of a package would be taken for the whole."""
     for name in [name for name in sys.modules if name not in before and name.split(".")[0] not in _KEPT]:
         del sys.modules[name]
+    gc.collect()  # operators that it has registered, which cannot be registered twice
 
 
 def _apply(owner: Any) -> Callable[..., Any]:

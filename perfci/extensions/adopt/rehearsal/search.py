@@ -19,12 +19,19 @@ from perfci.extensions.adopt.rehearsal.uses import Use, is_scalar_name, list_val
 
 SIDE = 64  # of all axes at first, such that the trial alone tells which of them belong together
 _MOST_CANDIDATES = 4000
+_LIKELY = 200  # of these that are tried in halves too, if none is taken
+_MOST_BOUNDS = 6
 _MOST_PAIRS = 12
 _FURTHER = 8  # candidates that are tried behind one that takes some sizes alone
 WHOLE = "torch.randint(0, 1 << 4, {shape}, generator=generator, dtype={dtype}, device=device)"
 _PLACES = re.compile(r"torch\.randint\(0, \w+, ")
 _ROW_OF_PLACES = re.compile(r"torch\.randint\(0, \w+, \((\w+),\), ")
 _BLOCK_OF_PLACES = re.compile(r"torch\.randint\(0, \w+, (.+), generator=generator, dtype=torch.int64, device=device\)")
+_CUTS = re.compile(r"^cu_|offs(ets?)?$|indptr|start_?locs?$|(^|_)bins$|(^|_)starts?$", re.IGNORECASE)
+_LENGTHS = re.compile(r"(seq_?|ctx_?)?len(gth)?s?$", re.IGNORECASE)
+_LONGEST = re.compile(r"max_?(in(put)?_?)?(seq_?)?len", re.IGNORECASE)
+"""Names of where the pieces of an axis begin, such as the sequences of a batch, how long they are, and at most."""
+
 _NUMBERS = ("16", "2")  # that an argument may be, whatever the sizes
 _NAMED = (64, 32, 128, 16, 256, 512)  # of sides that the text names
 _EVEN = (4, 6, 10, 14, 22, 26, 34, 38)
@@ -60,7 +67,11 @@ def search(
     reference = start.reference
     until, best, further = time.process_time() + seconds, None, _FURTHER
     named = {text.split("=")[0] for text in handed}
-    for given in [dict(calls[0].given)] if calls else _list_given(reference, takes, uses, named):
+    listed = iter([dict(calls[0].given)] if calls else _list_given(reference, takes, uses, named))
+    likely = list(itertools.islice(listed, _LIKELY))
+    # Some, such as attention, take halves alone.
+    halves = (_halve(given) for given in likely if not (calls or (best and best.dry)))
+    for given in itertools.chain(likely, halves, listed):
         tensors = [name for name, value in given.items() if isinstance(value, Argument)]
         if best and (time.process_time() > until or not tensors):
             break
@@ -90,6 +101,11 @@ def search(
     return best
 
 
+def _halve(given: Mapping[str, Any]) -> dict[str, Any]:
+    kinds = {name: value for name, value in given.items() if isinstance(value, Argument) and value.dtype == "float32"}
+    return {**given, **{name: replace(value, dtype="float16") for name, value in kinds.items()}}
+
+
 def _guess(start: Form, given: Mapping[str, Any]) -> Form:
     """A form for a person to correct."""
     small = (2, 3, 4, 8, 16, 128)
@@ -112,7 +128,8 @@ def judge(form: Form, texts: Sequence[str], calls: Sequence[Call], *, dry: bool)
 
 def _free_numbers(found: Found) -> Found:
     """The form in which numbers are no sizes, if it is as good: a chunk's size was that of a row by chance."""
-    for name in [name for name, text in found.form.inputs.items() if text in found.form.axes]:
+    sized = [name for name, text in found.form.inputs.items() if text in found.form.axes]
+    for name in [name for name in sized if not _LONGEST.search(name)]:
         for number in _NUMBERS:
             free = replace(found.form, inputs={**found.form.inputs, name: number}, little={})
             other = _try_sizes(free, found.texts, ()) if not found.form.rehearsal.is_late else found
@@ -124,7 +141,7 @@ def _free_numbers(found: Found) -> Found:
 
 def _judge(form: Form, texts: Sequence[str], calls: Sequence[Call]) -> Found:
     best: Found | None = None
-    for one in sorted(_list_bounds(form), key=_reaches_beyond):
+    for one in sorted(_list_bounds(form), key=_weigh_bounds)[:_MOST_BOUNDS]:
         attempt = _try_places(one, texts, calls)
         best = attempt if best is None or attempt.rank < best.rank else best
         if best.trial.is_good or form.rehearsal.is_late:
@@ -165,16 +182,26 @@ def _try_places(form: Form, texts: Sequence[str], calls: Sequence[Call]) -> Foun
 
 
 def _list_merged(form: Form) -> Iterator[Form]:
-    """The form with two axes that are one, which calls without memory cannot tell."""
+    """The form with axes that are one, which calls without memory cannot tell: all of one place, or two."""
+    first, alike = dict[int, list[str]](), dict[str, str]()
+    for listed in map(list_sides, form.shapes.values()):
+        pairs = zip(listed, first.setdefault(len(listed), listed), strict=True)
+        alike |= {one: other for one, other in pairs if one != other and {one, other} <= {*form.axes}}
+    if len(alike) > 1:
+        yield _merge(form, alike)
     sides = {axis: {name for name, text in form.shapes.items() if axis in list_sides(text)} for axis in form.axes}
-    pairs = [(one, other) for one, other in itertools.combinations(form.axes, 2) if not sides[one] & sides[other]]
-    for one, other in pairs[:_MOST_PAIRS]:
-        name = re.compile(rf"\b{other}\b")
-        shapes, inputs = (
-            {key: name.sub(one, text) for key, text in texts.items()} for texts in (form.shapes, form.inputs)
-        )
-        axes = tuple(axis for axis in form.axes if axis != other)
-        yield replace(form, axes=axes, shapes=shapes, inputs=inputs)
+    ways = [(one, other) for one, other in itertools.combinations(form.axes, 2) if not sides[one] & sides[other]]
+    yield from (_merge(form, {other: one}) for one, other in ways[:_MOST_PAIRS])
+
+
+def _merge(form: Form, names: Mapping[str, str]) -> Form:
+    """The form with other names of axes, which it has already."""
+    word = re.compile(r"\b\w+\b")
+    shapes, inputs = (
+        {key: word.sub(lambda one: names.get(one[0], one[0]), text) for key, text in texts.items()}
+        for texts in (form.shapes, form.inputs)
+    )
+    return replace(form, axes=tuple(axis for axis in form.axes if axis not in names), shapes=shapes, inputs=inputs)
 
 
 def _list_positive(form: Form) -> Iterator[Form]:
@@ -233,12 +260,13 @@ def _double(form: Form, axis: str) -> Form:
     return replace(form, shapes=shapes, inputs=inputs)
 
 
-def _reaches_beyond(form: Form) -> bool:
-    """Whether integers point beyond a tensor, with the axes' sizes one way round or the other."""
-    if form.is_ragged or "1 << 4" in "".join(form.inputs.values()) or not form.has_places:
-        return False
+def _weigh_bounds(form: Form) -> tuple[Any, ...]:
+    """Whether integers point beyond a tensor, with the axes one way round or the other, then how good it is."""
+    if form.is_ragged or "1 << 4" in "".join(form.inputs.values()) or not form.has_places or form.rehearsal.is_late:
+        return False, ()
     sizes = SIZES[0][: len(form.axes)]
-    return any("IndexError" in (form.run(form.make_distinct(way)).problem or "") for way in (sizes, sizes[::-1]))
+    trials = [form.run(form.make_distinct(way)) for way in (sizes, sizes[::-1])]
+    return any("IndexError" in (trial.problem or "") for trial in trials), min(trial.rank for trial in trials)
 
 
 def _list_bounds(form: Form) -> Iterator[Form]:
@@ -247,6 +275,7 @@ def _list_bounds(form: Form) -> Iterator[Form]:
     if not whole or form.is_ragged:
         yield form
         return
+    yield from _list_risen(form)
     theirs = {axis for name in whole for axis in re.findall(r"\w+", form.shapes[name])}
     bounds = [*[axis for axis in reversed(form.axes) if axis not in theirs], *reversed(form.axes), "2"]
     ways = itertools.product(dict.fromkeys(bounds), repeat=min(len(whole), 2))
@@ -255,6 +284,32 @@ def _list_bounds(form: Form) -> Iterator[Form]:
         yield replace(
             form, inputs={name: text.replace("1 << 4", bound.get(name, "")) for name, text in form.inputs.items()}
         )
+
+
+def _list_risen(form: Form) -> Iterator[Form]:
+    """The form in which an axis is cut into pieces: where each begins and ends, how long it is, the longest at most."""
+    single = {name: list_sides(text)[0] for name, text in form.shapes.items() if len(list_sides(text)) == 1}
+    cuts = [name for name in single if _CUTS.search(name)]
+    lengths = [name for name in single if _LENGTHS.search(name) and name not in cuts]
+    if not cuts:
+        return
+    pieces = single[cuts[0]]
+    form = _merge(form, {single[name]: pieces for name in (*cuts, *lengths) if single[name] != pieces})
+    kind = re.search(r"dtype=([\w.]+)", form.inputs[cuts[0]])
+    others = [axis for axis in form.axes if axis != pieces]
+    firsts = [list_sides(text)[0] for name, text in form.shapes.items() if name not in single]
+    counts = [pieces, *([] if lengths else [f"{axis} + 1" for axis in dict.fromkeys(firsts) if axis != pieces])]
+    ways = itertools.product(itertools.product(others, repeat=min(len(cuts), 2)), counts)
+    for cut, count in itertools.islice(ways, _MOST_PAIRS):
+        steps = f"{count} + 1" if lengths else count
+        made = dict.fromkeys((name for name in form.inputs if _LONGEST.search(name)), cut[0])
+        for name, axis in zip(cuts, (*cut, *cut), strict=False):
+            text = f"torch.linspace(0, {axis}, {steps}, device=device){'[:-1]' if lengths else ''}"
+            made[name] = f"{text}.to({kind[1] if kind else 'torch.int32'})"
+        made |= {name: form.inputs[name].replace("1 << 4", f"{cut[0]} // {pieces} + 1") for name in lengths}
+        shapes = {**form.shapes, **dict.fromkeys(cuts, f"({count},)")}
+        axes = tuple(axis for axis in form.axes if count == pieces or axis != pieces)
+        yield replace(form, axes=axes, shapes=shapes, inputs={**form.inputs, **made})
 
 
 # --- candidates -------------------------------------------------------------------------------------------------------
@@ -272,6 +327,8 @@ def _list_given(
         use = uses.get(name, Use())
         is_optional = one.default is not _EMPTY
         if name not in named or (is_optional and (_plain(name) not in wanted or use.is_tensor is False)):
+            if name in named and one.default is None and name.endswith("dtype"):
+                options[name] = [(0.0, _EMPTY), *((2.0, value) for value in list_values(name, one)[:2])]
             if name in named and use.is_tensor and use.rank and _plain(name) in usual and one.default is None:
                 options[name] = [(0.0, _EMPTY), *((cost + 2.0, value) for cost, value in _list_tensors(use))]
             continue
@@ -333,6 +390,7 @@ def _list_tensors(use: Use, *, is_first: bool = False) -> Iterator[tuple[float, 
     ranks = use.list_ranks()
     ranks = ranks if is_first or use.rank else sorted(ranks)
     kinds: tuple[str, ...] = ("int64", "int32", "float32") if use.is_whole else ("float32",)
+    kinds = ("bool", "float32") if use.is_flag else kinds
     if not is_first and 1 in ranks and not use.fixed and not use.is_whole:
         yield 1.6, Argument((1,), "float32", None, ("1",))  # a number on the device
     for place, rank in enumerate(ranks):
@@ -340,7 +398,7 @@ def _list_tensors(use: Use, *, is_first: bool = False) -> Iterator[tuple[float, 
         kinds = ("float32", "int64") if use.is_target and rank > 1 else kinds
         marks = tuple(str(use.fixed.get(axis, use.fixed.get(axis - rank, "{}"))) for axis in range(rank))
         for number, kind in enumerate(kinds):
-            text = WHOLE if kind != "float32" else None
+            text = WHOLE if kind.startswith("int") else None
             for packed in (False, True) if rank > 1 and kind == "float32" and not use.fixed else (False,):
                 sides = tuple(SIDE if "{}" in mark else int(mark) for mark in marks)
                 one = Argument((*sides[:-1], 2 * SIDE), kind, text, (*marks[:-1], "2 * {}"))

@@ -96,7 +96,9 @@ def try_call(
     unread = [name for name, share in shares.items() if 0 < share < _MOST and not gather]
     rewritten = _list_changed(given, for_reference)
     outputs: list[tuple[int | str, torch.Tensor]] = [
-        (place, value) for place, value in _list(answer) if all(value is not for_kernel[name] for name in written)
+        (place, value)
+        for place, value in _list(answer)
+        if all(not _is_one(value, for_kernel[name]) for name in written)
     ]
     outputs += [(name, for_kernel[name]) for name in written]
     if rewritten or not expected:
@@ -174,6 +176,11 @@ def _list(value: Any) -> list[tuple[int, torch.Tensor]]:
 def _list_changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
     tensors = {name: value for name, value in before.items() if isinstance(value, torch.Tensor)}
     return [name for name, value in tensors.items() if not _is_same(value, after[name])]
+
+
+def _is_one(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether both are the same elements of memory, as an autograd.Function gives a tensor that it wrote into back."""
+    return (one.data_ptr(), one.shape) == (other.data_ptr(), other.shape)
 
 
 def _is_same(one: torch.Tensor, other: torch.Tensor) -> bool:

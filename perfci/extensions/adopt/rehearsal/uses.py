@@ -38,7 +38,8 @@ _SCALARS: Sequence[tuple[str, Sequence[Any]]] = (
     (r"(^|_)(offset|shift)$", (0.0, 0, 1)),
     (r"^(is_|use_|has_|return_|causal|in_?place|training|output_|interleaved|transpose|trans_)", (False, True)),
     (r"^(n|num|k|top_?k|max|min)$|(^|_)(n|num|max|min|chunk|group|block|head|size|len)_|_(size|len|num|dim|heads)$|"
-     r"^(groups|window|chunk|BLOCK\w*|\w*seqlen|stride|padding|dilation)$", (64, 16, 4, 2, 1)),
+     r"^(groups|window|chunk|(block|group|chunk|tile)s(ize)?|BLOCK\w*|\w*seqlen|stride|padding|dilation)$",
+     (64, 16, 4, 2, 1)),
     (r"^reduction$", ("mean", "sum", "none")),
     (r"^(mode|activation|casting_mode|act)\w*$", ("none", "silu", "llama")),
 )  # fmt: skip
@@ -47,7 +48,9 @@ _SCALARS: Sequence[tuple[str, Sequence[Any]]] = (
 _DTYPES = (torch.float32, torch.bfloat16, torch.int8, torch.float8_e4m3fn, torch.int32)
 _OF_KIND: Mapping[str, Sequence[Any]] = {"int": (64, 16, 4, 2, 1), "float": (0.5,), "bool": (False, True), "str": ("",)}
 _SIDE = re.compile(r"(?:\d+ ?\* ?)?[A-Za-z_]\w*(?: ?[*+/-]+ ?\w+)*")
-_SHAPE = re.compile(r"[\[(]\s*((?:[\w.*+/ -]+,\s*)+[\w.*+/ -]*)[\])]")
+_SHAPE = re.compile(r"[\[(]\s*((?:[\w.*+/ -]+,\s*)+[\w.*+/ -]*)[\])]|\[(\w+)\]")
+_BESIDE = re.compile(r"(?m)^ +(\w+)\b[^#\n]*[:,=][^#\n]*# *([\[(].*)$")
+"""A shape in a comment beside a parameter"""
 
 
 @dataclass
@@ -59,6 +62,7 @@ class Use:
     sides: tuple[str, ...] = ()  # their names, if the text has some
     least: int = 0  # of its axes
     is_whole: bool = False  # a tensor of integers
+    is_flag: bool = False  # a tensor of truths
     is_size: bool = False  # a tensor is made with it
     is_target: bool = False  # what a loss is to give: integers, one for each row, or else numbers like the input's
     may_lack: bool = False  # it may be None
@@ -90,6 +94,10 @@ def read_uses(function: Any, takes: inspect.Signature) -> dict[str, Use]:
         use.may_lack = use.may_lack or "Optional" in kind or "None" in kind
         use.is_target = not use.is_whole and name.lower() in {"target", "targets"}
         use.is_whole |= bool(_WHOLE.search(name)) and not name.isupper()
+        use.is_flag = bool(re.match(r"is_|has_", name)) and bool(use.is_tensor)
+    with contextlib.suppress(OSError, TypeError):
+        beside = _BESIDE.findall(inspect.getsource(inspect.unwrap(text)).partition('"""')[0])
+        doc = "\n".join([doc or "", *(f"{name}: {shape}" for name, shape in beside if name in uses)])
     for name, sides in _read_shapes(doc or "").items():
         if name in uses and uses[name].is_tensor is not False:
             uses[name].is_tensor, uses[name].rank = True, len(sides)
@@ -210,7 +218,10 @@ def _note_index(use: Use, index: ast.AST) -> None:
 
 
 def _read_assert(test: ast.AST, names: Mapping[str, str], uses: Mapping[str, Use]) -> None:
-    parts = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
+    parts: Sequence[ast.AST] = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
+    if isinstance(test, ast.Compare) and len(test.ops) > 1 and all(isinstance(one, ast.Eq) for one in test.ops):
+        last = test.comparators[-1]  # x.shape[0] == y.shape[0] == 1
+        parts = [ast.Compare(side, [ast.Eq()], [last]) for side in (test.left, *test.comparators[:-1])]
     for node in parts:
         match node:
             case ast.Compare(left=left, ops=[ast.Eq()], comparators=[ast.Constant(value=int(rank))]):
@@ -254,13 +265,13 @@ def _follow_call(
         return
     if launch:
         order = list(getattr(called, "arg_names", ()))
-        pointers, whole, is_sure = _read_kernel(getattr(called, "fn", called))
+        kernel = _read_kernel(getattr(called, "fn", called))
         bound = {order[place]: name for place, name in given.items() if place < len(order)} | keywords
         for parameter, name in bound.items():
             use = uses[names[name]]
-            if parameter in pointers:
-                use.is_tensor, use.is_whole = True, use.is_whole or parameter in whole
-            elif is_sure and use.is_tensor is None:
+            if parameter in kernel.pointers:
+                use.is_tensor, use.is_whole = True, use.is_whole or parameter in kernel.whole
+            elif kernel.is_sure and kernel.pointers and use.is_tensor is None:
                 use.is_tensor = False
         return
     first = 0
@@ -294,43 +305,79 @@ def _resolve(node: ast.AST, scope: Mapping[str, Any]) -> Any:
     return None
 
 
-@functools.lru_cache(maxsize=256)
-def _read_kernel(kernel: Callable[..., Any]) -> tuple[frozenset[str], frozenset[str], bool]:
-    """A kernel's parameters that it loads from or stores to, those that hold places of others, and whether it is sure.
+@dataclass(frozen=True)
+class _Kernel:
+    """What a kernel does with its parameters, by name."""
 
-    It is not if the kernel hands parameters on to another function of Triton.
-    """
-    tree = _parse(kernel)
+    pointers: frozenset[str] = frozenset()  # it loads from them, or stores to them
+    whole: frozenset[str] = frozenset()  # it loads places from them
+    places: frozenset[str] = frozenset()  # they are part of a place
+    is_sure: bool = False  # all of its text was read
+
+
+@functools.lru_cache(maxsize=256)
+def _read_kernel(kernel: Callable[..., Any], depth: int = _DEPTH) -> _Kernel:
+    """Returns what a kernel, and the functions of Triton that it calls, do with its parameters."""
+    tree = _parse(kernel) if depth else None
     if tree is None:
-        return frozenset(), frozenset(), False
+        return _Kernel()
     takes = {arg.arg for arg in tree.args.args}
-    origin, values = {name: name for name in takes}, dict[str, str]()
-    pointers, inside, sure = set[str](), set[str](), True
+    scope = getattr(inspect.unwrap(kernel), "__globals__", {})
+    origin, values, moved = {name: name for name in takes}, list[tuple[str, str]](), list[tuple[str, set[str]]]()
+    pointers, inside, whole, sure = set[str](), set[str](), set[str](), True
     for node in _in_order(tree):
         match node:
-            case ast.Assign(targets=[ast.Name(id=name)], value=value):
-                if root := origin.get(_root(value)):
+            case (
+                ast.Assign(targets=[ast.Name(id=name)], value=value)
+                | ast.AugAssign(target=ast.Name(id=name), value=value)
+            ):
+                if isinstance(node, ast.AugAssign):
+                    moved.append((origin.get(name, ""), _list_names(value)))
+                elif root := origin.get(_root(value)):
                     origin.setdefault(name, root)
-                for call in ast.walk(value):
-                    if isinstance(call, ast.Call) and _last(call.func) == "load" and call.args:
-                        values[name] = origin.get(_root(call.args[0]), "")
+                values += [(name, origin.get(root, "")) for root in _list_loaded(value)]
             case ast.Call(args=[first, *_]) if _last(node.func) in _ACCESSES or _last(node.func).startswith("atomic_"):
                 pointers.add(origin.get(_root(first), ""))
-                inside |= {part.id for part in ast.walk(first) if isinstance(part, ast.Name)}
+                inside |= _list_names(first)
+                whole |= {origin.get(root, "") for root in _list_loaded(first)}
             case ast.Call(keywords=keywords) if _last(node.func) in _ACCESSES:
                 pointers |= {origin.get(_root(key.value), "") for key in keywords if key.arg in {"base", "pointer"}}
             case ast.BinOp(left=left, op=ast.RShift()):
-                inside |= {part.id for part in ast.walk(left) if isinstance(part, ast.Name)}
+                inside |= _list_names(left)
+            case ast.Call(func=ast.Name(id=name), args=args) if hasattr(scope.get(name), "arg_names"):
+                called = _read_kernel(scope[name].fn, depth - 1)
+                given = [*zip(scope[name].arg_names, args, strict=False)]
+                given += [(key.arg or "", key.value) for key in node.keywords]
+                for parameter, value in given:
+                    pointers |= {origin.get(_root(value), "")} if parameter in called.pointers else set()
+                    whole |= {origin.get(_root(value), "")} if parameter in called.whole else set()
+                    inside |= _list_names(value) if parameter in called.places else set()
+                    loaded = _list_loaded(value) if parameter in called.places else ()
+                    whole |= {origin.get(root, "") for root in loaded}
+                sure &= called.is_sure
             case ast.Call(func=ast.Name(id=name), args=args) if name not in {"range", "min", "max", "float", "int"}:
                 sure &= not any(isinstance(arg, ast.Name) and arg.id in takes for arg in args)
+    inside |= set().union(*(names for root, names in moved if root in pointers))
     spread = dict[str, set[str]]()
     for node in _in_order(tree):
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-            parts = {part.id for part in ast.walk(node.value) if isinstance(part, ast.Name)}
-            spread[node.targets[0].id] = parts | set().union(*(spread.get(part, set()) for part in parts))
+        target = getattr(node, "target", None) or next(iter(getattr(node, "targets", [])), None)
+        if isinstance(node, ast.Assign | ast.AugAssign) and isinstance(target, ast.Name):
+            parts = _list_names(node.value) | ({target.id} if isinstance(node, ast.AugAssign) else set())
+            spread[target.id] = parts | set().union(*(spread.get(part, set()) for part in parts))
     reached = inside | set().union(*(spread.get(name, set()) for name in inside))
-    whole = {root for name, root in values.items() if name in reached and root}
-    return frozenset(pointers & takes), frozenset(whole & takes), sure and bool(pointers & takes)
+    whole |= {root for name, root in values if name in reached and root}
+    places = reached & takes - pointers
+    return _Kernel(frozenset(pointers & takes), frozenset(whole & takes), frozenset(places), is_sure=sure)
+
+
+def _list_loaded(tree: ast.AST) -> list[str]:
+    """The names of pointers from which this loads."""
+    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call) and _last(node.func) == "load")
+    return [_root(call.args[0]) for call in calls if call.args]
+
+
+def _list_names(tree: ast.AST) -> set[str]:
+    return {part.id for part in ast.walk(tree) if isinstance(part, ast.Name)}
 
 
 _VIEWS = frozenset({"contiguous", "view", "reshape", "flatten", "unsqueeze", "squeeze", "detach"})
@@ -367,7 +414,8 @@ def _read_shapes(text: str) -> dict[str, tuple[str, ...]]:
     entries = re.split(r"(?m)(?:^|,)\s*[-*`]*(\w+)`?(?: size| shape)?\s*(?:\((?:[^()]|\([^()]*\))*\))?\s*:(?!:)", text)
     for name, about in zip(entries[1::2], entries[2::2], strict=True):
         first = next((line for line in about.splitlines() if _SHAPE.search(line)), "")
-        ways = [[side.strip() for side in shape.split(",") if side.strip()] for shape in _SHAPE.findall(first)]
+        shapes_found = [several or one for several, one in _SHAPE.findall(first)]
+        ways = [[side.strip() for side in shape.split(",") if side.strip()] for shape in shapes_found]
         named = [way for way in ways if all(_SIDE.fullmatch(side) and "-1" not in side for side in way)]
         if named:
             shapes.setdefault(name, tuple(sorted(named, key=len)[0]))
