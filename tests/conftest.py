@@ -14,8 +14,6 @@ import pytest
 DEVICES = ("cuda", "npu")
 LEFT_OUT = pytest.StashKey[int]()
 """how many tests are left to `make nightly`"""
-WITH_PICTURES = {"pictures"}
-"""Folders with tests that look at pictures. Elsewhere a test takes the fixture of that name."""
 
 
 SIGNALS = [getattr(signal, name) for name in ("SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM") if hasattr(signal, name)]
@@ -101,8 +99,8 @@ def pytest_runtest_setup(item):
 @pytest.fixture(autouse=True)
 def own_git(request, monkeypatch):
     """No user's settings, pipeline's variables or repository above its folder reach git in a test that has a folder."""
-    if "tmp_path" in request.fixturenames:
-        from tests.git_repositories import alone  # a copy of this file serves tests that stand alone
+    if makes_files(request):
+        from tests.git_repositories import alone
 
         alone(monkeypatch, request.getfixturevalue("tmp_path").parent)
 
@@ -114,15 +112,20 @@ def pictures():
 
 @pytest.fixture(autouse=True)
 def few_pictures(request):
-    """Only tests that take `pictures` get some from the checks that they make."""
+    """Only tests that take `pictures`, or lie in the folder of that name, get some from the checks that they make."""
     folders = request.path.relative_to(Path(__file__).parent).parts
-    if not WITH_PICTURES.isdisjoint(folders) or "pictures" in request.fixturenames:
+    if "pictures" in (*folders, *request.fixturenames) or not makes_files(request):
         yield
         return
     from tests.program import no_pictures
 
     with no_pictures():
         yield
+
+
+def makes_files(request) -> bool:
+    """Whether a test has a folder. Others take nothing of `tests`: some stand alone, with a copy of this file."""
+    return "tmp_path" in request.fixturenames
 
 
 @pytest.hookimpl(wrapper=True)
