@@ -656,9 +656,9 @@ def test_baselines_that_are_links_are_told_by_name_and_not_by_content(given):
 
 
 def test_an_op_that_writes_without_end_into_the_pipe_of_results_costs_itself_alone(given, monkeypatch):
-    from perfci.worker import inbox
+    from perfci.worker import answers
 
-    monkeypatch.setattr(inbox, "LONGEST", 1 << 20)
+    monkeypatch.setattr(answers, "LONGEST", 1 << 20)
     path = given.root / "kernels" / "relu" / "relu_triton.py"
     path.write_text(
         "import os, stat\n"
