@@ -63,6 +63,7 @@ def said() -> dict[str, Any]:
     pairs["double_rows"] = "double_rows", "double_rows_reference"
     pairs["larger_blocks"] = "double_in_larger_blocks", "double_reference"
     pairs["count"] = "count", "count_reference"
+    pairs["chained"] = "attend", "attend_reference"
     pairs["random"] = "double_some", "double_some_reference"
     pairs["slow"] = "slow", "double_reference"
     pairs["other"] = "double_and_sizes", "triple"
@@ -249,6 +250,11 @@ def test_a_function_for_halves_is_called_with_halves_and_with_the_dtype_that_it_
     assert {*suites.dtypes} <= {"float16", "bfloat16"}
     assert suites.inputs["codes"].startswith("torch.randint(0, scales_size, (rows, cols), ")
     assert suites.inputs["out_dtype"] == "torch.float32"
+
+
+def test_a_product_of_rounded_products_is_not_ready_without_a_tolerance(said):
+    assert said["chained"].look[0].kind == "look_rounded"
+    assert said["chained"].suites.dtypes == ("float16", "bfloat16")
 
 
 def test_random_numbers_are_named_as_what_differs(said):

@@ -40,6 +40,7 @@ from perfci.extensions.adopt.rehearsal.tests import TestReader
 from perfci.extensions.adopt.rehearsal.trial import GRADIENT, Trial
 from perfci.extensions.adopt.rehearsal.uses import read_uses
 from perfci.extensions.adopt.sketch import Sketch, SketchFiles, SketchFunction
+from perfci.measure.verify import Check, verify
 from perfci.ops.spec import Accuracy
 from perfci.worker.load import describe_exception
 
@@ -54,6 +55,7 @@ _MATHS = re.compile(r"tl\.(?:math\.)?(?:exp|log|sigmoid|softmax|r?sqrt|sin|cos|e
 _DRAWS = re.compile(r"\b(tl\.rand(n|int)?(4x)?|(\w+_)?philox\w*|uint_to_uniform_float)\(")
 """Random numbers."""
 _TIMES = 8
+_CHAINED = 2  # products of a kernel of which one is a factor of the other, as attention's
 
 _WHOLE_DOT = re.compile(r"(?s)(tl\.zeros\([^\n]*tl\.int32.*tl\.dot\()|(tl\.dot\([^\n]*out_dtype=tl\.int32)")
 """A product of integers: it is added up in int32."""
@@ -125,6 +127,7 @@ def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
     # What torch itself calls an operator with is right, even if little of it is read.
     seen_trial = replace(trial, unread=(), idle=()) if operator else trial
     unsure = explain(seen_trial, dry=right, idle=idle, draws=_draws(form, launched), facts=facts)
+    unsure = unsure or _list_rounded(form, launched, suites.dtypes, mutates, facts)
     if files.backward and not called.further:
         unsure = [Reason("look_no_gradient", {**facts, "function": files.function})]
     guess = [Reason("look_guessed", facts)] if not (unsure or operator or tests) else []
@@ -160,8 +163,18 @@ def _bound(form: Form, operator: Operator | None, *, are_tests: bool) -> list[st
 
 def _list_held(form: Form, mutates: Sequence[str]) -> list[str]:
     """Properties that hold in a small case, as a comment: that they hold here does not say that they are meant."""
+    suite = _make_suite(form, mutates, _HELD_SECONDS)
+    (params,) = suite.cases
+    with form.rehearsal.real():
+        device = open_device("cpu", seed=0)
+        held = " ".join(line for propose in provided("properties") for line in propose(suite, device, params))
+    return [f"# The present kernel has these properties. State those that users rely on: {held}"] if held else []
+
+
+def _make_suite(form: Form, mutates: Sequence[str], seconds: float) -> Accuracy:
+    """The suite of one small case. seconds: of this process, which its calls may take."""
     sides = zip((form.kernel, form.reference), form.devices, strict=True)
-    until_s = time.process_time() + _HELD_SECONDS
+    until_s = time.process_time() + seconds
     kernel, reference = (
         _limit(sketched.wrap(function, device) if device else function, until_s) for function, device in sides
     )
@@ -170,11 +183,28 @@ def _list_held(form: Form, mutates: Sequence[str]) -> list[str]:
     def make_inputs(dtype: str, device: str, seed: int, **sizes: int) -> Mapping[str, Any]:  # noqa: ARG001
         return form.make_inputs(sizes, dtype, seed)
 
-    suite = Accuracy(kernel, reference, make_inputs, (params,), mutates=mutates)
-    with form.rehearsal.real():
-        device = open_device("cpu", seed=0)
-        held = " ".join(line for propose in provided("properties") for line in propose(suite, device, params))
-    return [f"# The present kernel has these properties. State those that users rely on: {held}"] if held else []
+    return Accuracy(kernel, reference, make_inputs, (params,), mutates=mutates)
+
+
+def _list_rounded(
+    form: Form, launched: str, dtypes: Sequence[str], mutates: Sequence[str], facts: Mapping[str, Any]
+) -> list[Reason]:
+    """Why a function of products of products is not ready: it rounds in between, or is wrong."""
+    if launched.count("tl.dot(") < _CHAINED:
+        return []
+    suite = _make_suite(form, mutates, _SECONDS)
+    call = suite.kernel
+    if mutates:  # what it gives back besides is what it wrote into
+        suite = replace(suite, kernel=lambda **given: [call(**given)][:0])
+    device = open_device("cpu", seed=0)
+    with form.rehearsal.real(), contextlib.suppress(Exception):  # whatever other people's code raises
+        for dtype in dtypes:
+            sizes = form.make_distinct([*[2] * len(form.axes), 32, 32][-len(form.axes) :])  # which give many elements
+            check = Check({**sizes, "dtype": dtype}, "normal", "contiguous", 0, fresh=False)
+            failure = verify(suite, device, check, lambda error: {"error": str(error)}).failure
+            if failure and failure.kind == "wrong_values":
+                return [Reason("look_rounded", {**facts, "error": failure.facts["error"], "dtype": dtype})]
+    return []
 
 
 def _is_quick(form: Form, trial: Trial, look: Sequence[Reason]) -> bool:
