@@ -104,7 +104,7 @@ def _patch_lang_once(function: Any) -> Any:
         # A helper of a file that does not import the language compiles, and is refused here alone.
         function.__globals__.setdefault("_triton_language", tl)
         _launch.scope = _patch_lang(function)
-    for name in _aliases(function):
+    for name in _aliases(function) if isinstance(function, types.FunctionType) else ():
         if tl.core.is_builtin(function.__globals__[name]):
             _launch.scope.set_attr(_Names(function.__globals__), name, _bind_member(function.__globals__[name]))
     return _launch.scope if is_launch else interpreter._LangPatchScope()
