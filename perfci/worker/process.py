@@ -194,10 +194,7 @@ def _end_group(handle: int) -> None:
 
 def wait(workers: Iterable[Running]) -> None:
     """Wait until one of these has sent something, has died, or has been silent for too long, a second at most."""
-    workers = list(workers)
     living = [worker for worker in workers if not worker.over]
-    if len(living) < len(workers):
-        return
     left = min((worker.patience() for worker in living), default=0.0)
     select.select(living, [], [], min(left, _GLANCE_S))
 
@@ -442,5 +439,7 @@ def side_by_side(lanes: Sequence[Iterator[Sequence[Running]]]) -> None:
                 stack.callback(lane.close)
         going = {lane: next(lane, None) for lane in lanes}
         while going := {lane: workers for lane, workers in going.items() if workers is not None}:
-            wait(worker for workers in going.values() for worker in workers or ())
+            waiting = [worker for workers in going.values() for worker in workers or ()]
+            if not any(worker.over for worker in waiting):  # a lane goes on at once with one that is over
+                wait(waiting)
             going = {lane: next(lane, None) for lane in going}

@@ -365,6 +365,20 @@ def test_a_worker_that_stands_still_is_not_silent_by_itself(worker):
     assert still.failure is None
 
 
+def test_beside_a_worker_that_is_over_the_others_are_waited_for(worker):
+    script = "time.sleep(600) if 'LIVES' in os.environ else say(OpDone())"
+    ends, lives = (worker.around(script, environment={**os.environ, **more}) for more in ({}, {"LIVES": "1"}))
+    with start_worker(TASK, ends) as over, start_worker(TASK, lives) as living:
+        while not over.over or not worker.heard:
+            wait([over, living])
+            over.hear()
+            worker.heard += living.hear()
+        began = time.monotonic()
+        wait([over, living])  # or one that waits for a pair would take a core while the other side is timed
+
+        assert time.monotonic() - began > 0.5
+
+
 def test_lanes_go_on_side_by_side_until_all_have_ended(worker):
     lanes = Lanes(worker, "say(OpDone(tuned=task.op))")
 
