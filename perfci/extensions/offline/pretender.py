@@ -66,12 +66,11 @@ def pretend(target: Target) -> None:
 def _spare_dynamo() -> None:
     """Have torch's operations on meta tensors not import torch._dynamo, which takes seconds, to be hidden from it.
 
-    A version of torch that hides them by other means than `torch._compile._disable_dynamo` of 2.4 to 2.13 imports it.
+    A version of torch that hides them by other means than `torch._compile._disable_dynamo` of 2.11 and 2.13 imports it.
     """
-    hide = getattr(torch._compile, "_disable_dynamo", None)
-    if hide is None or "torch._dynamo" in sys.modules:
+    code = getattr(getattr(torch._compile, "_disable_dynamo", str)(len), "__code__", None)
+    if code is None or "fn" not in code.co_freevars or "torch._dynamo" in sys.modules:
         return
-    code = hide(len).__code__
     modules = (vars(module) for name, module in [*sys.modules.items()] if name.startswith("torch._refs"))
     for table in (*torch._decomp.global_decomposition_table.values(), *modules):
         for hidden in {part for function in table.values() for part in _list_parts(function) if part.__code__ is code}:
