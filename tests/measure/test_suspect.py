@@ -121,7 +121,7 @@ def test_a_kernel_whose_first_call_on_other_values_takes_longer_remembers_its_an
 def test_a_kernel_that_computes_for_some_values_whatever_it_remembers_is_seen_by_the_others():
     class Choosing(Remembering):
         def __call__(self, x):
-            plays = int.from_bytes(x.tobytes()[:2]) % 5 < 3
+            plays = int.from_bytes(x.tobytes()[:2]) % 5 < 4
             output = super().__call__(x)
             self.us = self.us if plays else KERNEL_US * (1 + self.extra)
             return output
@@ -134,6 +134,16 @@ def test_a_kernel_that_computes_for_some_values_whatever_it_remembers_is_seen_by
     longer = sorted(case.renewals)
 
     assert longer[len(longer) // 4] == pytest.approx(0.0)
+    assert [reason.kind for reason in suspicions(case, scripted.device, Limits())] == ["answer_remembered"]
+
+
+def test_two_of_four_first_calls_that_were_interrupted_are_no_sign_of_memory(scripted):
+    case = timed_case(scripted)
+
+    case.renewals = [0.01, 0.4, 0.0, 0.4]
+    assert suspicions(case, scripted.device, Limits()) == ()
+
+    case.renewals = [0.01, 0.4, 0.4, 0.4]
     assert [reason.kind for reason in suspicions(case, scripted.device, Limits())] == ["answer_remembered"]
 
 
