@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import itertools
 import math
@@ -137,6 +138,8 @@ class DryTorch:
         with ExitStack() as stack:
             # torch imports its compiler for meta tensors, which takes longer than all the rest, and asks nothing of it.
             if "torch._dynamo" not in sys.modules:
+                # What is imported meanwhile is forgotten with the stand-in, and this would be imported for each call.
+                importlib.import_module("torch.fx.experimental.symbolic_shapes")
                 stack.enter_context(mock.patch.dict(sys.modules, {"torch._dynamo": self.stand_in("dynamo")}))
             public = [name for name, value in vars(torch.cuda).items() if name[0] != "_" and callable(value)]
             noted = {name: self._note_asking(ANSWERS[name]) for name in _ASKED}
