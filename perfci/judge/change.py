@@ -25,7 +25,7 @@ _OTHER_ANSWERS = frozenset({"answers_differ", "answers_raise"})
 class Kind:
     """The kind of a change."""
 
-    name: str  # tuning, suites, interface or logic
+    name: str  # tuning, suites, shared, interface or logic
     proof: Reason
     missing: tuple[str, ...] = ()  # files that belong to such a change, and that it leaves as they are
 
@@ -71,7 +71,9 @@ def find_kind(op: PlannedOp, outcome: OpRun | None) -> Kind | None:
         return Kind(as_fact("interface"), Reason("proof_signature", {"before": before, "after": after}), missing)
     checks = sum(not check.failure and not check.unchecked for check in outcome.accuracy)
     proof = Reason("proof_same", {"checks": checks}) if checks else Reason("proof_unchecked")
-    return Kind("tuning" if DEFAULT in changed or not changed else "suites", proof)
+    is_inside = any(f"/{name}/" in path for path in base.changed)
+    is_tuning = DEFAULT in changed or (is_inside and not changed)
+    return Kind("tuning" if is_tuning else "suites" if changed else "shared", proof)
 
 
 def take_own(op: PlannedOp, outcome: OpRun | None) -> OpRun | None:

@@ -141,7 +141,7 @@ def _note_kinds(run: Run, rows: Iterable[Judgement], ops: Mapping[str, OpRun]) -
     for op in run.plan.ops:
         whole = op.op in differing - broken and is_complete(run, op, ops.get(op.op))
         kind = find_kind(op, ops.get(op.op)) if whole and op.base and op.base.changed else None
-        if kind and kind.name in {"tuning", "suites"}:
+        if kind and kind.name in {"tuning", "suites", "shared"}:
             alike[kind.name, kind.proof.kind][op.op] = kind.proof
         elif kind:
             yield because(f"change_{kind.name}", kind.proof, op=op.op)

@@ -229,6 +229,15 @@ def test_changes_of_one_kind_are_told_in_one_and_of_an_op_without_a_changed_file
     ]
 
 
+def test_an_op_of_which_only_files_of_others_changed_is_not_said_to_be_tuned():
+    one = run(
+        accuracy=(check(),), planned=_changed("op", changed="kernels/tiles/tiles.py"), op={"change": SuiteChange()}
+    )
+
+    proof = "Arguments and answers are what they were: 1 check passed."
+    assert _told(one) == [f"op: a change of files that it imports from elsewhere. {proof}"]
+
+
 def test_a_change_after_which_all_is_as_it_was_is_of_no_kind():
     case = against((), BaseArm(same=True))
     timed = replace(_changed("op"), suites=(Suite.PERFORMANCE,))
@@ -237,9 +246,9 @@ def test_a_change_after_which_all_is_as_it_was_is_of_no_kind():
     assert _told(same) == []
 
 
-def _changed(*ops):
-    base = PlannedBase(performance=(CASE,), changed=("kernels/op/op_triton.py",))
-    return replace(duel_plan(), ops=tuple(PlannedOp(op, (CASE,), (CASE,), base=base) for op in ops))
+def _changed(*ops, changed=None):
+    bases = {op: PlannedBase(performance=(CASE,), changed=(changed or f"kernels/{op}/{op}_triton.py",)) for op in ops}
+    return replace(duel_plan(), ops=tuple(PlannedOp(op, (CASE,), (CASE,), base=base) for op, base in bases.items()))
 
 
 def _told(checked):

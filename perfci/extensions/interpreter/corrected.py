@@ -5,6 +5,7 @@ for Compute Capability 9.0. docs/without-a-gpu.md lists what still differs.
 """
 
 import ast
+import contextlib
 import functools
 import inspect
 import operator
@@ -58,6 +59,7 @@ def correct() -> None:
     interpreter.ASTTransformer.visit_UnaryOp, interpreter._perfci_negate = _turn_condition, _negate
     if not torch.cuda.is_available():
         torch.cuda.get_device_properties = functools.partial(_answer_properties, torch.cuda.get_device_properties)
+    vars(torch.cpu).setdefault("device", contextlib.nullcontext)  # as torch.cuda.device: wrappers enter their tensors'
     for name in {"gdc_wait", "gdc_launch_dependents"} & {*dir(tl.extra.cuda)}:
         setattr(tl.extra.cuda, name, _wait_for_nothing)
     hasten()

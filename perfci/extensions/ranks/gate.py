@@ -107,7 +107,8 @@ def add_rows(run: Run, judgements: Judgements, kernels: Path, _limits: Mapping[s
         notes.append(Reason("ranks_reported"))
     broken = {row.op for row in rows if row.verdict.gate is Gate.FAILS}
     # One rank answers as the base does, and so nothing more is said of the op.
-    others = (note for note in judgements.notes if note.kind != "change_tuning" or note.facts.get("op") not in broken)
+    told = {"change_tuning", "change_shared"}
+    others = (note for note in judgements.notes if note.kind not in told or note.facts.get("op") not in broken)
     return dataclasses.replace(judgements, rows=(*judgements.rows, *rows), notes=(*others, *notes))
 
 

@@ -283,7 +283,8 @@ def main() -> None:
         import torch
 
         found["refused"] = refusals()
-        found["processors"] = torch.cuda.get_device_properties(torch.device("cpu")).multi_processor_count
+        with torch.cpu.device(0):  # as a library enters the device of a tensor: torch.cpu has no such manager
+            found["processors"] = torch.cuda.get_device_properties(torch.device("cpu")).multi_processor_count
     print(json.dumps(found))
 
 
