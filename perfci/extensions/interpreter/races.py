@@ -1,11 +1,12 @@
-"""Races of interpreted launches, by every access of every program.
+"""Races of interpreted launches and accesses outside its tensors, by every access of every program.
 
 Two programs of one launch race if both store different values to one address, or if one stores a value that differs
-from what the other loads there. A launch with atomics or volatile loads may be synchronised by them and is left alone.
-So is memory that a launch uses although it is none of its tensors', if it can have read the addresses from one of them.
+from what the other loads there. Races of a launch with atomics or volatile loads are left alone: they may synchronise
+it. A launch that can have read addresses from one of its tensors may use memory of none of them, except what lies
+around its tensors' elements in their storage.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 from unittest import mock
@@ -32,24 +33,25 @@ class _Log:
         # Addresses, bits and program of each load or store.
         self.loads: list[tuple[Array, Array, int]] = []
         self.stores: list[tuple[Array, Array, int]] = []
+        self.atomics: list[tuple[Array, Array, int]] = []
         self.count = 0
         self.program = -1
-        self.readable = True
+        self.synchronised = False
 
-    def note(self, kept: list[tuple[Array, Array, int]], pointers: Array, values: Array, mask: Array) -> None:
+    def note(self, kept: list[tuple[Array, Array, int]], pointers: Array, values: Array, mask: Array | bool) -> None:
         self.count += pointers.size
-        self.readable &= self.count <= MOST_ACCESSES
-        if self.readable:
+        if self.count <= MOST_ACCESSES:
             chosen = np.broadcast_to(mask, pointers.shape).reshape(-1).astype(bool)  # the interpreter may hold int32
             bits = np.ascontiguousarray(values).reshape(-1)
             wide = bits.view(_WIDTHS[bits.dtype.itemsize]).astype(np.uint64)
             kept.append((pointers.reshape(-1)[chosen], wide[chosen], self.program))
 
     def race(self) -> Race | None:
-        if not self.readable or not self.stores:
+        if self.count > MOST_ACCESSES:
             return None
-        loads, stores = _join_accesses(self.loads), _join_accesses(self.stores)
-        return _two_stores(stores) or _load_and_store(loads, stores) or _outside(self._tensors, loads, stores)
+        loads, stores, atomics = map(_join_accesses, (self.loads, self.stores, self.atomics))
+        clash = None if self.synchronised else _two_stores(stores) or _load_and_store(loads, stores)
+        return clash or _outside(self._tensors, loads, stores, atomics)
 
 
 class _Watched:
@@ -68,9 +70,19 @@ class _Watched:
         self._log.note(self._log.stores, pointers, values, mask)
         return self._memory.store(pointers, values, mask)
 
+    def atomic_rmw(self, kind: Any, pointers: Array, values: Array, mask: Array, order: Any) -> Any:
+        self._note_atomic(pointers, values, mask)
+        return self._memory.atomic_rmw(kind, pointers, values, mask, order)
+
+    def atomic_cas(self, pointers: Array, expected: Array, values: Array, order: Any) -> Any:
+        self._note_atomic(pointers, values, True)
+        return self._memory.atomic_cas(pointers, expected, values, order)
+
+    def _note_atomic(self, pointers: Array, values: Array, mask: Array | bool) -> None:
+        self._log.synchronised = True
+        self._log.note(self._log.atomics, pointers, np.broadcast_to(values, pointers.shape), mask)
+
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("atomic"):
-            self._log.readable = False
         return getattr(self._memory, name)
 
 
@@ -95,7 +107,7 @@ def watch_races() -> Iterator[list[Race]]:
             place(*index)
 
         def read(*asked: Any, **named: Any) -> Any:
-            log.readable &= not named.get("is_volatile", asked[-1])  # a volatile load waits for other programs
+            log.synchronised |= bool(named.get("is_volatile", asked[-1]))  # a volatile load waits for other programs
             return load(*asked, **named)
 
         try:
@@ -144,22 +156,29 @@ def _load_and_store(loads: tuple[Array, Array, Array], stores: tuple[Array, Arra
 def _outside(tensors: Sequence[torch.Tensor], *accesses: tuple[Array, Array, Array]) -> Race | None:
     """Accesses of no tensor's elements, nor of what its storage has between guards."""
     wide = [tensor for tensor in tensors if tensor.dtype in {torch.int64, torch.uint64} and tensor.numel()]
-    if any(bool((tensor.view(torch.int64) > 1 << 32).any()) for tensor in wide):  # it may hold addresses
-        return None
+    holds_addresses = any(bool((tensor.view(torch.int64) > 1 << 32).any()) for tensor in wide)
+    storages = [tensor.untyped_storage() for tensor in tensors]
+    wholes = [(storage.data_ptr(), storage.data_ptr() + storage.nbytes()) for storage in storages]
     spans = []
-    for tensor in tensors:
+    for tensor, (first, last) in zip(tensors, wholes, strict=True):
         extent = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)) + 1
-        storage = tensor.untyped_storage()
-        first, last = storage.data_ptr() + GUARD_BYTES, storage.data_ptr() + storage.nbytes() - GUARD_BYTES
         begin = tensor.data_ptr()
-        spans.append((min(begin, first), max(begin + extent * tensor.element_size(), last)))
+        end = begin + extent * tensor.element_size()
+        spans.append((min(begin, first + GUARD_BYTES), max(end, last - GUARD_BYTES)))
     for addresses, _, programs in accesses:
-        stray = np.ones(addresses.size, bool)
-        for begin, end in spans:
-            stray &= (addresses < begin) | (addresses >= end)
+        stray = ~_lies_in(addresses, spans)
+        if holds_addresses:
+            stray &= _lies_in(addresses, wholes)
         if stray.any():
             return _describe_clash(OUTSIDE, stray, addresses, programs, programs)
     return None
+
+
+def _lies_in(addresses: Array, spans: Iterable[tuple[int, int]]) -> Array:
+    inside = np.zeros(addresses.size, bool)
+    for begin, end in spans:
+        inside |= (addresses >= begin) & (addresses < end)
+    return inside
 
 
 def _describe_clash(kind: str, clash: Array, addresses: Array, programs: Array, others: Array) -> Race | None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from perfci.device.arrays import Arrays
-from perfci.device.seam import Accelerator
+from perfci.device.seam import OUTSIDE, Accelerator
 from perfci.extensions.ranks.progress import Step
 from perfci.extensions.ranks.records import KERNEL, REFERENCE, RankError
 from perfci.measure import closeness
@@ -36,7 +36,9 @@ def check(
         device.synchronize()
         return got
 
-    got = call(suite.kernel, inputs)
+    with arrays.watch_allocations("nan") as watch, device.watch_races() as races:
+        got = call(suite.kernel, inputs)
+    outside = watch.find_damage().zones + sum(race.addresses for race in races if race.kind == OUTSIDE)
     first = list(arrays.copies(dict(enumerate(got))).values())
     again = call(suite.kernel, inputs)
     kept = all(arrays.same_bits(inputs[name], before[name]) for name in before if arrays.is_array(before[name]))
@@ -47,7 +49,7 @@ def check(
     rtol, atol = closeness.tolerance(arrays.facts(usual[0]).dtype, suite.tolerance, terms)
     common = {"rtol": rtol, "atol": atol, "repeats": suite.deterministic}
     if form := _compare_forms(got, usual, arrays):
-        return {"error": RankError(repeats=repeats, kept=kept, form=form), **common}
+        return {"error": RankError(repeats=repeats, kept=kept, form=form, outside=outside), **common}
     errors = [
         _measure(arrays.compared(ours), arrays.compared(theirs), arrays.compared(right), suite, terms)
         for ours, theirs, right in zip(first, usual, exact, strict=True)
@@ -63,6 +65,7 @@ def check(
         share=worst.share,
         repeats=repeats,
         kept=kept,
+        outside=outside,
     )
     return {"error": whole, **common}
 

@@ -135,7 +135,7 @@ class Rank:
 
     def _check(self, ask: Ask) -> Mapping[str, Any]:
         suite, params = self.head.accuracy, self.accuracy[ask.case]
-        inputs = self.make_inputs(suite, params, ask.seed)
+        inputs = self.device.arrays.place(self.make_inputs(suite, params, ask.seed), "contiguous")
         return checks.check(suite, params, inputs, self.device, functools.partial(self.progress.note, self.place.rank))
 
     def _prepare(self, ask: Ask) -> Mapping[str, Any]:

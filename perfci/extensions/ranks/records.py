@@ -92,6 +92,7 @@ class RankError:
     repeats: bool = True  # a second call gave the same bits
     kept: bool = True  # the inputs were left as they were
     form: str = ""  # how shape or dtype differ from the reference's
+    outside: Count = 0  # addresses outside its arrays that the kernel used, as far as the device shows it
 
 
 @dataclass(frozen=True)

@@ -114,6 +114,8 @@ def _find_faults(error: RankError, facts: Mapping[str, Fact], checked: RanksChec
             "share": error.share,
         }
         yield Reason("ranks_wrong", {**facts, **more, "rtol": checked.rtol, "atol": checked.atol})
+    if error.outside:
+        yield Reason("ranks_outside", {**facts, "count": error.outside})
     if not error.kept:
         yield Reason("ranks_inputs_changed", facts)
     if not error.repeats and checked.exact_repeats:

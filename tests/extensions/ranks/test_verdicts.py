@@ -66,6 +66,7 @@ def test_a_case_is_right_if_every_rank_is_and_has_the_error_of_all_together():
     [
         ({"wrong": 3, "share": 7.0, "worst": "(1, 2)"}, "ranks_wrong"),
         ({"form": "float16[4] / float16[8]"}, "ranks_form"),
+        ({"outside": 3}, "ranks_outside"),
         ({"kept": False}, "ranks_inputs_changed"),
         ({"repeats": False}, "ranks_not_repeated"),
     ],

@@ -55,6 +55,33 @@ def test_a_load_beside_the_launchs_tensors_shows_though_nothing_depends_on_it(sh
 
 
 @triton.jit
+def add_up(x_ptr, out_ptr, size, shift, block: tl.constexpr):
+    place = tl.arange(0, block)
+    x = tl.load(x_ptr + place, mask=place < size + shift, other=0.0)
+    tl.atomic_add(out_ptr + place // 4, tl.where(place < size, x, 0.0), mask=place < size + 4 * shift)
+
+
+@pytest.mark.parametrize(("shift", "outside"), [(0, 0), (1, 1), (4, 4)])
+def test_a_launch_with_atomics_is_watched_for_what_it_uses_outside(shift, outside):
+    cpu = open_device("cpu", seed=1)
+    given = cpu.arrays.place({"x": torch.arange(8.0), "out": torch.zeros(2)}, "contiguous")
+    with cpu.watch_races() as races:
+        add_up[(2,)](given["x"], given["out"], 8, shift, 32)
+
+    assert given["out"].tolist() == [2 * 6.0, 2 * 22.0]
+    assert [(race.kind, race.addresses) for race in races] == [("access outside", outside)] * bool(outside)
+
+
+def test_an_atomic_outside_shows_too():
+    cpu = open_device("cpu", seed=1)
+    given = cpu.arrays.place({"out": torch.zeros(1)}, "contiguous")
+    with cpu.watch_races() as races:
+        add_up[(1,)](torch.ones(8), given["out"], 8, 0, 8)
+
+    assert [(race.kind, race.addresses) for race in races] == [("access outside", 1)]
+
+
+@triton.jit
 def hand_on(flag_ptr, out_ptr, is_volatile: tl.constexpr):
     program = tl.program_id(0)
     if program == 0:
@@ -104,6 +131,26 @@ def test_addresses_that_a_tensor_holds_are_no_strays():
 
     assert list(races) == []
     assert out.tolist() == source.tolist()
+
+
+@triton.jit
+def add_table(x_ptr, table_ptr, out_ptr, size, block: tl.constexpr):
+    place = tl.arange(0, block)
+    source = tl.load(table_ptr).to(tl.pointer_type(tl.float32))
+    x = tl.load(x_ptr + place, mask=place < size, other=0.0)
+    tl.store(out_ptr + place, x + tl.load(source + place, mask=place < 8), mask=place < 8)
+
+
+@pytest.mark.parametrize(("size", "outside"), [(8, 0), (10, 2)])
+def test_the_guards_of_a_launchs_tensors_are_strays_though_another_holds_addresses(size, outside):
+    cpu = open_device("cpu", seed=1)
+    given = cpu.arrays.place({"x": torch.arange(8.0)}, "contiguous")["x"]
+    source = torch.arange(8.0)
+
+    with cpu.watch_races() as races:
+        add_table[(1,)](given, torch.tensor([source.data_ptr()]), torch.zeros(8), size, 16)
+
+    assert sum(race.addresses for race in races) == outside
 
 
 @triton.jit
