@@ -120,4 +120,4 @@ class Coverage:
     gaps: tuple[CoverageGap, ...] = ()  # performance cases with something that accuracy never exercises
     unrun: tuple[str, ...] = ()  # lines of jitted functions that no case runs: FILE:LINE
     unseen: tuple[str, ...] = ()  # cases with launches that could not be looked through
-    failure: Reason | None = None  # why none of its launches could be looked through
+    failure: Reason | None = None  # why what performance launches could not be looked through

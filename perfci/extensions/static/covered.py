@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from perfci.core import extensions
 from perfci.core.errors import PerfciError
-from perfci.core.model import Feature, Suite
+from perfci.core.model import Feature, Reason, Suite
 from perfci.extensions.common.targets import target_named
 from perfci.extensions.offline.process import HIDDEN, Send, import_path
 from perfci.extensions.static.tasks import Cover, Covered, Exercised, conclude
 from perfci.measure.inputs import bound_inputs
 from perfci.measure.verify import list_probes
 from perfci.ops.spec import Accuracy, Params, Performance, case_id
-from perfci.worker.load import load_op
+from perfci.worker.load import describe_exception, load_op
 from perfci.worker.protocol import Doing, MessageChannel
 
 if TYPE_CHECKING:
@@ -114,7 +114,10 @@ class _Suites:
         with watch_dry_launches() as done:
             inputs = compiling.compile_call(make)
             seen = inputs if inputs.raised else compiling.compile_call(lambda: suite.kernel(**inputs.value))
-        done.unseen = bool(seen.raised or seen.failure)
+        done.unseen = seen.failure
+        if seen.raised is not None:
+            facts = describe_exception(seen.raised, self._folder)
+            done.unseen = Reason("unseen_raised", {"case": case_id(params), **facts})
         return done
 
     def _shrink(self, params: Params, wanted: set[Feature]) -> Params | None:

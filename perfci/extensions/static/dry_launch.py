@@ -24,7 +24,7 @@ import numpy as np
 from triton.runtime import interpreter
 from triton.runtime.interpreter import GridExecutor, InterpretedFunction, InterpreterBuilder
 
-from perfci.core.model import Feature
+from perfci.core.model import Feature, Reason
 from perfci.device.launches import bind_launch
 from perfci.device.source import is_own, stable
 
@@ -41,7 +41,7 @@ class Exercise:
 
     features: set[Feature] = field(default_factory=set)
     lines: set[Line] = field(default_factory=set)
-    unseen: bool = False  # it could not be looked through
+    unseen: Reason | None = None  # why they could not be looked through
 
 
 class _NoMemory:
@@ -189,7 +189,7 @@ class _Trace:
                 raise _TooLongError
         return self._note_line
 
-    def _turns(self, *args: Any) -> Any:
+    def _turns(self, *args: Any, **_options: Any) -> Any:
         turns, frame = range(*(int(arg) for arg in args)), sys._getframe(1)
         if frame.f_code.co_name == "_new_range":
             frame = frame.f_back or frame

@@ -19,7 +19,7 @@ class Exercised:
     case: str
     features: tuple[Feature, ...] = ()
     lines: tuple[str, ...] = ()  # of jitted functions: FILE:LINE
-    unseen: bool = False  # it could not be looked through
+    unseen: Reason | None = None  # why they could not be looked through
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,10 @@ def conclude(said: Sequence[Exercised], end: Covered) -> Coverage:
             seen |= missing
     places = [place.rpartition(":") for place in {*end.lines} - {line for call in said for line in call.lines}]
     unrun = tuple(f"{file}:{line}" for file, _, line in sorted(places, key=lambda place: (place[0], int(place[2]))))
-    unseen = tuple(dict.fromkeys(call.case for call in said if call.unseen))
-    return Coverage(end.op, end.target, tuple(gaps), unrun, unseen, end.failure)
+    unseen = [call for call in said if call.unseen]
+    timed = next((call.unseen for call in unseen if call.suite is Suite.PERFORMANCE), None)
+    cases = tuple(dict.fromkeys(call.case for call in unseen))
+    return Coverage(end.op, end.target, tuple(gaps), unrun, cases, end.failure or timed)
 
 
 def of_target(said: Said, message: Any) -> Subject:

@@ -14,6 +14,10 @@ TEXTS = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))
 
 pytest.importorskip("triton")
 
+from perfci.core.model import Reason, Suite  # noqa: E402
+from perfci.extensions.static.commands.static import tell  # noqa: E402
+from perfci.extensions.static.tasks import Covered, Exercised, conclude  # noqa: E402
+
 TRITON = TEXTS["triton"]
 
 BASELINE = TEXTS["baseline"]
@@ -116,3 +120,16 @@ def test_a_line_that_runs_without_an_accelerator_or_in_a_large_case_only_is_not_
 
 def test_gaps_fail_the_command(all_ops):
     assert all_ops[0] == 2
+
+
+def test_a_timed_case_that_cannot_be_looked_through_is_named_with_the_reason():
+    why = Reason("unseen_raised", {"case": "size=4", "error": "TypeError", "message": "no", "file": "a.py", "line": 3})
+    said = [Exercised("op", "sm_90", suite, "size=4", unseen=why) for suite in (Suite.ACCURACY, Suite.PERFORMANCE)]
+    timed, checked = (conclude(calls, Covered("op", "sm_90")) for calls in (said, said[:1]))
+
+    assert [text.text for text in tell([timed])] == [
+        "op: not all that performance launches could be looked through",
+        why,
+        "could not be looked through: size=4",
+    ]
+    assert next(text.text for text in tell([checked])) == "op: accuracy exercises what performance times on sm_90"

@@ -23,8 +23,9 @@ def show_coverage(ops: Sequence[str], where: Settings, *, json: bool) -> int:
     with Progress() as progress:
         coverages = cover(where, tuple(ops), progress)
     print_found(coverages, tell(coverages), json=json)
-    gap = any(op.failure or op.unrun for op in coverages) or any(note_uncovered(coverages))
-    return exit_code(Gate.FAILS if gap else Gate.OK, strict=False)
+    gap = any(op.unrun or (op.failure and not op.unseen) for op in coverages) or any(note_uncovered(coverages))
+    unseen = any(op.failure for op in coverages)
+    return exit_code(Gate.FAILS if gap else Gate.WARNS if unseen else Gate.OK, strict=False)
 
 
 def tell(coverages: Sequence[Coverage]) -> Iterator[Paragraph]:
@@ -35,10 +36,12 @@ def tell(coverages: Sequence[Coverage]) -> Iterator[Paragraph]:
         gaps = say(
             "{count:thing|things} of performance on {target} never exercised", count=count, target=coverage.target
         )
-        title = say("cannot run") if coverage.failure else gaps if count else clean
+        unseen = say("not all that performance launches could be looked through")
+        broken = unseen if coverage.unseen else say("cannot run")
+        title = gaps if count else broken if coverage.failure else clean
         yield Paragraph(f"{coverage.op}: {title}", style="bold")
         if coverage.failure:
-            yield Paragraph(coverage.failure, 2, STYLES[Gate.FAILS])
+            yield Paragraph(coverage.failure, 2, STYLES[Gate.WARNS if coverage.unseen else Gate.FAILS])
         for gap in coverage.gaps:
             yield Paragraph(gap.case, 2)
             yield from (Paragraph(sentence(explain_feature(feature)), 4) for feature in gap.features)
