@@ -16,6 +16,7 @@ HERE = Path(__file__).parent
 IMPORT_ALL = """
 import importlib, pkgutil, perfci
 TAKERS = ("npu", "adopt.rehearsal", "driver", "interpreter", "offline", "static.dry_launch")
+TAKERS += ("beyond.cuda_graphs", "beyond.gradients", "beyond.structure", "ranks.rank", "ranks.timing", "ranks.work")
 TAKERS += ("history.database", "history.archive")  # psycopg seeks a library of Windows
 TORCH = tuple(f"perfci.{name}." for name in ("device", *(f"extensions.{name}" for name in TAKERS)))
 pure = ("perfci.device.fake", "perfci.core.locks", "perfci.device.seam", "perfci.device.nvml")

@@ -19,8 +19,9 @@ MISSING_NAMES = {
 }  # fmt: skip
 
 BEFORE = (
-    "importlib.metadata", "subprocess", "tempfile", "jinja2", "matplotlib.backends.backend_agg", "msgspec", "numpy",
-    "pandas", "PIL.Image", "rich.console", "rich.status", "scipy.stats", "ssl", "typer", "yaml",
+    "asyncio", "importlib.metadata", "multiprocessing.connection", "subprocess", "tempfile", "jinja2",
+    "matplotlib.backends.backend_agg", "msgspec", "numpy", "pandas", "PIL.Image", "rich.console", "rich.status",
+    "scipy.stats", "ssl", "typer", "yaml",
 )  # fmt: skip
 """They ask which system they are on when they are imported, and would miss Windows' own libraries."""
 

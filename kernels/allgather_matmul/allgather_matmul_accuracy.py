@@ -23,6 +23,8 @@ accuracy = perfci.Accuracy(
         *perfci.grid(m=[148], n=[36], k=[41], dtype=DTYPES),
         *perfci.grid(m=[4], n=[4], k=[1, 127], dtype=[torch.float16]),
         *perfci.grid(m=[320], n=[72], k=[96], dtype=[torch.bfloat16]),
+        # More blocks of rows on each rank than programs that send.
+        *perfci.grid(m=[1152], n=[4], k=[1], dtype=[torch.float32]),
         *perfci.grid(m=[8], n=[4], k=[0], dtype=[torch.float32]),
     ),
     probe_cases=perfci.grid(m=[68], n=[36], k=[33], dtype=DTYPES),
