@@ -7,8 +7,11 @@ from pathlib import Path
 import pytest
 
 from perfci.cli.main import run
+from perfci.core import settings
+from perfci.extensions.adopt.files import find_files
+from perfci.extensions.adopt.place import place_op, write_draft
 from perfci.extensions.adopt.rehearsal import sketched
-from perfci.extensions.adopt.sketch import SketchFiles
+from perfci.extensions.adopt.sketch import SketchFiles, draft
 from perfci.measure.search import BLOCKS
 from tests.extensions.adopt.rehearsing import interpreted, rehearse
 
@@ -105,8 +108,13 @@ def project(tmp_path, monkeypatch) -> Path:
 
 def test_packages_that_ask_for_a_gpu_when_they_are_imported_are_brought_in_and_checked(project):
     for name in INITS:
-        assert run(["new", f"of_{name}", "--from", f"{name}.op:double", "--reference", "ref.py:double"]) == 0
-        text = (project / "kernels" / f"of_{name}" / f"of_{name}_triton.py").read_text()
+        op = f"of_{name}"
+        files = find_files(f"{name}.op:double", "ref.py:double", settings.load(project), op=op)
+        sketch = rehearse({op: (op, files)})[op]  # a process each
+        assert sketch.is_ready
+        made = draft(op, sketch, [])
+        write_draft(place_op(op, project / "kernels", {}), made)
+        text = made.texts["triton"]
         assert ("_sketched.pretend(" in text) == (name not in {"compiler", "compiled"})
         assert ("_sketched.leave_out(" in text) == (name == "compiled")
 
