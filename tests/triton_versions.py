@@ -41,6 +41,5 @@ def targets(*names: str) -> tuple[str, ...]:
 
 
 needs_descriptors = pytest.mark.skipif(not DESCRIPTORS, reason="Triton before 3.4 has no tensor descriptors")
-needs_tuples = pytest.mark.skipif(not TUPLES, reason="Triton before 3.3 has no tuples")
 needs_own_ops = pytest.mark.skipif(not OWN_OPS, reason="Triton 3.2 cannot fit this project's matmul into an H200")
 needs_rocm_linker = pytest.mark.skipif(not ROCM_LINKER, reason="Triton before 3.5 brings no linker for gfx942")

@@ -24,9 +24,6 @@ COMPILED = (
 )  # fmt: skip
 
 
-DAILY = first_daily(((op,) for op in COMPILED), kind=lambda op: op.endswith("_backward"), name=str)
-
-
 def backend(seen):
     """A compiler that makes nothing of a graph, and counts."""
 

@@ -13,7 +13,7 @@ import tempfile
 import traceback
 from pathlib import Path
 
-import torch  # noqa: F401
+import torch.fx.experimental.symbolic_shapes  # noqa: F401
 import triton.language  # noqa: F401
 
 from perfci.device import cpu  # noqa: F401
