@@ -71,7 +71,7 @@ def find_kind(op: PlannedOp, outcome: OpRun | None) -> Kind | None:
         return Kind(as_fact("interface"), Reason("proof_signature", {"before": before, "after": after}), missing)
     checks = sum(not check.failure and not check.unchecked for check in outcome.accuracy)
     proof = Reason("proof_same", {"checks": checks}) if checks else Reason("proof_unchecked")
-    is_inside = any(f"/{name}/" in path for path in base.changed)
+    is_inside = any(f"/{name}/" in f"/{path}" for path in base.changed)
     is_tuning = DEFAULT in changed or (is_inside and not changed)
     return Kind("tuning" if is_tuning else "suites" if changed else "shared", proof)
 
