@@ -64,6 +64,7 @@ def said() -> dict[str, Any]:
     pairs["larger_blocks"] = "double_in_larger_blocks", "double_reference"
     pairs["count"] = "count", "count_reference"
     pairs["chained"] = "attend", "attend_reference"
+    pairs["off_in_halves"] = "double_less_in_halves", "double_reference"
     pairs["random"] = "double_some", "double_some_reference"
     pairs["slow"] = "slow", "double_reference"
     pairs["other"] = "double_and_sizes", "triple"
@@ -255,6 +256,12 @@ def test_a_function_for_halves_is_called_with_halves_and_with_the_dtype_that_it_
 def test_a_product_of_rounded_products_is_not_ready_without_a_tolerance(said):
     assert said["chained"].look[0].kind == "look_rounded"
     assert said["chained"].suites.dtypes == ("float16", "bfloat16")
+
+
+def test_a_function_that_is_off_in_one_of_the_dtypes_of_its_suites_is_not_ready(said):
+    (rounded, *_) = said["off_in_halves"].look
+    assert (rounded.kind, rounded.facts["dtype"]) == ("look_rounded", "float16")
+    assert said["off_in_halves"].suites.dtypes == ("float32", "float16") and not said["off_in_halves"].is_ready
 
 
 def test_random_numbers_are_named_as_what_differs(said):

@@ -24,6 +24,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import perfci
 from perfci.core.errors import UsageError
 from perfci.core.extensions import provided
 from perfci.core.model import Reason
@@ -37,9 +38,9 @@ from perfci.extensions.adopt.rehearsal.dry_torch import Argument, DryTorch
 from perfci.extensions.adopt.rehearsal.notes import find_faults
 from perfci.extensions.adopt.rehearsal.operators import Operator
 from perfci.extensions.adopt.rehearsal.tests import TestReader
-from perfci.extensions.adopt.rehearsal.trial import GRADIENT, Trial
+from perfci.extensions.adopt.rehearsal.trial import GRADIENT, Trial, answer_alike
 from perfci.extensions.adopt.rehearsal.uses import read_uses
-from perfci.extensions.adopt.sketch import Sketch, SketchFiles, SketchFunction
+from perfci.extensions.adopt.sketch import Sketch, SketchFiles, SketchFunction, Suites
 from perfci.measure.verify import Check, verify
 from perfci.ops.spec import Accuracy
 from perfci.worker.load import describe_exception
@@ -127,7 +128,7 @@ def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
     # What torch itself calls an operator with is right, even if little of it is read.
     seen_trial = replace(trial, unread=(), idle=()) if operator else trial
     unsure = explain(seen_trial, dry=right, idle=idle, draws=_draws(form, launched), facts=facts)
-    unsure = unsure or _list_rounded(form, launched, suites.dtypes, mutates, facts)
+    unsure = unsure or _list_off(form, trial, launched, suites, facts)
     if files.backward and not called.further:
         unsure = [Reason("look_no_gradient", {**facts, "function": files.function})]
     guess = [Reason("look_guessed", facts)] if not (unsure or operator or tests) else []
@@ -186,21 +187,18 @@ def _make_suite(form: Form, mutates: Sequence[str], seconds: float) -> Accuracy:
     return Accuracy(kernel, reference, make_inputs, (params,), mutates=mutates)
 
 
-def _list_rounded(
-    form: Form, launched: str, dtypes: Sequence[str], mutates: Sequence[str], facts: Mapping[str, Any]
-) -> list[Reason]:
-    """Why a function of products of products is not ready: it rounds in between, or is wrong."""
-    if launched.count("tl.dot(") < _CHAINED:
-        return []
-    suite = _make_suite(form, mutates, _SECONDS)
-    call = suite.kernel
-    if mutates:  # what it gives back besides is what it wrote into
-        suite = replace(suite, kernel=lambda **given: [call(**given)][:0])
-    device = open_device("cpu", seed=0)
-    with form.rehearsal.real(), contextlib.suppress(Exception):  # whatever other people's code raises
-        for dtype in dtypes:
-            sizes = form.make_distinct([*[2] * len(form.axes), 32, 32][-len(form.axes) :])  # which give many elements
-            check = Check({**sizes, "dtype": dtype}, "normal", "contiguous", 0, fresh=False)
+def _list_off(form: Form, trial: Trial, launched: str, suites: Suites, facts: Mapping[str, Any]) -> list[Reason]:
+    """Why a function is not ready that a check of the first values calls wrong in a dtype: it rounds, or is wrong."""
+    kernel, reference = answer_alike(form.kernel, form.reference, trial)
+    suite = _make_suite(replace(form, kernel=kernel, reference=reference), (), _SECONDS)
+    stated = make_call(dict, ["\n".join((*suites.accuracy, ""))], {"perfci": perfci})()
+    suite = replace(suite, **{**stated, "mutates": ()})
+    device, every = open_device("cpu", seed=0), [form.little or form.make_distinct()]
+    if launched.count("tl.dot(") >= _CHAINED:  # many elements show what is rounded between products
+        every.append(form.make_distinct([*[2] * len(form.axes), 32, 32][-len(form.axes) :]))
+    for sizes, dtype in itertools.product(every, suites.dtypes):
+        check = Check({**sizes, "dtype": dtype}, "normal", "contiguous", 0, fresh=False)
+        with form.rehearsal.real(), contextlib.suppress(Exception):  # whatever other people's code raises
             failure = verify(suite, device, check, lambda error: {"error": str(error)}).failure
             if failure and failure.kind == "wrong_values":
                 return [Reason("look_rounded", {**facts, "error": failure.facts["error"], "dtype": dtype})]
