@@ -6,6 +6,7 @@ import triton
 import triton.language as tl
 
 from perfci.device import open_device
+from perfci.extensions.interpreter import races as races_of_launches
 
 
 @triton.jit
@@ -79,6 +80,23 @@ def test_an_atomic_outside_shows_too():
         add_up[(1,)](torch.ones(8), given["out"], 8, 0, 8)
 
     assert [(race.kind, race.addresses) for race in races] == [("access outside", 1)]
+
+
+@triton.jit
+def ask_again(flag_ptr, x_ptr, turns):
+    for _ in range(turns):
+        tl.atomic_add(flag_ptr, 0)
+    tl.load(x_ptr + 4)
+
+
+def test_a_program_that_asks_for_a_flag_again_and_again_takes_no_room_from_what_follows(monkeypatch):
+    cpu = open_device("cpu", seed=1)
+    given = cpu.arrays.place({"flag": torch.zeros(1, dtype=torch.int32), "x": torch.zeros(4)}, "contiguous")
+    monkeypatch.setattr(races_of_launches, "MOST_ACCESSES", 4)
+    with cpu.watch_races() as races:
+        ask_again[(1,)](given["flag"], given["x"], 20)
+
+    assert [race.kind for race in races] == ["access outside"]
 
 
 @triton.jit
