@@ -92,9 +92,43 @@ def tiles(x: torch.Tensor):
     return out
 
 
+@triton.jit
+def _put(x_ptr, places_ptr, out_ptr, x_stride, out_stride, cols, BLOCK: tl.constexpr):
+    row, at = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK)
+    place = tl.load(places_ptr + row)
+    x = tl.load(x_ptr + row * x_stride + at, mask=at < cols)
+    tl.store(out_ptr + place * out_stride + at, x, mask=at < cols)
+
+
+@triton.jit
+def _put_far(x_ptr, places_ptr, out_ptr, x_stride, out_stride, cols, BLOCK: tl.constexpr):
+    row, at = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK)
+    place = tl.load(places_ptr + row).to(tl.int64)
+    x = tl.load(x_ptr + row * x_stride + at, mask=at < cols)
+    tl.store(out_ptr + place * out_stride + at, x, mask=at < cols)
+
+
+def put(x: torch.Tensor, index: torch.Tensor, out: torch.Tensor):
+    """x: [S, D], index: [S], out: [N, D]"""
+    _put[(x.shape[0],)](x, index, out, x.stride(0), out.stride(0), x.shape[1], BLOCK=128)
+    return out
+
+
+def put_far(x: torch.Tensor, index: torch.Tensor, out: torch.Tensor):
+    """x: [S, D], index: [S], out: [N, D]"""
+    _put_far[(x.shape[0],)](x, index, out, x.stride(0), out.stride(0), x.shape[1], BLOCK=128)
+    return out
+
+
 def double(x):
     return x * 2
 
 
 def double_in_place(x):
     return x.mul_(2)
+
+
+def put_all(x: torch.Tensor, index: torch.Tensor, out: torch.Tensor):
+    """x: [S, D], index: [S], out: [N, D]"""
+    out[index.long()] = x
+    return out

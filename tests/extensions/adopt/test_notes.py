@@ -17,6 +17,11 @@ FAULTS = {
     "in_place": {"look_unrestored": "_in_place reads and writes x_ptr"},
     "beside": {},
     "tiles": {"look_narrow": "_tiles computes at_rows[:, None] * stride in 32", "look_grid": "From cols=2097121 on"},
+    "put": {
+        "look_narrow_loaded": "_put computes place * out_stride in 32 bits if places_ptr holds 32",
+        "look_bound": "",
+    },
+    "put_far": {"look_bound": "_put_far"},
     "whole_blocks": {"look_beyond": "whole_blocks loads or stores outside of its tensors at rows="},
 }
 """function -> kinds of notes, and a part of each"""
@@ -26,7 +31,8 @@ pytestmark = pytest.mark.torch
 
 @pytest.fixture(scope="module")
 def said():
-    pairs = {name: "double_in_place" if name == "in_place" else "double" for name in FAULTS}
+    others = {"in_place": "double_in_place", "put": "put_all", "put_far": "put_all"}
+    pairs = {name: others.get(name, "double") for name in FAULTS}
     return rehearse({name: (name, SketchFiles(SOURCE, name, None, other, SOURCE)) for name, other in pairs.items()})
 
 
@@ -34,7 +40,15 @@ def said():
 def test_a_fault_that_no_small_case_shows_is_named(said, name):
     notes = {reason.kind: sentence(reason) for reason in said[name].look}
 
-    kinds = {"look_grid", "look_block", "look_bound", "look_narrow", "look_unrestored", "look_beyond"}
+    kinds = {
+        "look_grid",
+        "look_block",
+        "look_bound",
+        "look_narrow",
+        "look_narrow_loaded",
+        "look_unrestored",
+        "look_beyond",
+    }
     assert {*notes} & kinds == {*FAULTS[name]}
     for kind, part in FAULTS[name].items():
         assert part in notes[kind]

@@ -40,6 +40,7 @@ class SketchLaunch:
     restored: tuple[str, ...] = ()  # arguments that the search gives their values back
     twins: Mapping[str, str] = field(default_factory=dict)  # argument -> an earlier one that is the same tensor
     units: frozenset[str] = frozenset()  # integers that are 1, as the stride of elements side by side
+    thin: frozenset[str] = frozenset()  # pointers to integers of 32 bits
 
 
 @dataclass(frozen=True)
@@ -264,7 +265,8 @@ class DryTorch:
         first = {number: name for name, number in reversed(tensors.items())}
         twins = {name: first[number] for name, number in tensors.items() if first[number] != name}
         units = frozenset(name for name, value in given.items() if type(value) is int and value == 1)
-        self.launches.append(SketchLaunch(sides, constants, source, searched, restored, twins, units))
+        thin = frozenset(name for name in tensors if given[name].dtype == torch.int32)
+        self.launches.append(SketchLaunch(sides, constants, source, searched, restored, twins, units, thin))
         return Launched(kernel, args, kwargs) if hasattr(kernel, "params") else None
 
     def _run_first(self, tuner: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:

@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from perfci.core.model import Reason
@@ -18,6 +19,9 @@ _HUGE = 1 << 24  # size of an axis that a real tensor may have
 def find_faults(form: Form, op: str) -> Iterator[Reason]:
     """Yields what a kernel does wrong for larger tensors than a check has, or while its configurations are timed."""
     small: dict[str, Any] = {axis: form.little.get(axis, 2) for axis in form.axes}
+    # Integers of 32 bits overflow where those of 64 bits do not.
+    thin = replace(form, inputs={name: text.replace("int64", "int32") for name, text in form.inputs.items()})
+    form = thin if thin.try_case(small) else form
     first = form.try_case(small)
     if first is None or form.is_ragged:
         return
@@ -27,9 +31,13 @@ def find_faults(form: Form, op: str) -> Iterator[Reason]:
         yield from _compare_launches(op, axis, first.launches, done.launches if done else ())
     kernels = {launch.source: launch for launch in first.launches}
     for launch in kernels.values():
-        reader = _Reader(launch.source, launch.units)
+        reader, other = (_Reader(launch.source, launch.units, whole) for whole in (frozenset[str](), launch.thin))
+        loaded = {product for product in other.narrow if product not in reader.narrow}
         if reader.narrow:
-            yield Reason("look_narrow", {"kernel": reader.name, "product": reader.narrow})
+            yield Reason("look_narrow", {"kernel": reader.name, "products": ", ".join(reader.narrow)})
+        if loaded:
+            facts = {"arguments": ", ".join(sorted(launch.thin & other.read)), "products": ", ".join(sorted(loaded))}
+            yield Reason("look_narrow_loaded", {"kernel": reader.name, **facts})
         read, written = ({launch.twins.get(name, name) for name in side} for side in (reader.read, reader.written))
         if launch.searched and (lost := (read & written) - {launch.twins.get(name, name) for name in launch.restored}):
             yield Reason("look_unrestored", {"kernel": reader.name, "arguments": ", ".join(sorted(lost))})
@@ -60,16 +68,18 @@ def _compare_launches(
 class _Reader:
     """What a kernel's text shows: the pointers that it reads and writes, and products of its indices."""
 
-    def __init__(self, source: str, units: frozenset[str] = frozenset()) -> None:
-        self.read, self.written, self.narrow = set[str](), set[str](), ""
+    def __init__(self, source: str, units: frozenset[str] = frozenset(), thin: frozenset[str] = frozenset()) -> None:
+        """thin: pointers to integers of 32 bits."""
+        self.read, self.written, self._thin = set[str](), set[str](), thin
+        self.narrow: list[str] = []  # products that are added to a pointer in 32 bits
         (function,) = (node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef))
         self.name = function.name
         takes = [*function.args.args, *function.args.kwonlyargs]
         self._roots: dict[str, str] = {one.arg: one.arg for one in takes}
         fixed = {one.arg for one in takes if one.annotation and "constexpr" in ast.unparse(one.annotation)}
         self._constants = fixed | units
-        self._indices = set[str]()  # names of what is made of numbers of programs, in 32 bits
-        self._products = dict[str, str]()  # such a name -> the product with a stride in it
+        self._indices = set[str]()  # names of what is made of numbers of programs, or loaded, in 32 bits
+        self._products = dict[str, list[str]]()  # such a name -> the products with a stride in it
         for node in sorted(ast.walk(function), key=lambda node: getattr(node, "lineno", 0)):
             if isinstance(node, ast.Assign):
                 target, value = node.targets[0], node.value
@@ -85,12 +95,15 @@ class _Reader:
         text = ast.unparse(value)
         if root := self._find_root(value):
             self._roots[name] = root
-        is_narrow = "int64" not in text and "tl.load(" not in text
-        if is_narrow and ("tl.program_id(" in text or _list_names(value) & self._indices):
+        loads = [node for node in ast.walk(value) if isinstance(node, ast.Call) and ast.unparse(node.func) == "tl.load"]
+        is_whole = any(self._find_root(load.args[0]) in self._thin for load in loads if load.args)
+        is_made = not loads and ("tl.program_id(" in text or _list_names(value) & self._indices)
+        if "int64" not in text and (is_made or is_whole or (loads and ".to(tl.int32)" in text)):
             self._indices.add(name)
-            self._products[name] = self._find_product(value)
+            self._products[name] = [] if loads else self._list_products(value)
         elif "int64" in text:
             self._indices.discard(name)
+            self._products.pop(name, None)
 
     def _call(self, node: ast.Call) -> None:
         called = ast.unparse(node.func)
@@ -105,19 +118,19 @@ class _Reader:
         base = node.left if isinstance(node, ast.BinOp) else node.target
         if not self._find_root(base) or "int64" in ast.unparse(value):
             return
-        self.narrow = self.narrow or self._find_product(value)
+        self.narrow += [product for product in self._list_products(value) if product not in self.narrow]
 
-    def _find_product(self, value: ast.expr) -> str:
-        """A product of what depends on a program's number and of a size or stride. Empty: none."""
+    def _list_products(self, value: ast.expr) -> list[str]:
+        """The products of what depends on a program's number and of a size or stride."""
+        products = list[str]()
         for part in ast.walk(value):
-            if isinstance(part, ast.Name) and self._products.get(part.id):
-                return self._products[part.id]
+            if isinstance(part, ast.Name):
+                products += self._products.get(part.id, [])
             if isinstance(part, ast.BinOp) and isinstance(part.op, ast.Mult):
                 for one, other in ((part.left, part.right), (part.right, part.left)):
                     is_stride = isinstance(other, ast.Name) and other.id not in self._indices | self._constants
-                    if is_stride and _list_names(one) & self._indices:
-                        return ast.unparse(part)
-        return ""
+                    products += [ast.unparse(part)] if is_stride and _list_names(one) & self._indices else []
+        return products
 
     def _find_root(self, value: ast.expr) -> str | None:
         """The parameter that a pointer begins with."""
