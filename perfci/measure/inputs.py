@@ -88,7 +88,8 @@ def _draw(
     rng: np.random.Generator,
 ) -> Host:  # fmt: skip
     """float64 values that are representable in the dtype but for rounding. named: the index that each row is about."""
-    shape, cols = normal.shape, normal.shape[-1] if normal.ndim else 1
+    shape, ends = normal.shape, (*normal.shape[:-1], 1)
+    cols = shape[-1] if shape else 1
     sign: Host = rng.choice([-1.0, 1.0], shape)
     special = rng.integers(0, _SPECIALS, shape) == 0
     steps = max(int(facts.smallest_normal / facts.smallest_subnormal) - 1, 1)
@@ -136,8 +137,8 @@ def _draw(
         "inf": lambda: np.where(special, sign * np.inf, normal),
         "cancellation": cancel,
         "mixed": lambda: rng.choice([0.0, 1.0, -1.0, np.inf, -np.inf, np.nan], shape),
-        "peaked": stand_out,
-        "confident": stand_out,
+        **dict.fromkeys(("peaked", "confident"), stand_out),
+        "masked": lambda: np.where(np.arange(cols) < rng.integers(0, cols or 1, ends), -np.inf, normal).reshape(shape),
         "ties": round_off,
         "sorted": lambda: np.sort(normal, axis=-1) if shape else normal,
         "repeated": lambda: normal[..., np.arange(cols) // 4 * 4] if shape else normal,

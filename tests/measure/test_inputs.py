@@ -17,7 +17,7 @@ def normal(dtype, shape=(40, 50)):
     return np.random.default_rng(9).normal(size=shape).astype(dtype)
 
 
-@pytest.mark.parametrize("values", VALUES)
+@pytest.mark.parametrize("values", [*VALUES, "masked"])
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("shape", [(), (1,), (0,), (3, 0), (2, 3, 4)])
 def test_every_kind_of_values_keeps_shape_and_dtype(values, dtype, shape):
@@ -41,6 +41,15 @@ def test_each_kind_of_values_is_what_it_is_called(dtype):
     assert (subnormal > 0).all() and (subnormal < info.smallest_normal).all()
     large = np.abs(fill("large", x))
     assert np.isfinite(large).all() and (large >= info.max / 8 * (1 - info.eps)).all()
+
+
+def test_masked_rows_begin_with_infinities_and_end_with_a_number():
+    x = normal("float32")
+    made = fill("masked", x)
+
+    hidden = np.isneginf(made)
+    assert (hidden[:, :-1] >= hidden[:, 1:]).all() and len({*hidden.sum(-1)}) > 10
+    assert (made[~hidden] == x[~hidden]).all() and not hidden[:, -1].any()
 
 
 def test_mixed_values_meet_in_every_pair():

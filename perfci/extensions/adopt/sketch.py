@@ -91,7 +91,9 @@ def draft(op: str, sketch: Sketch, copies: Sequence[Copy]) -> Draft:
     ]
     # Where a block ends hardly depends on the dtype, and each case takes the interpreter several calls.
     edges = [_write_grid(grid, "dtype=DTYPES[:1]") for grid in suites.edges]
-    grids = [f"perfci.grid({', '.join(_write_grid(probe, 'dtype=DTYPES'))})" for probe in suites.probes]
+    dtypes = [[] if "dtype" in probe else ["dtype=DTYPES"] for probe in suites.probes]
+    probed = [_write_grid(probe, *dtype) for probe, dtype in zip(suites.probes, dtypes, strict=True)]
+    grids = [f"perfci.grid({', '.join(grid)})" for grid in probed]
     probes = [f"probe_cases={grid}," for grid in grids[:1]]
     probes = ["probe_cases=(", *(f"    *{grid}," for grid in grids), "),"] if grids[1:] else probes
     accuracy = [*_write_cases([*_group(others), *edges]), *probes, *suites.accuracy]

@@ -298,11 +298,13 @@ def test_a_shape_that_a_function_refuses_tells_the_axes_of_an_argument(said):
 def test_a_case_lies_past_the_size_from_which_on_a_kernel_has_another_block(said):
     assert ("129",) in [grid["rows"] for grid in said["larger_blocks"].suites.edges]
     assert ("129",) not in [grid["rows"] for grid in said["op_double_here"].suites.edges]
+    assert ("129",) in [grid["rows"] for grid in said["larger_blocks"].suites.probes]  # with all values
 
 
 def test_each_kernel_that_an_argument_chooses_gets_all_values_and_a_case_without_elements(said):
     probes, edges = said["amax"].suites.probes, said["amax"].suites.edges
     assert len({probe["dim"] for probe in probes}) == len(probes) == 2
+    assert '"masked"' in " ".join(said["amax"].suites.accuracy)  # as for all that take a maximum
     assert probes[1]["dim"] in [grid["dim"] for grid in edges if ("0",) in grid.values()]
 
 

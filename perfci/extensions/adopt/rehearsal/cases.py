@@ -29,6 +29,7 @@ USUAL_BLOCK = 128
 Grid = dict[str, tuple[str, ...]]  # parameter -> its values, as text
 _SUMS = re.compile(r"tl\.(?:sum|cumsum|reduce|associative_scan)\b|\+=")
 _HIGH = ("large", "cancellation", "peaked")
+_MAXIMA = re.compile(r"\binf\b|tl\.max(imum)?\b")
 _LITTLE = 3  # size of the axes that are not varied
 _SLOW_S = 0.2  # of a call whose kernel gets few cases, as a check in the interpreter makes many calls of each
 _LONGEST_S = 20.0  # that a call of such a kernel may take, if it takes as long for each element as a small one
@@ -74,6 +75,7 @@ def make_suites(
     grids += _find_timed(form, timed, [*_list_points(grids), *([probe] if probe else [])])
     fixed = {name: (form.inputs[name],) for name in varying}
     others = _list_others(form, varying, calls, probe)
+    probes = [_write_point(other, probe, varying) for other in others] if probe else []
     grids += _find_empty(form, varying, calls, probe) if varying and not form.is_ragged else []
     kinds = {name: {type(call.given[name]).__name__: 1 for call in calls} for name in varying}
     annotations = {name: " | ".join(kind).replace("NoneType", "None") for name, kind in kinds.items()}
@@ -89,14 +91,19 @@ def make_suites(
     layouts, wrong = _write_layouts(op, others, small_case, wrapper)
     look += wrong
     lines = [*layouts, *([reduces] if summed else [])]
-    usual = form.run(small_case)
+    usual, judged = form.run(small_case), [(other, small_case) for other in others]
     if done and not form.is_ragged and usual.seconds <= _SLOW_S:
-        grids += _find_switches(form, _list_points(grids))
+        switches = _find_switches(form, _list_points(grids))
+        quick = [point for point in switches if form.run(point).seconds <= _SLOW_S]
+        grids += [_write_point(form, point, ()) for point in switches]
+        probes += [{**_write_point(form, point, varying), "dtype": ("*DTYPES[:1]",)} for point in quick]
+        judged += [(form, point) for point in quick]
     if steps := sorted({*usual.dtypes} & {"int8", "uint8"}) if "float" in form.dtype else []:
         lines.append("# Where it rounds to whole numbers, a float beside the half may go either way.")
         lines.append(f"tolerance={{{', '.join(f'{json.dumps(dtype)}: (0.0, 1.0)' for dtype in steps)}}},")
     is_sum = not dot and bool(summed or (_SUMS.search(source) and not pointwise))
-    values, unlike = _choose_values(op, others, small_case, usual, is_sum=is_sum, rounds=bool(steps), whole=pointwise)
+    more = "mixed" if pointwise else "peaked", *(["masked"] if _MAXIMA.search(source) and not pointwise else [])
+    values, unlike = _choose_values(op, judged, usual, more, is_sum=is_sum, rounds=bool(steps))
     lines += values
     look += unlike
     lines += ["uses_dot=True,"] if dot else []
@@ -108,7 +115,7 @@ def make_suites(
         dtypes=tuple(dict.fromkeys(call.dtype for call in tested or calls)),
         edges=tuple({**grid, **fixed, **grid} for grid in grids),
         cases=_list_cases(form, varying, small),
-        probes=tuple(_write_point(other, probe, varying) for other in others) if probe else (),
+        probes=tuple(probes),
         speed=_list_cases(form, varying, timed),
         accuracy=tuple(lines),
         performance=(reduces,) if summed else (),
@@ -117,29 +124,32 @@ def make_suites(
 
 
 def _choose_values(
-    op: str, others: Sequence[Form], params: Mapping[str, Any], usual: Trial, *, is_sum: bool, rounds: bool, whole: bool
-) -> tuple[list[str], list[Reason]]:
+    op: str, tried: Sequence[tuple[Form, Mapping[str, Any]]], usual: Trial, more: tuple[str, ...], *, is_sum: bool,
+    rounds: bool,
+) -> tuple[list[str], list[Reason]]:  # fmt: skip
     """The kinds of values for which the reference is a measure, and what is to look at.
 
-    rounds: to whole numbers. whole: an element depends on one of each tensor alone.
+    tried: forms with sizes. more: kinds behind the usual ones. rounds: to whole numbers.
     """
     lines, look, left_out = list[str](), list[Reason](), {"large"} if is_sum else set[str]()
     if is_sum:
         lines.append("# All but large values: a sum beyond the largest number depends on the order of its terms.")
-    unlike = ["nan", "inf"] if rounds else _list_unlike(others, params) if usual.agrees else []
+    special = ("nan", "inf", *(kind for kind in more if kind == "masked"))
+    unlike = [*special] if rounds else _list_unlike(tried, special) if usual.agrees else []
     if unlike:
         left_out |= {*unlike}
         why = "has no whole number of them" if rounds else "raises for them, or has other values than the kernel"
         lines.append(f"# Without {' and '.join(unlike)}: the reference {why}.")
         look += [Reason("look_values", {"op": op, "values": ", ".join(unlike)})] if not rounds else []
-    risen = others[0].run(params, values="confident")  # which a search tries for a suite with these
+    form, params = tried[0]
+    risen = form.run(params, values="confident")  # which a search tries for a suite with these
     if usual.agrees and not (risen.problem or risen.is_finite):
         left_out |= {*_HIGH}
         lines.append(f"# Without {' and '.join(_HIGH)}: the reference overflows for numbers far above the others.")
         look += [Reason("look_overflow", {"op": op, "values": ", ".join(_HIGH)})]
-    more = "mixed" if whole and not unlike else "peaked"
-    kinds = [f'"{kind}"' for kind in (*VALUES, more) if kind not in left_out]
-    lines += fit("values=(", kinds, "),", "    ") if left_out else [f'values=(*perfci.VALUES, "{more}"),']
+    more = tuple("peaked" if kind == "mixed" and unlike else kind for kind in more)
+    kinds = [f'"{kind}"' for kind in (*VALUES, *more) if kind not in left_out]
+    lines += fit("values=(", kinds if left_out else ["*perfci.VALUES", *kinds[-len(more) :]], "),", "    ")
     return lines, look
 
 
@@ -175,15 +185,15 @@ def _find_empty(form: Form, varying: Sequence[str], calls: Sequence[Call], probe
     return grids
 
 
-def _find_switches(form: Form, earlier: Sequence[Mapping[str, Any]]) -> list[Grid]:
-    """A case past the least size of each axis from which on a kernel has another block, if it had one until then."""
+def _find_switches(form: Form, earlier: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Sizes past the least one of each axis from which on a kernel has another block, if it had one until then."""
 
     def list_constants(axis: str, size: int) -> dict[tuple[str, str], Any]:
         done = form.try_case({**little, axis: size}, alone=True)
         launches = done.launches if done and done.programs <= _MANY_PROGRAMS else ()
         return {(launch.source, name): value for launch in launches for name, value in launch.constants.items()}
 
-    grids, little = list[Grid](), {axis: form.little.get(axis, _LITTLE) for axis in form.axes}
+    taken, little = list[dict[str, Any]](), {axis: form.little.get(axis, _LITTLE) for axis in form.axes}
     for axis in form.axes:
         sizes = [(1 << power) + 1 for power in range(5, MOST_ELEMENTS.bit_length())]
         seen = [list_constants(axis, size) for size in sizes]
@@ -194,13 +204,13 @@ def _find_switches(form: Form, earlier: Sequence[Mapping[str, Any]]) -> list[Gri
             if any(key in one and one[key] != seen[0][key] for key in steady)
         )
         points = [{**little, axis: size} for size in itertools.islice(switched, 1)]
-        grids += [_write_point(form, point, ()) for point in points if point not in earlier and form.takes(point)]
-    return grids
+        taken += [point for point in points if point not in earlier and form.takes(point)]
+    return taken
 
 
-def _list_unlike(others: Sequence[Form], params: Mapping[str, Any]) -> list[str]:
-    """NaN and infinities, where one of both sides raises for a few of them, or where these differ."""
-    trials = {kind: [one.run(params, values=kind) for one in others] for kind in ("nan", "inf")}
+def _list_unlike(tried: Sequence[tuple[Form, Mapping[str, Any]]], kinds: Sequence[str]) -> list[str]:
+    """Of these kinds, such as NaN, those of which one of both sides raises for a few, or where these differ."""
+    trials = {kind: [form.run(params, values=kind) for form, params in tried] for kind in kinds}
     raises = any(trial.problem for listed in trials.values() for trial in listed)
     return [kind for kind, listed in trials.items() if raises or any(trial.share for trial in listed)]
 
