@@ -22,7 +22,7 @@ import numpy as np
 
 from perfci.core.codec import convert
 from perfci.core.errors import DeviceError, RecordsLostError, UsageError
-from perfci.core.model import Device, DeviceState, Identity, Limits, Reason
+from perfci.core.model import Device, DeviceState, Identity, Launch, Limits, Reason
 from perfci.device import seam
 from perfci.device.arrays import leaves
 from perfci.device.numpy_arrays import NumpyArrays
@@ -182,7 +182,7 @@ class FakeSession:
         self._spec, self._rng, self._losses, self._bias, self._power = spec, rng, losses, bias, power
         self._lost_flushes = self._blocks = 0
         self._block_effect = 0.0
-        self._launches: list[seam.Launch] = []
+        self._launches: list[Launch] = []
         self.pause()
 
     def launch(self, call: Callable[[], Any], *, warm: bool = False, rest_us: float = 0.0) -> Any:
@@ -198,8 +198,8 @@ class FakeSession:
             time.sleep(us / 1e6 * self._spec.wall_share)
         self._lost_flushes += self._losses.random() < self._spec.lost_flushes
         lost = self._losses.random() < self._spec.lost_launches
-        timed = seam.Launch(us, us, None, len(_spent), clock_mhz=FREE_MHZ * share if rest_us else None)
-        self._launches.append(seam.Launch(0.0, 0.0, None, 0) if lost else timed)
+        timed = Launch(us, us, None, len(_spent), clock_mhz=FREE_MHZ * share if rest_us else None)
+        self._launches.append(Launch(0.0, 0.0, None, 0) if lost else timed)
         return result
 
     def pause(self) -> None:
@@ -213,7 +213,7 @@ class FakeSession:
         """How many have ended."""
         return self._blocks - 1
 
-    def launches(self) -> Sequence[seam.Launch]:
+    def launches(self) -> Sequence[Launch]:
         if self._lost_flushes:
             queued = len(self._launches)
             raise RecordsLostError("records_missing", expected=queued, seen=queued - self._lost_flushes)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from perfci.core.errors import DeviceError
-from perfci.core.model import CompiledKernel, Device, DeviceState, Identity, Limits, Reason
+from perfci.core.model import CompiledKernel, Device, DeviceState, Identity, Launch, Limits, Reason
 from perfci.device.arrays import Arrays, Inputs
 from perfci.ops.recording import Recording
 
@@ -25,19 +25,6 @@ def warm_cache(call: Callable[[], Any]) -> None:
     """Make the untimed calls before a warm launch. Each frees its output, so that all use the same memory."""
     for _ in range(WARMING):
         call()
-
-
-@dataclass(frozen=True)
-class Launch:
-    """One timed call."""
-
-    time_us: float  # all device activities summed
-    span_us: float | None = None  # from the first activity's start to the last one's end
-    host_us: float | None = None  # how long the call kept the host
-    activities: int | None = None
-    elsewhere: bool = False  # some of it ran on another stream than the one that is timed
-    fell_back: str | None = None  # an operation of it that a CPU computed in the device's place
-    clock_mhz: float | None = None  # at the end of the rest before it. None if it had none
 
 
 @dataclass(frozen=True)

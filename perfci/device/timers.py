@@ -15,7 +15,8 @@ from torch.autograd.profiler import profile
 from torch.cuda import synchronize
 
 from perfci.core.errors import DeviceError, RecordsLostError
-from perfci.device.seam import Launch, warm_cache
+from perfci.core.model.measured import Launch
+from perfci.device.seam import warm_cache
 
 Action = Callable[[], None]
 

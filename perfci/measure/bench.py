@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from perfci.core.model import Block, ErrorStats, Fact, HostBlock, PeerArm, PerformanceCase, Reason, SustainedTurn
-from perfci.core.model.basics import worst
+from perfci.core.model.basics import ErrorStats, Fact, Reason, worst
+from perfci.core.model.measured import Block, HostBlock, Measured, PeerArm, PerformanceCase, SustainedTurn
 from perfci.device.arrays import Inputs
 from perfci.device.seam import Accelerator
 from perfci.measure.baton import Baton
@@ -20,8 +20,8 @@ from perfci.thresholds.case import CaseThresholds
 
 Describe = Callable[[BaseException], Mapping[str, Fact]]
 
-Listener = Callable[[str, Block, Mapping[str, tuple[float, ...]]], None]
-"""Called with case, block and the launches of each arm in order of time, microseconds."""
+Listener = Callable[[Measured], None]
+"""Called with each block as soon as it is read."""
 
 
 class ReasonError(Exception):
@@ -134,10 +134,9 @@ class Subject:
         return baton
 
     def summarise(self) -> PerformanceCase:
-        """Returns the case with its blocks, and what became of it."""
+        """Returns the case with what became of it. Its blocks were heard one by one."""
         return replace(
             self.facts,
-            blocks=tuple(self.blocks),
             sustained=tuple(self.sustained),
             host=tuple(self.host),
             failure=self.facts.failure or self.failure,
@@ -194,6 +193,7 @@ class Rig:
     """how another process makes turns of calls on such inputs, by arm. Others are made here"""
     until_s: float | None = None
     op: str = ""
+    repeated: bool = False  # calls are recorded ones: how long it takes to repeat them shows nothing
     order: random.Random = field(init=False)
     _numbers: dict[str, Mapping[str, Any]] = field(init=False, default_factory=dict)
 

@@ -12,9 +12,9 @@ from typing import Any
 
 from perfci.core.errors import RecordsLostError
 from perfci.core.model import ArmBlock, Block, DeviceState, Fact, Reason, choose_regime, is_peer, peer_arm
-from perfci.core.model.measured import BASE, KERNEL, REFERENCE
+from perfci.core.model.measured import BASE, KERNEL, REFERENCE, Launch, Measured
 from perfci.device.arrays import Inputs, leaves
-from perfci.device.seam import WARMING, Launch, Session
+from perfci.device.seam import WARMING, Session
 from perfci.measure.baton import Baton
 from perfci.measure.bench import Arm, Listener, Rig, Subject
 from perfci.measure.host import is_compared, take_host_blocks, wants_host_block
@@ -492,7 +492,9 @@ def _read_block(bench: Rig, queued: _QueuedBlock, launches: Iterator[Launch], he
         held=is_held(bench, subject, launched, clock_mhz, queued.rest_us),
     )
     subject.blocks.append(block)
-    heard(subject.case, block, times)
+    if bench.repeated:
+        block = replace(block, arms={arm: replace(seen, host_us=None) for arm, seen in block.arms.items()})
+    heard(Measured(subject.case, block, times))
 
 
 def _drop_idle_peers(bench: Rig, subject: Subject, by_arm: dict[str, list[Launch]]) -> None:

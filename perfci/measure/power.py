@@ -10,8 +10,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 
 from perfci.core.model import SustainedTurn, choose_regime
-from perfci.core.model.measured import BASE, KERNEL, REFERENCE
-from perfci.device.seam import Launch
+from perfci.core.model.measured import BASE, KERNEL, REFERENCE, Launch
 from perfci.measure.bench import Arm, Rig, Subject
 from perfci.statistics import duel_rule
 from perfci.thresholds.case import CaseThresholds

@@ -8,7 +8,7 @@ from collections.abc import Collection, Generator, Sequence
 from dataclasses import dataclass, field
 
 from perfci.core.model.basics import Fact, Reason, Suite, because, worst
-from perfci.core.model.measured import AccuracyCase, Block, OpRun, PerformanceCase, SuiteChange
+from perfci.core.model.measured import AccuracyCase, Block, Measured, OpRun, PerformanceCase, SuiteChange
 from perfci.core.model.place import UNTIMED, Limits
 from perfci.core.model.run import PlannedOp
 from perfci.core.model.stored import StoredTensor
@@ -19,7 +19,7 @@ from perfci.runs.tasks import Tasks, changes_suites, time_all
 from perfci.worker.answers import LATE
 from perfci.worker.pair import run_pair
 from perfci.worker.process import Running, Working, working
-from perfci.worker.protocol import Apart, Doing, Finished, HostLost, Measured, Message, OpDone, Prepared, Ready, Refused
+from perfci.worker.protocol import Apart, Doing, Finished, HostLost, Message, OpDone, Prepared, Ready, Refused
 from perfci.worker.tasks import Measure, WorkerEnvironment
 
 

@@ -9,12 +9,11 @@ from datetime import UTC, datetime
 
 from perfci import git, store
 from perfci.core import VERSION, environment
-from perfci.core.model import Device, Environment, Limits, OpRun, Plan, PlannedOp, Reason, Run
+from perfci.core.model import Device, Environment, Limits, Measured, OpRun, Plan, PlannedOp, Reason, Run
 from perfci.core.settings import Settings
 from perfci.core.stopping import Stopped
 from perfci.store import launches
 from perfci.worker.answers import GONE, TAKEN
-from perfci.worker.protocol import Measured
 from perfci.worker.tasks import Measure
 
 ENDS_RUN = frozenset({GONE, TAKEN})  # failures that every later op would share

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from perfci.core import deadline, extensions
 from perfci.core.cores import count_cores
 from perfci.core.deadline import Timetable
-from perfci.core.model import AccuracyCase, Device, Need, OpRun, PlannedOp, Reason, Run, Suite
+from perfci.core.model import AccuracyCase, Device, Measured, Need, OpRun, PlannedOp, Reason, Run, Suite
 from perfci.core.stages import OF_BASE
 from perfci.measure.stored import find_checks
 from perfci.ops.backends import BACKENDS, backend_of, find_kernel
@@ -29,7 +29,6 @@ from perfci.worker.protocol import (
     Doing,
     Finished,
     LockAsked,
-    Measured,
     Message,
     OpDone,
     Position,

@@ -7,7 +7,7 @@ from typing import Any
 
 from perfci.core.errors import PerfciError
 from perfci.core.model.basics import Fact, Reason, Suite, is_by_perfci
-from perfci.core.model.measured import AccuracyCase, HostBlock, SustainedTurn, is_peer
+from perfci.core.model.measured import AccuracyCase, HostBlock, Measured, SustainedTurn, is_peer
 from perfci.core.model.place import UNTIMED, Device
 from perfci.core.model.run import UNCHECKED
 from perfci.core.stages import OF_BASE
@@ -19,7 +19,6 @@ from perfci.worker.protocol import (
     Failed,
     Finished,
     LockAsked,
-    Measured,
     Message,
     OpDone,
     Prepared,

@@ -11,13 +11,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
 from perfci.core.model import BaseArm, Block, Identity, PerformanceCase, Reason, because
-from perfci.core.model.measured import BASE, KERNEL
+from perfci.core.model.measured import BASE, KERNEL, Measured
 from perfci.core.stages import OF_BASE
 from perfci.measure.blocks import FIRST_BLOCKS
 from perfci.ops.identity import DuelPlan
 from perfci.statistics import duel_rule, exact
 from perfci.worker.process import Running, start_worker, wait
-from perfci.worker.protocol import Doing, Finished, Holding, Measured, Message, Prepared, Timing, Turn, TurnAsked
+from perfci.worker.protocol import Doing, Finished, Holding, Message, Prepared, Timing, Turn, TurnAsked
 from perfci.worker.tasks import Measure, WorkerEnvironment
 
 HEAD = "head"

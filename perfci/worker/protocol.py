@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from perfci.core.codec import decode, encode
-from perfci.core.model import Amount, Block, Count, Device, Limits, PerformanceCase, Reason, SuiteChange, Time
+from perfci.core.model import Amount, Count, Device, Limits, PerformanceCase, Reason, SuiteChange
 
 DONE = "done"  # stage of an op with workers that have ended, sent by the parent to those who watch several at once
 
@@ -95,15 +95,6 @@ class Prepared:
     """A performance case is ready to be timed, or has failed before."""
 
     case: PerformanceCase
-
-
-@dataclass(frozen=True)
-class Measured:
-    """One block of a case, with its raw launches in order of time, microseconds."""
-
-    case: str
-    block: Block
-    launches_us: Mapping[str, tuple[Time, ...]]
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from perfci.core import extensions, model
 from perfci.core.codec import convert, decode, encode
-from perfci.core.model import Cache, Limits, PlannedOp, Suite
+from perfci.core.model import Cache, Limits, Measured, PlannedOp, Suite
 from perfci.ops.identity import DuelPlan
 from perfci.thresholds.case import CaseThresholds
 from perfci.worker import protocol
@@ -244,7 +244,7 @@ class Measure(DeviceTask):
         model.AccuracyCase: Rule(of_check, most=None),
         model.StoredTensor: Rule(lambda _, message: (message.case, message.tensor)),
         Prepared: Rule(of_case, most=2, case=lambda message: message.case.case, step=1),  # again with its peers
-        protocol.Measured: Rule(of_block, case=lambda message: message.case, step=2),
+        Measured: Rule(of_block, case=lambda message: message.case, step=2),
         protocol.Finished: Rule(of_case, case=lambda message: message.case.case, step=3),
         protocol.Refused: Rule(of_refused),
         OpDone: Rule(of_end),

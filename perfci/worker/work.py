@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfci.core.codec import decode
 from perfci.core.errors import ContractError, HandoverError
-from perfci.core.model import AccuracyCase, Block, Limits, Reason, StoredTensor, Suite, SuiteChange, as_fact, because
+from perfci.core.model import AccuracyCase, Limits, Reason, StoredTensor, Suite, SuiteChange, as_fact, because
 from perfci.core.model.measured import BASE, KERNEL
 from perfci.device.seam import Accelerator, not_interpreted
 from perfci.device.source import inputs_digest
@@ -40,7 +40,6 @@ from perfci.worker.protocol import (
     Failed,
     Finished,
     HostLost,
-    Measured,
     MessageChannel,
     OpDone,
     Prepared,
@@ -344,16 +343,16 @@ class Worker:
         began = time.monotonic()
         if task.turns:
             baton = Baton(task.baton, self._channel.stay_alive, by_round=task.by_round)
-            measure_in_turns(bench, subjects, self._send_block, self._ask_turn, baton)
+            measure_in_turns(bench, subjects, self._send, self._ask_turn, baton)
         else:
-            measure(bench, subjects, self._send_block)
+            measure(bench, subjects, self._send)
         seconds = time.monotonic() - began
         self._cut |= len(subjects) < len(chosen)
         for subject in subjects:
             short = is_short(bench, subject)
             self._cut |= short
             suspicion = (*subject.suspicion, *suspicions(subject, self._device, limits))
-            self._send(Finished(replace(subject.summarise(), blocks=(), suspicion=suspicion), short))
+            self._send(Finished(replace(subject.summarise(), suspicion=suspicion), short))
         return replace(done, measure_s=seconds, limits=limits)
 
     def _find_limits(self, suite: Performance, chosen: Sequence[Params]) -> Limits:
@@ -469,11 +468,6 @@ class Worker:
             subject.facts = replace(subject.facts, compile_s=seconds)
         return subject
 
-    def _send_block(self, case: str, block: Block, launches_us: Mapping[str, tuple[float, ...]]) -> None:
-        if self._remote and self._device.can_replay:  # how long it takes to repeat a call shows nothing
-            block = replace(block, arms={arm: replace(times, host_us=None) for arm, times in block.arms.items()})
-        self._send(Measured(case, block, launches_us))
-
     def _make_bench(self, suite: Performance) -> Rig:
         task = self._task
         return Rig(
@@ -496,6 +490,7 @@ class Worker:
             # The referee ends the turns: neither side may lack a block that the other took.
             until_s=None if task.turns else task.until_s,
             op=self._op,
+            repeated=self._remote is not None and self._device.can_replay,
         )
 
     def _count_partners(self) -> int:

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
+from perfci.core.model.measured import Launch
 from perfci.device.fake import FakeDevice, FakeSpec, work
-from perfci.device.seam import Launch, warm_cache
+from perfci.device.seam import warm_cache
 from perfci.device.source import inputs_digest
 from perfci.measure import blocks
 from perfci.measure.bench import BaseKernel, Rig
@@ -110,8 +111,8 @@ class Scripted:
         blocks.measure(on, subjects, self.hear)
         return {subject.case: subject for subject in subjects}
 
-    def hear(self, case, block, times):
-        self.heard.append((case, block, times))
+    def hear(self, measured):
+        self.heard.append((measured.case, measured.block, measured.launches_us))
 
     @property
     def order(self):

@@ -332,6 +332,17 @@ def test_a_planted_slow_down_is_exact(beside):
     assert block.arms["reference"].time.median_us == REFERENCE_US
 
 
+@pytest.mark.parametrize("repeated", [True, False])
+def test_how_long_the_host_takes_to_repeat_a_call_is_not_sent_but_kept_to_find_hidden_work(repeated):
+    scripted = duelling()
+    scripted.settings = {"repeated": repeated}
+    subject = next(iter(scripted.measure().values()))
+
+    _, block, _ = scripted.heard[0]
+    assert {arm.host_us for arm in block.arms.values()} == {None if repeated else 5.0}
+    assert {arm.host_us for arm in subject.blocks[0].arms.values()} == {5.0}
+
+
 # --- cheats -----------------------------------------------------------------------------------------------------------
 
 

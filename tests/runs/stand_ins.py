@@ -3,10 +3,10 @@
 import dataclasses
 
 from perfci.core.model.basics import Reason
-from perfci.core.model.measured import AccuracyCase, ArmBlock, BaseArm, Block, PerformanceCase, Summary
+from perfci.core.model.measured import AccuracyCase, ArmBlock, BaseArm, Block, Measured, PerformanceCase, Summary
 from perfci.core.model.place import Device, Limits
 from perfci.core.model.run import PlannedOp
-from perfci.worker.protocol import Apart, Doing, Finished, Measured, OpDone, Prepared, Ready, Timing
+from perfci.worker.protocol import Apart, Doing, Finished, OpDone, Prepared, Ready, Timing
 from perfci.worker.tasks import Describe, Measure
 
 DEVICE = Device("fake", "Fake One", "fake-one", "FAKE-0")

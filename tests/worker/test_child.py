@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from perfci.core.model import AccuracyCase, PlannedOp, Suite
+from perfci.core.model import AccuracyCase, Measured, PlannedOp, Suite
 from perfci.ops.identity import DuelPlan
 from perfci.worker import child
 from perfci.worker.process import start_worker, wait
@@ -15,7 +15,6 @@ from perfci.worker.protocol import (
     Failed,
     Finished,
     Holding,
-    Measured,
     OpDone,
     Prepared,
     Ready,

@@ -10,6 +10,7 @@ from perfci.core.model import (
     HostBlock,
     Identity,
     Limits,
+    Measured,
     OpRun,
     PerformanceCase,
     Reason,
@@ -17,7 +18,7 @@ from perfci.core.model import (
 )
 from perfci.core.wording import sentence
 from perfci.runs.looks import Gathered
-from perfci.worker.protocol import Doing, Finished, Measured, OpDone, Prepared, Ready, Waiting
+from perfci.worker.protocol import Doing, Finished, OpDone, Prepared, Ready, Waiting
 
 CASE = "rows=1"
 SUSPICION = Reason("above_bandwidth", {"case": CASE})

@@ -10,7 +10,7 @@ import pytest
 
 from perfci.core.model.basics import Reason
 from perfci.core.model.compiled import Identity
-from perfci.core.model.measured import ArmBlock, Block, PerformanceCase, Summary
+from perfci.core.model.measured import ArmBlock, Block, Measured, PerformanceCase, Summary
 from perfci.core.model.place import DeviceState
 from perfci.core.model.run import DuelWhat
 from perfci.core.stopping import Stopped
@@ -23,7 +23,6 @@ from perfci.worker.protocol import (
     Doing,
     Finished,
     Holding,
-    Measured,
     OpDone,
     Prepared,
     Timing,

@@ -8,7 +8,16 @@ import pytest
 from perfci.core import extensions
 from perfci.core.model.basics import ErrorStats, Reason, Suite
 from perfci.core.model.compiled import Identity, StaticOp
-from perfci.core.model.measured import AccuracyCase, ArmBlock, BaseArm, Block, CompiledKernel, PerformanceCase, Summary
+from perfci.core.model.measured import (
+    AccuracyCase,
+    ArmBlock,
+    BaseArm,
+    Block,
+    CompiledKernel,
+    Measured,
+    PerformanceCase,
+    Summary,
+)
 from perfci.core.model.place import Device, DeviceState, Limits
 from perfci.core.model.run import PlannedOp
 from perfci.extensions.doctor.task import Examine, Examined
@@ -24,7 +33,6 @@ from perfci.worker.protocol import (
     Failed,
     Finished,
     Holding,
-    Measured,
     OpDone,
     Prepared,
     Ready,

@@ -5,14 +5,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from perfci.core.model import Suite
+from perfci.core.model import Measured, Suite
 from perfci.device.fake import FakeDevice, FakeSpec, work
 from perfci.device.source import inputs_digest
 from perfci.measure.bench import BaseKernel, InseparableError
 from perfci.ops.identity import DuelPlan
 from perfci.ops.spec import Accuracy, Performance
 from perfci.worker.load import LoadedOp
-from perfci.worker.protocol import Doing, Finished, Measured, OpDone, Prepared, Timing
+from perfci.worker.protocol import Doing, Finished, OpDone, Prepared, Timing
 from perfci.worker.work import LoadedBase, Worker
 from tests.worker.task_examples import make_task
 

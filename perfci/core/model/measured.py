@@ -62,6 +62,19 @@ class HistoryAccuracy:
 
 
 @dataclass(frozen=True)
+class Launch:
+    """One timed call, as the device reports it."""
+
+    time_us: float  # all device activities summed
+    span_us: float | None = None  # from the first activity's start to the last one's end
+    host_us: float | None = None  # how long the call kept the host
+    activities: int | None = None
+    elsewhere: bool = False  # some of it ran on another stream than the one that is timed
+    fell_back: str | None = None  # an operation of it that a CPU computed in the device's place
+    clock_mhz: float | None = None  # at the end of the rest before it. None if it had none
+
+
+@dataclass(frozen=True)
 class Summary:
     """Launches of one arm in one block, microseconds. Diagnostics but for the median."""
 
@@ -137,6 +150,15 @@ class Block:
     """UUID, if the block was not measured on the run's board"""
     clock_mhz: Amount | None = None  # mean clock before its launches, by light work. None if that was not asked for
     held: bool = False  # the power limit held the clock down
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One block of a case, with its raw launches in order of time, microseconds."""
+
+    case: str
+    block: Block
+    launches_us: Mapping[str, tuple[Time, ...]]
 
 
 def choose_regime(blocks: Sequence[Block]) -> Sequence[Block]:

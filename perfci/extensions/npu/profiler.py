@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from perfci.core.errors import DeviceError, RecordsLostError
+from perfci.core.model.measured import Launch
 from perfci.core.temporary import temporary_folder
-from perfci.device.seam import Launch, average_counters
+from perfci.device.seam import average_counters
 from perfci.device.timers import NAME, ActivitySession, CacheFlush, Record, split_at_flushes
 
 DETAILS = "kernel_details.csv"  # below ASCEND_PROFILER_OUTPUT
