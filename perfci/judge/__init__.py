@@ -15,8 +15,7 @@ from perfci.core.model.run import AgainCase, PlannedOp, Run
 from perfci.judge import change, compare, expected
 from perfci.judge.accuracy import is_by_limit, is_complete, judge_accuracy
 from perfci.judge.cause import add_causes
-from perfci.judge.compare import find_step
-from perfci.judge.findings import Context, Key, adjust
+from perfci.judge.compare import Context, Key, adjust, find_step
 from perfci.judge.notes import add_range, is_reached, note_run
 from perfci.judge.speed import judge_case
 from perfci.thresholds.limits import Thresholds

@@ -12,6 +12,7 @@ import math
 import statistics
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -41,6 +42,8 @@ from perfci.statistics import board_spread, duel_rule, exact, tail_rule
 from perfci.statistics.exact import Floats
 from perfci.thresholds.case import CaseThresholds
 from perfci.thresholds.limits import Thresholds
+
+Key = tuple[str, str]  # op and case
 
 RANGE = (0.05, 0.95)  # quantiles of the baseline's reference blocks between which the run shares its thermal regime
 
@@ -134,6 +137,12 @@ def _median_us(blocks: Sequence[Block], arm: str) -> float | None:
     return find_median(block.arms[arm].time.median_us for block in blocks if arm in block.arms)
 
 
+def list_medians_again(blocks: Sequence[Block], quantities: Sequence[float | None]) -> list[float]:
+    """Returns the median of a quantity in each fresh process. quantities: one a block, None if it does not have it."""
+    medians = {process: find_median(values) for process, values in by_process(blocks, quantities).items()}
+    return [median for process, median in medians.items() if process > 0 and median is not None]
+
+
 def _duel(
     seen: Comparison, blocks: Sequence[Block], limits: CaseThresholds, timer: str | None, *, apart: bool
 ) -> Comparison:
@@ -193,6 +202,57 @@ def _duel_host(seen: Comparison, blocks: Sequence[HostBlock], limits: CaseThresh
     shifts = by_process(both, [block.shift or 0.0 for block in both])
     look = duel_rule.look(list(shifts.values()), limits.allowed_host(base.host_us))
     return replace(seen, host=host, base_host=base, duel_host=replace(look, guard=duel_rule.HOST_BIAS))
+
+
+@dataclass(frozen=True)
+class Context:
+    """A case as compared, and what it is judged by."""
+
+    run: Run
+    thresholds: Thresholds
+    limits: CaseThresholds  # of this case. In the question what an expected entry would excuse, as wide as that entry
+    comparison: Comparison
+    same_files: bool = False  # the op's files are the base's
+
+    @property
+    def alpha(self) -> float:
+        """Chance of any false alarm in a run."""
+        return self.thresholds.alpha
+
+    @property
+    def floor_us(self) -> float:
+        """Least difference that the run's timer can see."""
+        return self.limits.floor(self.run.environment.timer)
+
+
+def adjust(compared: Mapping[Key, Comparison], family: int, duels: int) -> Mapping[Key, Comparison]:
+    """The comparisons with p values adjusted over the plan's families, each question with an alpha of its own.
+
+    Those are first looks at the baseline, and duels as they stand, over the cases duelled (Holm).
+    """
+    changes: dict[Key, dict[str, Any]] = {key: {} for key in compared}
+    for name in ("screens", "spans"):
+        screens = {key: looks for key, comparison in compared.items() if (looks := getattr(comparison, name))}
+        first = {key: looks[0] for key, looks in screens.items() if looks[0].process == 0}
+        for key, seen in _apply_holm(first, family):
+            changes[key][name] = (seen, *screens[key][1:])
+    for name in ("duel", "duel_span", "duel_sustained", "duel_host"):
+        looks = {key: look for key, comparison in compared.items() if (look := getattr(comparison, name))}
+        for key, seen in _apply_holm(looks, duels):
+            changes[key][name] = seen
+    return {
+        key: replace(comparison, **changes[key]) if changes[key] else comparison for key, comparison in compared.items()
+    }
+
+
+def _apply_holm(tested: Mapping[Key, Any], family: int) -> Iterator[tuple[Key, Any]]:
+    """Yields looks, or screens, with their adjusted p values."""
+    size = max(family, len(tested))
+    slower, faster = (
+        exact.holm([getattr(look, name) for look in tested.values()], size) for name in ("p_slower", "p_faster")
+    )
+    for (key, seen), p_slower, p_faster in zip(tested.items(), slower, faster, strict=True):
+        yield key, replace(seen, adjusted_slower=p_slower, adjusted_faster=p_faster)
 
 
 # --- what a baseline does not know ------------------------------------------------------------------------------------

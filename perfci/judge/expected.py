@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from enum import IntEnum
 
-from perfci.core.model import OFFLINE, Expected, Fact, Gate, Judgement, Reason, Run, Suggestion, Suite, Verdict
-from perfci.judge.findings import Context, Finding
+from perfci.core.model import OFFLINE, Expected, Fact, Finding, Gate, Judgement, Reason, Run, Suggestion, Suite, Verdict
+from perfci.judge.compare import Context
 from perfci.ops.spec import matches
 from perfci.thresholds.limits import Thresholds
 from perfci.thresholds.write import suggest_expected

@@ -4,9 +4,10 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from perfci.core import commands
-from perfci.core.model import ErrorStats, Fact, Interval, PerformanceCase, Reason, Suite, Verdict
-from perfci.core.model.measured import CACHE_MULTIPLE, KERNEL, SPEEDUP, from_memory
-from perfci.judge.findings import PROCESSES, Context, Finding, medians_again
+from perfci.core.model.basics import ErrorStats, Fact, Interval, Reason, Suite, Verdict
+from perfci.core.model.decision import PROCESSES, Finding
+from perfci.core.model.measured import CACHE_MULTIPLE, KERNEL, SPEEDUP, PerformanceCase, from_memory
+from perfci.judge.compare import Context, list_medians_again
 from perfci.statistics import exact
 from perfci.thresholds.limits import Thresholds
 
@@ -43,7 +44,7 @@ def judge_speedup(case: PerformanceCase, context: Context) -> Finding | None:
         return None
     facts: dict[str, Fact] = {"speedup": seen.value, "low": seen.low, "high": seen.high, "target": wanted}
     facts["blocks"] = len(blocks)
-    again = [math.exp(-shift) for shift in medians_again(blocks, [block.shifts.get(SPEEDUP) for block in blocks])]
+    again = [math.exp(-shift) for shift in list_medians_again(blocks, [block.shifts.get(SPEEDUP) for block in blocks])]
     kinds = ("speedup_too_few_blocks", "speedup_reached", "speedup_undecided", "too_slow", "too_slow_suspected")
     return _judge_target(seen, wanted, again, facts, kinds)
 
@@ -107,7 +108,7 @@ def judge_bandwidth(case: PerformanceCase, context: Context) -> Finding | None:
     logs = [math.log(block.arms[KERNEL].time.median_us) for block in blocks]
     time = exact.location(logs)
     seen = Interval(share(time.value), share(time.high), share(time.low), time.confidence)
-    again = [share(median) for median in medians_again(blocks, logs)]
+    again = [share(median) for median in list_medians_again(blocks, logs)]
     facts |= {"share": seen.value, "low": seen.low, "high": seen.high, "copy": copy, "blocks": len(blocks)}
     facts |= {"ceiling": CEILING, "processes": len(again)}
     ends = ("too_few_blocks", "reached", "undecided", "low", "suspected")

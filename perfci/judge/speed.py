@@ -6,11 +6,12 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from perfci.core.model.basics import Fact, Gate, Look, Reason, Suite, Verdict
-from perfci.core.model.decision import Judgement, Need
+from perfci.core.model.decision import Finding, Judgement, Need
 from perfci.core.model.measured import DUEL, KERNEL, BaseArm, Block, PerformanceCase
 from perfci.core.model.run import Base, Expected
 from perfci.judge import change, expected, figures
-from perfci.judge.findings import Context, Finding, judge_span, judge_time, note_environment, screen_drift, screen_span
+from perfci.judge.compare import Context
+from perfci.judge.screens import judge_span, judge_time, note_environment, screen_drift, screen_span
 from perfci.statistics import duel_rule, many_duels, tail_rule
 from perfci.statistics.duel_rule import Ruling
 from perfci.statistics.exact import to_ratio

@@ -14,8 +14,8 @@ from perfci.core.wording import sentence
 from perfci.extensions.shards.part import merge
 from perfci.extensions.shards.plans import ShardedOp, ShardPlan
 from perfci.judge import judge
+from perfci.judge.compare import Context
 from perfci.judge.figures import CEILING, judge_bandwidth
-from perfci.judge.findings import Context
 from perfci.thresholds.case import CaseThresholds
 from perfci.thresholds.limits import OpThresholds, Thresholds
 from tests.decision_examples import (

@@ -100,6 +100,20 @@ class Comparison:
     peers: tuple[PeerFigure, ...] = ()  # in the suite's order. Nothing is judged by them
 
 
+PROCESSES = 2  # fresh processes that must confirm what the first look suspects
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The answer to one question about a case."""
+
+    verdict: Verdict
+    reasons: tuple[Reason, ...] = ()
+    unsettled: bool = False  # fresh processes would decide it
+    processes: int = PROCESSES  # how many, those at hand included
+    exact: bool = False  # not a matter of time: neither noise nor a hot device hides it
+
+
 @dataclass(frozen=True)
 class Judgement:
     """The verdict about one case, or about an op as a whole where case is None."""

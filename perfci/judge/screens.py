@@ -1,88 +1,12 @@
-"""Answers to questions about one timed case, and those that its stored baseline gives about time and span."""
+"""What the stored baseline of a timed case says of its time and span: the answers of the screens."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from perfci.core.environment import list_differences
-from perfci.core.model import Block, Comparison, Fact, Reason, Run, Screen, Verdict, choose_look
-from perfci.core.model.measured import by_process, find_median
+from perfci.core.model import PROCESSES, Comparison, Fact, Finding, Reason, Screen, Verdict, choose_look
+from perfci.judge.compare import Context
 from perfci.statistics import exact
-from perfci.thresholds.case import CaseThresholds
-from perfci.thresholds.limits import Thresholds
-
-PROCESSES = 2  # fresh processes that must confirm what the first look suspects
-
-
-Key = tuple[str, str]  # op and case
-
-
-def adjust(compared: Mapping[Key, Comparison], family: int, duels: int) -> Mapping[Key, Comparison]:
-    """The comparisons with p values adjusted over the plan's families, each question with an alpha of its own.
-
-    Those are first looks at the baseline, and duels as they stand, over the cases duelled (Holm).
-    """
-    changes: dict[Key, dict[str, Any]] = {key: {} for key in compared}
-    for name in ("screens", "spans"):
-        screens = {key: looks for key, comparison in compared.items() if (looks := getattr(comparison, name))}
-        first = {key: looks[0] for key, looks in screens.items() if looks[0].process == 0}
-        for key, seen in _apply_holm(first, family):
-            changes[key][name] = (seen, *screens[key][1:])
-    for name in ("duel", "duel_span", "duel_sustained", "duel_host"):
-        looks = {key: look for key, comparison in compared.items() if (look := getattr(comparison, name))}
-        for key, seen in _apply_holm(looks, duels):
-            changes[key][name] = seen
-    return {
-        key: replace(comparison, **changes[key]) if changes[key] else comparison for key, comparison in compared.items()
-    }
-
-
-def _apply_holm(tested: Mapping[Key, Any], family: int) -> Iterator[tuple[Key, Any]]:
-    """Yields looks, or screens, with their adjusted p values."""
-    size = max(family, len(tested))
-    slower, faster = (
-        exact.holm([getattr(look, name) for look in tested.values()], size) for name in ("p_slower", "p_faster")
-    )
-    for (key, seen), p_slower, p_faster in zip(tested.items(), slower, faster, strict=True):
-        yield key, replace(seen, adjusted_slower=p_slower, adjusted_faster=p_faster)
-
-
-@dataclass(frozen=True)
-class Context:
-    """A case as compared, and what it is judged by."""
-
-    run: Run
-    thresholds: Thresholds
-    limits: CaseThresholds  # of this case. In the question what an expected entry would excuse, as wide as that entry
-    comparison: Comparison
-    same_files: bool = False  # the op's files are the base's
-
-    @property
-    def alpha(self) -> float:
-        """Chance of any false alarm in a run."""
-        return self.thresholds.alpha
-
-    @property
-    def floor_us(self) -> float:
-        """Least difference that the run's timer can see."""
-        return self.limits.floor(self.run.environment.timer)
-
-
-@dataclass(frozen=True)
-class Finding:
-    """The answer to one question about a case."""
-
-    verdict: Verdict
-    reasons: tuple[Reason, ...] = ()
-    unsettled: bool = False  # fresh processes would decide it
-    processes: int = PROCESSES  # how many, those at hand included
-    exact: bool = False  # not a matter of time: neither noise nor a hot device hides it
-
-
-def medians_again(blocks: Sequence[Block], quantities: Sequence[float | None]) -> list[float]:
-    """Returns the median of a quantity in each fresh process. quantities: one a block, None if it does not have it."""
-    medians = {process: find_median(values) for process, values in by_process(blocks, quantities).items()}
-    return [median for process, median in medians.items() if process > 0 and median is not None]
 
 
 @dataclass(frozen=True)
