@@ -20,8 +20,7 @@ from perfci.thresholds.case import CaseThresholds
 
 Describe = Callable[[BaseException], Mapping[str, Fact]]
 
-Listener = Callable[[Measured], None]
-"""Called with each block as soon as it is read."""
+Listener = Callable[[Measured], None]  # hears each block as soon as it is read
 
 
 class ReasonError(Exception):

@@ -1,5 +1,6 @@
 """What a worker may answer: a rule for each kind of message. Code of a merge request can write any of them."""
 
+import functools
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
@@ -155,15 +156,21 @@ def find_forged(record: Any) -> str | None:
     """Returns the name of a field that perfci alone writes, and that a message has written. None if there is none."""
     if isinstance(record, Reason) and record.kind in RESERVED:
         return f"the reason {record.kind}"
-    for entry in fields(record):
-        value = getattr(record, entry.name)
-        if is_by_perfci(entry) and value:
-            return entry.name
-        parts: Iterable[Any] = value.values() if isinstance(value, Mapping) else value
-        for part in parts if isinstance(value, Mapping | tuple) else (value,):
-            if is_dataclass(part) and (name := find_forged(part)):
-                return name
+    for name, by_perfci in _list_fields(type(record)):  # type: ignore[arg-type]  # a class can be hashed
+        value = getattr(record, name)
+        if by_perfci and value:
+            return name
+        parts: Iterable[Any] = value.values() if isinstance(value, dict) else value
+        for part in parts if isinstance(value, dict | tuple) else (value,):
+            if forged := find_forged(part):
+                return forged
     return None
+
+
+@functools.cache
+def _list_fields(kind: type) -> tuple[tuple[str, bool], ...]:
+    """A record's fields, and whether perfci alone writes each. Nothing for what is no record."""
+    return tuple((entry.name, is_by_perfci(entry)) for entry in fields(kind)) if is_dataclass(kind) else ()
 
 
 def describe(message: Any) -> str:

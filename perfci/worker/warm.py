@@ -87,7 +87,9 @@ def list_imports(device: str, variables: Mapping[str, str]) -> tuple[str, ...]:
 
 def list_later(device: str, variables: Mapping[str, str]) -> tuple[str, ...]:
     """Returns the modules that some of these workers need, while others do not wait for them."""
-    if device == "fake" or "TRITON_INTERPRET" in variables:
+    if device == "fake":
+        return ("scipy.special",)
+    if "TRITON_INTERPRET" in variables:
         return ()
     return tuple(place.partition(":")[0] for place in extensions.list_places("preload_later"))
 

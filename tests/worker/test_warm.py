@@ -94,3 +94,11 @@ print(*{*sys.modules} - before)
 """
     done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("\n", "")
+
+
+def test_what_a_look_at_a_duel_needs_is_imported_once_for_all_workers():
+    """On the fake device beside the first worker, on a GPU before it. Where nothing is timed it is not needed."""
+    cpu = {"TRITON_INTERPRET": "1"}
+    assert "scipy.special" in warm.list_later("fake", {})
+    assert "scipy.special" in warm.list_imports("cuda", {})
+    assert "scipy.special" not in (*warm.list_imports("cpu", cpu), *warm.list_later("cpu", cpu))

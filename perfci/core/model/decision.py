@@ -50,6 +50,7 @@ class PeerFigure:
         return self.ratio is not None and self.ratio.high < 1 and self.ratio.confidence >= PEER_CONFIDENCE
 
 
+PROCESSES = 2  # fresh processes that must confirm what the first look suspects
 PEER_CONFIDENCE = 0.95  # below, as with fewer than six blocks, no peer is called faster
 
 
@@ -98,9 +99,6 @@ class Comparison:
     base_host: HostArm | None = None
     differs: tuple[Difference, ...] = ()  # fields in which this run's environment is not that of the case's baseline
     peers: tuple[PeerFigure, ...] = ()  # in the suite's order. Nothing is judged by them
-
-
-PROCESSES = 2  # fresh processes that must confirm what the first look suspects
 
 
 @dataclass(frozen=True)
