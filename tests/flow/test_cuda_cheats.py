@@ -1,4 +1,4 @@
-"""The tricks, faults and slow-downs in CUDA C++ that benchmarks/cheats.py and planted_cuda.py play on a GPU."""
+"""The tricks, faults and slow-downs that benchmarks/cheats.py and planted_backends.py play on a GPU."""
 
 import builtins
 import symtable
@@ -15,18 +15,21 @@ KERNELS = Path(__file__).parents[2] / "kernels"
 @pytest.fixture
 def benchmarks(pytestconfig, monkeypatch):
     monkeypatch.setattr(sys, "path", [*sys.path])
-    with imported(pytestconfig.rootpath / "benchmarks", "cheats", "planted_cuda") as modules:
+    with imported(pytestconfig.rootpath / "benchmarks", "cheats", "planted_backends") as modules:
         yield modules
 
 
-def test_every_planted_edit_is_of_a_text_that_the_kernels_have(benchmarks):
-    planted = benchmarks.planted_cuda
-    for change in planted.list_changes(planted.KINDS, planted.PERCENT):
-        assert set(change.edits) == set(planted.KEPT)
+@pytest.mark.parametrize("backend", ["cuda", "cutile", "cutedsl", "tilelang"])
+def test_every_planted_edit_is_of_a_text_that_the_kernels_have(benchmarks, backend):
+    planted = benchmarks.planted_backends
+    for change in planted.list_changes(planted.KINDS, planted.PERCENT, backend):
+        assert set(change.edits) == set(planted.KEPT[backend])
         for edits in change.edits.values():
             for edit in edits:
                 text = (KERNELS / edit.file).read_text()
                 assert edit.make(text) != text
+                if edit.file.endswith(".py"):
+                    compile(edit.make(text), edit.file, "exec")
 
 
 def test_the_sixty_tricks_have_all_words_in_cuda_too(benchmarks):

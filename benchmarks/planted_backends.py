@@ -1,16 +1,17 @@
-"""Which faults and slow-downs, planted in this repository's kernels in CUDA C++, perfci finds. Needs a GPU.
+"""Which faults and slow-downs, planted in this repository's kernels of one compiler, perfci finds. Needs a GPU.
 
-    python benchmarks/planted_cuda.py                        # all, about eight minutes of an H200
-    python benchmarks/planted_cuda.py faults --jobs 4        # or same, comments, slower
-    python benchmarks/planted_cuda.py slower --percent 1.5 3 --out /tmp/planted
+    python benchmarks/planted_backends.py                    # all of CUDA C++, about eight minutes of an H200
+    python benchmarks/planted_backends.py faults --jobs 4    # or same, comments, slower
+    python benchmarks/planted_backends.py --backend cutile slower --percent 1.5 3 --out /tmp/planted
 
-comments   in each .cu and .py file, which change nothing: UNCHANGED
+comments   in the kernels' files, which change nothing: UNCHANGED
 same       the same change with every case timed beside its base, three times: nothing is slower or faster
 slower     kernels that do so many percent of their rows or steps twice: REGRESSED
 faults     masks, races and memory that is read before it is written: WRONG
 
-Each change is a branch of a repository with the four ops, in the CUDA C++ of this one, judged by `perfci check` beside
-its base. One check has one change in each op. The exit code is 1 if a verdict is not the expected one.
+Each change is a branch of a repository with this compiler's ops, in the kernels of this repository, judged by
+`perfci check` beside its base. One check has one change in each op. The exit code is 1 if a verdict is not the
+expected one.
 """
 
 from __future__ import annotations
@@ -35,11 +36,12 @@ PERCENT = (1.5, 3.0, 5.0, 10.0)
 LIMIT_S = 400.0  # of one `perfci check`
 TIMES_SAME = 3  # checks of changes that change nothing, each with other inputs
 
-KEPT = {"broadcast": (4, 6), "softmax": (4, 5), "rms_norm": (2, 3), "matmul": (0, 5)}
-"""Op, and of its performance suite the cases that are timed.
+_KEPT = {"broadcast": (4, 6), "softmax": (4, 5), "rms_norm": (2, 3)}
+KEPT = {"cuda": {**_KEPT, "matmul": (0, 5)}, "cutile": _KEPT, "cutedsl": _KEPT, "tilelang": _KEPT}
+"""Compiler, op, and of the op's performance suite the cases that are timed.
 
-In others what is planted is no slow-down. It takes registers from rms_norm in float32, which then has twice the blocks
-on a processor and is 14 % faster.
+In others of CUDA C++ what is planted is no slow-down. It takes registers from rms_norm in float32, which then has
+twice the blocks on a processor and is 14 % faster.
 """
 
 
@@ -68,10 +70,24 @@ class Fault:
     name: str
     edits: tuple[Edit, ...]
     certain: bool = True  # a race may not show
+    backend: str = "cuda"
 
 
-def _fault(op: str, kind: str, name: str, before: str, after: str, *, times: int = 1, certain: bool = True) -> Fault:
-    return Fault(op, kind, name, (Edit(f"{op}/{op}.cu", before, after, times),), certain)
+def _fault(
+    op: str, kind: str, name: str, before: str, after: str, *,
+    times: int = 1, certain: bool = True, backend: str = "cuda",
+) -> Fault:  # fmt: skip
+    return Fault(op, kind, name, (Edit(source_of(op, backend), before, after, times),), certain, backend)
+
+
+def source_of(op: str, backend: str) -> str:
+    """The file below kernels/ that has an op's kernels of a compiler."""
+    return f"{op}/{op}.cu" if backend == "cuda" else f"{op}/{op}_{backend}.py"
+
+
+def _list_faults(backend: str, *faults: tuple[str, str, str, str, str]) -> tuple[Fault, ...]:
+    """Faults of another compiler: op, kind, name, and the text before and after."""
+    return tuple(_fault(*fault, backend=backend) for fault in faults)
 
 
 FAULTS = (
@@ -112,11 +128,121 @@ FAULTS = (
            "widen(bias[col * bias_stride])"),
     _fault("matmul", "special values", "ReLU swallows NaN", "case RELU: return x < 0.0f ? 0.0f : x;",
            "case RELU: return fmaxf(x, 0.0f);"),
+    *_list_faults(
+        "cutile",
+        ("broadcast", "index", "the first columns everywhere", "ct.load(bias, (col,)", "ct.load(bias, (0,)"),
+        ("broadcast", "uninitialised", "rows beyond the last whole tile are not written",
+         "_launch.tiles(rows, height) *", "max(rows // height, 1) *"),
+        ("broadcast", "index", "tiles down and along taken for each other",
+         "ct.bid(0) // along, ct.bid(0) % along", "ct.bid(0) // along, ct.bid(0) // along"),
+        ("softmax", "mask", "columns beyond a row are zeros",
+         "(ROWS, COLS), padding_mode=ct.PaddingMode.NEG_INF", "(ROWS, COLS), padding_mode=ct.PaddingMode.ZERO"),
+        ("softmax", "rescaling", "the sum is not rescaled",
+         "total = total * ct.exp2((top - shift) * LOG2_E) + ct.sum", "total = total + ct.sum"),
+        ("softmax", "special values", "a chunk of -inf alone gives NaN",
+         "shift = ct.where(next_top == -math.inf, 0.0, next_top)", "shift = next_top"),
+        ("rms_norm", "formula", "eps beside the root", "return ct.rsqrt(squares / ct.astype(cols, ct.float32) + eps)",
+         "return 1.0 / (ct.sqrt(squares / ct.astype(cols, ct.float32)) + eps)"),
+        ("rms_norm", "mask", "a part's last chunk is left out",
+         "range(part * each, ct.minimum((part + 1) * each,", "range(part * each, ct.minimum((part + 1) * each - 1,"),
+        ("rms_norm", "index", "the weight of the first chunk everywhere", "ct.load(weight, (0, chunk)",
+         "ct.load(weight, (0, 0)"),
+    ),
+    *_list_faults(
+        "cutedsl",
+        ("broadcast", "mask", "a row too many", "if row < rows:", "if row <= rows:"),
+        ("broadcast", "stride", "the row's stride ignored", "bias + (col + j) * stride", "bias + (col + j)"),
+        ("broadcast", "index", "a block's rows overlap", "(HEIGHT * DEPTH) + y", "(HEIGHT * DEPTH - 1) + y"),
+        ("softmax", "mask", "columns beyond a row are zeros", "        Float32(-math.inf),\n        VALUES",
+         "        Float32(0.0),\n        VALUES"),
+        ("softmax", "rescaling", "the sum is not rescaled",
+         "total * cute.math.exp2((top - shift) * LOG2_E, fastmath=True)\n", "total\n"),
+        ("softmax", "special values", "a chunk of -inf alone gives NaN",
+         "shift = Float32(0.0) if higher == low else higher", "shift = higher"),
+        ("rms_norm", "uninitialised", "a part too many is read", "while part < parts:", "while part <= parts:"),
+        ("rms_norm", "mask", "the last column of a part is left out", "start, last, Float32(0.0), LONG_VALUES",
+         "start, last - 1, Float32(0.0), LONG_VALUES"),
+        ("rms_norm", "index", "the weight of the first columns everywhere", "_scale(weight, weight_stride, start, cols",
+         "_scale(weight, weight_stride, Int64(0), cols"),
+    ),
+    *_list_faults(
+        "tilelang",
+        ("broadcast", "mask", "a row too many", "if (row + i < rows) &", "if (row + i <= rows) &"),
+        ("broadcast", "index", "the first columns everywhere", "bias[part * along + j, k]", "bias[j, k]"),
+        ("softmax", "mask", "columns beyond a row are zeros",
+         "-T.infinity(\"float32\"),\n                )\n            T.reduce_max(power, joined, dim=2)",
+         "0.0,\n                )\n            T.reduce_max(power, joined, dim=2)"),
+        ("softmax", "rescaling", "the sum is not rescaled",
+         "total[j] * T.exp2((top[j] - shift[j]) * LOG2_E)", "total[j]"),
+        ("rms_norm", "mask", "a part's last chunk is left out", "for turn in T.serial(each):",
+         "for turn in T.serial(each - 1):"),
+        ("rms_norm", "uninitialised", "a part's sum is not written", "sums[row, part + i] = total[i]",
+         "if part > 0:\n                    sums[row, part + i] = total[i]"),
+    ),
 )  # fmt: skip
 
 
-def list_slower(op: str, percent: float) -> list[Edit]:
+def list_slower(op: str, percent: float, backend: str = "cuda") -> list[Edit]:
     """What makes an op take so many percent longer in the cases that are kept."""
+    return _list_slower_cuda(op, percent) if backend == "cuda" else _SLOWER[backend](op, round(10 * percent))
+
+
+def _list_slower_cutile(op: str, permille: int) -> list[Edit]:
+    """Blocks beyond the last one begin again."""
+    source = source_of(op, "cutile")
+    tiles = "ct.num_tiles(out, 0, (ROWS, COLS))"
+    if op == "broadcast":
+        launch, place = "    with _launch.on(x.device):", "row, col = ct.bid(0) // along, ct.bid(0) % along"
+        return [
+            Edit(source, launch, f"    grid = (grid[0] + grid[0] * {permille} // 1000,)\n{launch}"),
+            Edit(source, place, f"place = ct.bid(0) % (along * {tiles})\n    {place.replace('ct.bid(0)', 'place')}"),
+        ]
+    place = {"softmax": "place = (ct.bid(0), 0)", "rms_norm": "row = ct.bid(0)\n    value ="}[op]
+    return [
+        Edit(source, "(_launch.tiles(rows, height),)", f"(_launch.tiles(rows, height) * {1000 + permille} // 1000,)"),
+        Edit(source, place, place.replace("ct.bid(0)", f"ct.bid(0) % {tiles}")),
+    ]
+
+
+def _list_slower_cutedsl(op: str, permille: int) -> list[Edit]:
+    source = source_of(op, "cutedsl")
+    if op == "rms_norm":  # blocks walk the rows
+        return [
+            Edit(source, "while first < rows:\n        wanted = first + y",
+                 f"while first < rows + rows * {permille} // 1000:\n        wanted = first + y\n"
+                 "        if wanted >= rows:\n            wanted = wanted - rows"),
+        ]  # fmt: skip
+    grid = "grid=[blocks, 1, 1]"
+    edits = [Edit(source, grid, grid.replace("blocks", f"blocks + blocks * {permille} // 1000"))]
+    if op == "softmax":
+        wanted = "wanted = Int64(block) * HEIGHT + y\n"
+        again = f"{wanted}    if wanted >= rows:\n        wanted = wanted - rows\n"
+        return [*edits, Edit(source, wanted, again)]
+    first = "first = Int64(block // along) * (HEIGHT * DEPTH) + y\n"
+    return [*edits, Edit(source, first, f"{first}    if first >= rows:\n        first = first - rows\n")]
+
+
+def _list_slower_tilelang(op: str, permille: int) -> list[Edit]:
+    source = source_of(op, "tilelang")
+    if op == "broadcast":
+        return [
+            Edit(source, "blocks = min(tiles, MOST_BLOCKS)", "blocks = min(tiles, MOST_BLOCKS)\n"
+                 f"    more = blocks + blocks * {permille} // 1000"),
+            Edit(source, "(given, written, blocks, _launch", "(given, written, blocks, more, _launch"),
+            Edit(source, "blocks: T.int32, turns", "blocks: T.int32, more: T.int32, turns"),
+            Edit(source, "T.ceildiv(vectors, along), blocks, threads", "T.ceildiv(vectors, along), more, threads"),
+            Edit(source, "* blocks + block) * height", "* blocks + block % blocks) * height"),
+        ]  # fmt: skip
+    kernel = "with T.Kernel(T.ceildiv(rows, height), threads=height * lanes) as block:\n"
+    tiles = "T.ceildiv(rows, height)"
+    again = kernel.replace(f"({tiles},", f"({tiles} + {tiles} * {permille} // 1000,").replace("as block", "as place")
+    return [Edit(source, kernel, f"{again}            block = place % {tiles}\n")]
+
+
+_SLOWER = {"cutile": _list_slower_cutile, "cutedsl": _list_slower_cutedsl, "tilelang": _list_slower_tilelang}
+
+
+def _list_slower_cuda(op: str, percent: float) -> list[Edit]:
     share = f"* {round(10 * percent)} / 1000"
     source = f"{op}/{op}.cu"
     if op == "matmul":  # a block begins with so many of its steps, and then forgets their sums
@@ -154,8 +280,10 @@ def list_slower(op: str, percent: float) -> list[Edit]:
     ]
 
 
-def list_comments(op: str) -> list[Edit]:
-    """A line of comment in the .cu file, and one in the Python beside it."""
+def list_comments(op: str, backend: str = "cuda") -> list[Edit]:
+    """A line of comment in each file of the kernels."""
+    if backend != "cuda":
+        return [Edit(source_of(op, backend), "import torch\n", "import torch  # for tensors alone\n")]
     first = '#include "_elements.cuh"\n'
     return [
         Edit(f"{op}/{op}.cu", first, f"// What it includes has no header of CUDA's.\n{first}"),
@@ -170,6 +298,7 @@ class Change:
     kind: str
     name: str
     edits: Mapping[str, Sequence[Edit]]  # by op
+    backend: str
     options: Sequence[str]
     faults: Mapping[str, Fault] = field(default_factory=dict)  # by op
     rows: list[dict[str, object]] = field(default_factory=list)
@@ -198,36 +327,39 @@ class Change:
         return f"{op}: {times or seen}", bool(rows) and verdicts <= {"UNCHANGED", "PASS"}
 
 
-def list_changes(kinds: Sequence[str], percent: Sequence[float]) -> list[Change]:
+def list_changes(kinds: Sequence[str], percent: Sequence[float], backend: str = "cuda") -> list[Change]:
     """The changes of some kinds, those first that may be judged side by side."""
-    changes = []
+    changes, ops = [], KEPT[backend]
     if "faults" in kinds:
-        for number in range(max(sum(fault.op == op for fault in FAULTS) for op in KEPT)):
-            chosen = {op: [fault for fault in FAULTS if fault.op == op][number] for op in KEPT}
+        by_op = {op: [fault for fault in FAULTS if (fault.op, fault.backend) == (op, backend)] for op in ops}
+        for number in range(max(map(len, by_op.values()))):
+            chosen = {op: faults[number] for op, faults in by_op.items()}
             edits = {op: fault.edits for op, fault in chosen.items()}
-            changes.append(Change("faults", f"faults-{number}", edits, ["--suite", "accuracy"], chosen))
+            changes.append(Change("faults", f"faults-{number}", edits, backend, ["--suite", "accuracy"], chosen))
     timed = ["--suite", "performance"]
     if "comments" in kinds:
-        changes.append(Change("comments", "comments", {op: list_comments(op) for op in KEPT}, timed))
+        edits = {op: tuple(list_comments(op, backend)) for op in ops}
+        changes.append(Change("comments", "comments", edits, backend, timed))
     if "slower" in kinds:
         for many in percent:
-            changes.append(Change("slower", f"slower-{many:g}", {op: list_slower(op, many) for op in KEPT}, timed))
+            edits = {op: tuple(list_slower(op, many, backend)) for op in ops}
+            changes.append(Change("slower", f"slower-{many:g}", edits, backend, timed))
     if "same" in kinds:
-        edits = {op: list_comments(op) for op in KEPT}
-        changes += [Change("same", f"same-{number}", edits, [*timed, "--duel", "all"]) for number in range(TIMES_SAME)]
+        edits, options = {op: tuple(list_comments(op, backend)) for op in ops}, [*timed, "--duel", "all"]
+        changes += [Change("same", f"same-{number}", edits, backend, options) for number in range(TIMES_SAME)]
     return changes
 
 
-def make_project(project: Path) -> None:
-    """A repository with the four ops on the branch main, which times the kept cases alone."""
+def make_project(project: Path, backend: str) -> None:
+    """A repository with this compiler's ops on the branch main, which times the kept cases alone."""
     kernels = project / "kernels"
     shutil.copytree(ROOT / "kernels", kernels, ignore=shutil.ignore_patterns("__pycache__", "_chains", "tuned"))
     for folder in kernels.iterdir():
-        if folder.is_dir() and folder.name not in {*KEPT, "_devices"}:
+        if folder.is_dir() and folder.name not in {*KEPT[backend], "_devices"}:
             shutil.rmtree(folder)
-    for op, kept in KEPT.items():
-        for backend in ("cutedsl", "cutile", "tilelang"):
-            (kernels / op / f"{op}_{backend}.py").unlink(missing_ok=True)
+    for op, kept in KEPT[backend].items():
+        for other in {"cuda", "cutedsl", "cutile", "tilelang"} - {backend}:
+            (kernels / op / f"{op}_{other}.py").unlink(missing_ok=True)
         suite = kernels / op / f"{op}_performance.py"
         line = f"performance = replace(performance, cases=tuple(performance.cases[at] for at in {kept}), peers={{}})"
         text = suite.read_text().replace('if __name__ == "__main__":', f'{line}\nif __name__ == "__main__":')
@@ -260,7 +392,7 @@ def judge(change: Change, folder: Path, out: Path | None) -> None:
     (home / "tmp").mkdir(parents=True)
     shutil.copytree(folder / "project", home / "project")
     plant(home / "project", change)
-    ops = [f"{op}@cuda" for op in change.edits]
+    ops = [f"{op}@{change.backend}" for op in change.edits]
     command = [
         sys.executable,
         "-m",
@@ -275,7 +407,7 @@ def judge(change: Change, folder: Path, out: Path | None) -> None:
         "json",
     ]
     # The device's lock is a temporary file: checks of accuracy alone may run side by side.
-    env = os.environ | {"PYTHONPATH": str(ROOT)} | ({"TMPDIR": str(home / "tmp")} if change.kind == "faults" else {})
+    env = os.environ | ({"TMPDIR": str(home / "tmp")} if change.kind == "faults" else {})
     began = time.monotonic()
     done = subprocess.run(
         [*command, *change.options, "--project", str(home / "project")],
@@ -294,6 +426,7 @@ def judge(change: Change, folder: Path, out: Path | None) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("kinds", nargs="*", metavar="KIND", help=f"some of {', '.join(KINDS)}")
+    parser.add_argument("--backend", default="cuda", choices=KEPT, help="what kernels are written in")
     parser.add_argument("--percent", type=float, nargs="+", default=PERCENT, help="by how much kernels are slower")
     parser.add_argument("--jobs", type=int, default=4, help="checks of faults at a time")
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder for what perfci prints")
@@ -305,8 +438,8 @@ def main() -> int:
     expected = True
     with tempfile.TemporaryDirectory(prefix="perfci-planted-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
-        make_project(folder / "project")
-        changes = list_changes(options.kinds or KINDS, options.percent)
+        make_project(folder / "project", options.backend)
+        changes = list_changes(options.kinds or KINDS, options.percent, options.backend)
         waiting: queue.SimpleQueue[Change] = queue.SimpleQueue()
         for change in changes:
             if change.kind == "faults":
