@@ -19,14 +19,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import queue
 import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -423,6 +422,15 @@ def judge(change: Change, folder: Path, out: Path | None) -> None:
         (out / f"{change.name}.txt").write_text(done.stderr)
 
 
+def report(change: Change) -> bool:
+    """Print what became of a change. Returns whether all of it is as expected."""
+    told = change.tell()
+    print(f"{change.name} ({change.seconds:.0f} s)", flush=True)
+    for text, is_expected in told:
+        print(f"  {'ok ' if is_expected else 'ODD'} {text}", flush=True)
+    return all(is_expected for _, is_expected in told)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("kinds", nargs="*", metavar="KIND", help=f"some of {', '.join(KINDS)}")
@@ -440,30 +448,16 @@ def main() -> int:
         folder = Path(name)
         make_project(folder / "project", options.backend)
         changes = list_changes(options.kinds or KINDS, options.percent, options.backend)
-        waiting: queue.SimpleQueue[Change] = queue.SimpleQueue()
-        for change in changes:
-            if change.kind == "faults":
-                waiting.put(change)
-
-        def work() -> None:
-            while True:
-                try:
-                    judge(waiting.get_nowait(), folder, options.out)
-                except queue.Empty:
-                    return
-
-        threads = [threading.Thread(target=work) for _ in range(options.jobs)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        beside = [change for change in changes if change.kind == "faults"]
+        with ThreadPoolExecutor(options.jobs) as pool:
+            running = {pool.submit(judge, change, folder, options.out): change for change in beside}
+            for done in as_completed(running):
+                done.result()
+                expected &= report(running[done])
         for change in changes:
             if change.kind != "faults":
                 judge(change, folder, options.out)
-            print(f"{change.name} ({change.seconds:.0f} s)", flush=True)
-            for text, is_expected in change.tell():
-                expected &= is_expected
-                print(f"  {'ok ' if is_expected else 'ODD'} {text}", flush=True)
+                expected &= report(change)
     return 0 if expected else 1
 
 

@@ -39,8 +39,11 @@ def fp8_attention(
 
 
 def _dequantised(values: torch.Tensor, scale: torch.Tensor | None, dtype: torch.dtype) -> torch.Tensor:
-    """Returns values * scale, which is of the whole, of tokens, of channels or of groups of tokens."""
-    wide = values.to(torch.float32) if values.element_size() == 1 else values
+    """Returns values * scale, which is of the whole, of tokens, of channels or of groups of tokens.
+
+    Contiguous: with keys as neighbours in memory PyTorch's attention would go its slow way, by whole scores.
+    """
+    wide = (values.to(torch.float32) if values.element_size() == 1 else values).contiguous()
     if scale is None:
         return wide.to(dtype)
     by_group = scale.ndim and scale.shape[2] not in {1, values.shape[2]}

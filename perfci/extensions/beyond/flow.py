@@ -65,7 +65,7 @@ def _sanitize(experiment: Experiment, run: Run, op: OpRun, files: OpFiles) -> Op
         around = surround(_surround(experiment, run, task), tool)
         read_log = follow_log(around, tool)
         heard = _perform(experiment, task, around)
-        checks += tell(tool, read_log(), heard.failure)
+        checks += tell(tool, read_log(), heard.failure, task.place.root)
     note = Reason("sanitized", {"op": op.op, "tools": ", ".join(tools)}) if tools else Reason("sanitizers_missing")
     return dataclasses.replace(op, accuracy=(*op.accuracy, *checks), notes=(*op.notes, note))
 

@@ -5,6 +5,7 @@ Each is one more process of the op, started as a worker is. compute-sanitizer ta
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import dataclasses
 import importlib.util
@@ -144,15 +145,30 @@ def _take_record(lines: list[str]) -> Iterator[str]:
         yield line
 
 
-def tell(tool: str, log: str, failure: Reason | None) -> Iterator[AccuracyCase]:
-    """Yields a check of a sanitizer: what its log has, why it has nothing, or that it is right."""
+def tell(tool: str, log: str, failure: Reason | None, root: Path = Path()) -> Iterator[AccuracyCase]:
+    """Yields a check of a sanitizer: what its log has, why it has nothing, or that it is right.
+
+    root: of the project that the worker ran, whose files are named from there.
+    """
     check, findings = AccuracyCase(f"sanitize={tool}", "normal", "contiguous", 0), parse(log)
     for finding, count in findings.items():
-        where = finding.place or "-"
-        facts: dict[str, Fact] = {"tool": tool, "what": finding.what, "kernel": finding.kernel, "where": where}
+        file, _, line = finding.place.rpartition(":")
+        where = finding.place.removeprefix(f"{root}/") or "-"
+        kernel = finding.kernel if finding.kernel != "-" else _name_function(Path(file), int(line or 0))
+        facts: dict[str, Fact] = {"tool": tool, "what": finding.what, "kernel": kernel, "where": where}
         yield dataclasses.replace(check, failure=Reason("sanitizer_found", {**facts, "count": count}))
     if not findings and (refused := _REFUSED.search(log)):
         why = refused[1] or refused[2]
         yield dataclasses.replace(check, unchecked=Reason("sanitizer_refused", {"tool": tool, "why": why}))
     elif not findings:
         yield dataclasses.replace(check, failure=failure, raised=failure is not None)
+
+
+def _name_function(file: Path, line: int) -> str:
+    """Returns the outermost function of a Python file that has a line, which an assertion of Triton's does not name."""
+    try:
+        tree = ast.parse(read_regular(file))
+    except (OSError, ValueError, SyntaxError):
+        return "-"
+    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+    return next((node.name for node in functions if node.lineno <= line <= (node.end_lineno or 0)), "-")

@@ -81,6 +81,20 @@ def test_what_triton_compiles_in_prints_assertions():
     assert parse(NAMELESS) == Counter({Finding("Accessing buffer with pending access", "-", ""): 1})
 
 
+def test_an_assertion_without_a_kernel_is_told_by_the_function_of_its_line_in_the_projects_file(tmp_path):
+    """Triton's sanitizers print the worker's copy of a file, which is gone after the run."""
+    file = tmp_path / "kernels" / "twice" / "twice_triton.py"
+    file.parent.mkdir(parents=True)
+    file.write_text("import triton\n\n\n@triton.jit\ndef _twice(x):\n    pass\n")
+    log = f"{file}:6: : block: [0,0,0], thread: [96,0,0] Assertion `Write after write race detected` failed.\n"
+    (check,) = tell("gsan", log, None, tmp_path)
+
+    words = "gsan found in _twice (kernels/twice/twice_triton.py:6), 1 time: Write after write race detected."
+    assert sentence(check.failure) == words
+    (check,) = tell("gsan", log.replace(":6:", ":1:"), None, tmp_path)
+    assert check.failure.facts["kernel"] == "-"
+
+
 def test_full_tables_of_gsan_are_no_finding_of_a_kernel():
     ended = Reason("worker_exited", {"status": 1})
     (check,) = tell("gsan", FULL, ended)
