@@ -5,12 +5,13 @@ import json
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import resources
 
 from perfci.core.model import Reason
 from perfci.extensions.adopt.place import Copy, Draft
 from perfci.ops.fingerprint.finder import COPIED
+from perfci.ops.spec import VALUES
 from perfci.scaffold.new import fill_templates, fit
 
 Case = Mapping[str, str]  # one case's parameters as text: {"rows": "4096", "dtype": "torch.float16"}
@@ -62,8 +63,12 @@ class Suites:
     dtypes: tuple[str, ...]
     edges: tuple[Mapping[str, tuple[str, ...]], ...] = ()  # grids of the accuracy suite, in the first dtype
     cases: tuple[Case, ...] = ()  # more cases of the accuracy suite, written out
+    options: Mapping[str, str] = field(default_factory=dict)  # more parameters of some cases: their types and defaults
+    more: tuple[Case, ...] = ()  # these cases
     probes: tuple[Mapping[str, tuple[str, ...]], ...] = ()  # probe cases, as grids over DTYPES
     speed: tuple[Case, ...] = ()  # cases of the performance suite
+    values: tuple[str, ...] = VALUES  # kinds that the accuracy suite has
+    about_values: tuple[str, ...] = ()  # comments on those that it lacks
     accuracy: tuple[str, ...] = ()  # more lines of the accuracy suite
     performance: tuple[str, ...] = ()  # more lines of the performance suite
 
@@ -91,14 +96,16 @@ def draft(op: str, sketch: Sketch, copies: Sequence[Copy]) -> Draft:
     ]
     # Where a block ends hardly depends on the dtype, and each case takes the interpreter several calls.
     edges = [_write_grid(grid, "dtype=DTYPES[:1]") for grid in suites.edges]
+    edges += [_write_grid({name: [value] for name, value in case.items()}) for case in suites.more]
     dtypes = [[] if "dtype" in probe else ["dtype=DTYPES"] for probe in suites.probes]
     probed = [_write_grid(probe, *dtype) for probe, dtype in zip(suites.probes, dtypes, strict=True)]
     grids = [f"perfci.grid({', '.join(grid)})" for grid in probed]
     probes = [f"probe_cases={grid}," for grid in grids[:1]]
     probes = ["probe_cases=(", *(f"    *{grid}," for grid in grids), "),"] if grids[1:] else probes
     accuracy = [*_write_cases([*_group(others), *edges]), *probes, *suites.accuracy]
+    accuracy += [*suites.about_values, *_write_values(suites.values)]
     speed = [*_write_cases(_group(suites.speed)), "# bytes_moved and flops would give GB/s and TFLOP/s."]
-    kinds = {**suites.axes, "dtype": "torch.dtype", "device": "str", "seed": "int"}
+    kinds = {**suites.axes, "dtype": "torch.dtype", "device": "str", "seed": "int", **suites.options}
     takes = [f"{name}: {kind}" for name, kind in kinds.items()]
     inputs = ["return {", *(f'    "{name}": {make},' for name, make in suites.inputs.items()), "}"]
     if any("generator" in make for make in suites.inputs.values()):
@@ -165,6 +172,12 @@ def _group(cases: Sequence[Case]) -> list[list[str]]:
         shapes.setdefault(tuple(shape), []).append(dtype)
     values = [[*([side] for side in shape), dtypes] for shape, dtypes in shapes.items()]
     return [_write_grid(dict(zip(axes, value, strict=True))) for value in values]
+
+
+def _write_values(kinds: Sequence[str]) -> list[str]:
+    """The line for the kinds of values."""
+    usual = ["*perfci.VALUES"] if {*VALUES} <= {*kinds} else []
+    return fit("values=(", [*usual, *(f'"{kind}"' for kind in kinds if not usual or kind not in VALUES)], "),", "    ")
 
 
 def _write_grid(axes: Mapping[str, Sequence[str]], *more: str) -> list[str]:

@@ -78,6 +78,9 @@ def said() -> dict[str, Any]:
     sides["ends_early"] = SketchFiles(
         str(SOURCE), "DoubledUnlessOnes", None, "double_reference", str(SOURCE), backward=True
     )
+    for op, backward in {"op_weighed": False, "weighed_back": True}.items():
+        sides[op] = SketchFiles(str(SOURCE), "Weighed", None, "weighed_reference", str(SOURCE), backward=backward)
+    sides["cat"] = SketchFiles(str(SOURCE), "cat")
     sides["amax"] = SketchFiles(str(SOURCE), "amax")
     sides["repeat"] = SketchFiles(str(SOURCE), "repeat")
     sides["named"] = SketchFiles(str(SOURCE), "rms_norm")
@@ -270,13 +273,11 @@ def test_random_numbers_are_named_as_what_differs(said):
 
 def test_values_with_which_the_reference_overflows_are_named_and_left_out(said):
     assert "look_overflow" in {reason.kind for reason in said["op_rise"].look}
-    assert '"large"' not in next(line for line in said["op_rise"].suites.accuracy if line.startswith("values="))
+    assert "large" not in said["op_rise"].suites.values
 
 
 def test_values_of_which_the_function_gives_other_answers_are_named_and_left_out(said):
-    values = next(line for line in said["op_spread_nan"].suites.accuracy if line.startswith("values="))
-    assert '"nan"' not in values
-    assert '"inf"' not in values
+    assert not {"nan", "inf"} & {*said["op_spread_nan"].suites.values}
     assert [reason.facts["values"] for reason in said["op_spread_nan"].look if reason.kind == "look_values"] == [
         "nan, inf"
     ]
@@ -303,9 +304,39 @@ def test_a_case_lies_past_the_size_from_which_on_a_kernel_has_another_block(said
 
 def test_each_kernel_that_an_argument_chooses_gets_all_values_and_a_case_without_elements(said):
     probes, edges = said["amax"].suites.probes, said["amax"].suites.edges
-    assert len({probe["dim"] for probe in probes}) == len(probes) == 2
-    assert '"masked"' in " ".join(said["amax"].suites.accuracy)  # as for all that take a maximum
+    assert len({probe["dim"] for probe in probes}) == len(probes[:-1]) == 2  # the last is of few numbers
+    assert "masked" in said["amax"].suites.values  # as for all that take a maximum
     assert probes[1]["dim"] in [grid["dim"] for grid in edges if ("0",) in grid.values()]
+
+
+def test_few_numbers_are_summed_in_the_least_exact_dtype_with_all_values(said):
+    assert said["named"].suites.probes[1:] == ({"rows": ("3",), "cols": ("5",), "dtype": ("*DTYPES[-1:]",)},)
+    assert not said["op_cast"].suites.probes[1:]  # which sums nothing
+
+
+def test_each_value_of_an_option_for_which_both_agree_is_a_case_and_another_is_named(said):
+    suites, (note,) = said["op_weighed"].suites, [one for one in said["op_weighed"].look if one.kind == "look_option"]
+
+    assert [case.get("reduction", case.get("is_twice")) for case in suites.more] == ["'none'", "False"]
+    assert suites.options == {"reduction": "str = 'sum'", "is_twice": "bool = True"}
+    assert (note.facts["option"], note.facts["value"]) == ("is_thrice", "True")
+    assert '"reduction": reduction' in written(said["op_weighed"], "baseline")
+
+
+def test_the_gradient_has_the_shape_of_the_output_that_an_option_makes(said):
+    suites = said["weighed_back"].suites
+
+    assert suites.more[0]["reduction"] == "'none'"
+    assert "torch.randn({'none': (rows,)}.get(reduction, ())" in suites.inputs["gradient"]
+
+
+def test_an_operator_of_torch_gets_64_bit_integers_and_inputs_of_two_dtypes_if_it_takes_them(said):
+    of = {op: [{*case.items()} for case in said[op].suites.more] for op in ("amax", "cat")}
+
+    assert any(("dtype", "torch.int64") in case for case in of["amax"])
+    assert "1 << 40" in said["amax"].suites.inputs["self"]
+    assert any({("dtype", "torch.float16"), ("second", "torch.float32")} <= case for case in of["cat"])
+    assert any("dtype=second or dtype" in text for text in said["cat"].suites.inputs.values())
 
 
 def test_a_backward_pass_that_compares_tensors_gets_cases_around_its_blocks(said):

@@ -62,10 +62,10 @@ def find_ties(form: Form, trial: Trial) -> Trial | None:
     picks, places = trial.picks or (), trial.expected or range(len(whole))
     if not kept or all(number in kept for number in range(len(whole))) or any(isinstance(pick, str) for pick in picks):
         return None
-    sizes = form.little or form.make_distinct(_MANY[-len(form.axes) :])
-    equal = form.run(sizes, values="ones")
-    differ = [number for number, share in enumerate(equal.shares) if share]
-    if not differ or {*differ} & {*kept}:
+    sizes = [form.little] if form.little else [form.make_distinct(_MANY[-len(form.axes) :]), form.make_distinct()]
+    equal = [form.run(one, values="ones").shares for one in sizes]
+    differ = {number for shares in equal for number, share in enumerate(shares) if share}
+    if not differ or differ & {*kept}:
         return None
     return replace(
         trial, picks=tuple(picks[number] for number in kept), expected=tuple(places[number] for number in kept)

@@ -15,7 +15,6 @@ from perfci.extensions.adopt.rehearsal.axes import SIZES, Call, Form, list_sides
 from perfci.extensions.adopt.rehearsal.trial import GRADIENT, Trial
 from perfci.extensions.adopt.sketch import Case, Suites
 from perfci.ops.spec import LAYOUTS, VALUES
-from perfci.scaffold.new import fit
 
 MOST_ELEMENTS = 1 << 18  # largest tensor of an accuracy case: more would take Triton's interpreter minutes
 
@@ -92,7 +91,9 @@ def make_suites(
     look += wrong
     lines = [*layouts, *([reduces] if summed else [])]
     usual, judged = form.run(small_case), [(other, small_case) for other in others]
-    if done and not form.is_ragged and usual.seconds <= _SLOW_S:
+    dtypes = tuple(dict.fromkeys(call.dtype for call in tested or calls))
+    is_quick = bool(done and not form.is_ragged and usual.seconds <= _SLOW_S)
+    if is_quick:
         switches = _find_switches(form, _list_points(grids))
         quick = [point for point in switches if form.run(point).seconds <= _SLOW_S]
         grids += [_write_point(form, point, ()) for point in switches]
@@ -102,9 +103,11 @@ def make_suites(
         lines.append("# Where it rounds to whole numbers, a float beside the half may go either way.")
         lines.append(f"tolerance={{{', '.join(f'{json.dumps(dtype)}: (0.0, 1.0)' for dtype in steps)}}},")
     is_sum = not dot and bool(summed or (_SUMS.search(source) and not pointwise))
+    if is_quick and (dot or is_sum) and probe not in ({}, small_case) and dtypes[-1].endswith("16"):
+        # Beside one of few numbers the others lose most of their digits.
+        probes.append({**_write_point(form, small_case, varying), "dtype": ("*DTYPES[-1:]",)})
     more = "mixed" if pointwise else "peaked", *(["masked"] if _MAXIMA.search(source) and not pointwise else [])
-    values, unlike = _choose_values(op, judged, usual, more, is_sum=is_sum, rounds=bool(steps))
-    lines += values
+    kinds_of_values, said, unlike = _choose_values(op, judged, usual, more, is_sum=is_sum, rounds=bool(steps))
     look += unlike
     lines += ["uses_dot=True,"] if dot else []
     lines += ["deterministic=False,  # it adds atomically"] if "tl.atomic_" in source else []
@@ -112,11 +115,13 @@ def make_suites(
         op=op,
         axes=dict.fromkeys(form.axes, "tuple[int, ...]" if form.is_ragged else "int") | annotations,
         inputs={**form.inputs, **{name: name for name in varying}},
-        dtypes=tuple(dict.fromkeys(call.dtype for call in tested or calls)),
+        dtypes=dtypes,
         edges=tuple({**grid, **fixed, **grid} for grid in grids),
         cases=_list_cases(form, varying, small),
         probes=tuple(probes),
         speed=_list_cases(form, varying, timed),
+        values=kinds_of_values,
+        about_values=tuple(said),
         accuracy=tuple(lines),
         performance=(reduces,) if summed else (),
     )
@@ -126,8 +131,8 @@ def make_suites(
 def _choose_values(
     op: str, tried: Sequence[tuple[Form, Mapping[str, Any]]], usual: Trial, more: tuple[str, ...], *, is_sum: bool,
     rounds: bool,
-) -> tuple[list[str], list[Reason]]:  # fmt: skip
-    """The kinds of values for which the reference is a measure, and what is to look at.
+) -> tuple[tuple[str, ...], list[str], list[Reason]]:  # fmt: skip
+    """The kinds of values for which the reference is a measure, comments on others, and what is to look at.
 
     tried: forms with sizes. more: kinds behind the usual ones. rounds: to whole numbers.
     """
@@ -148,9 +153,7 @@ def _choose_values(
         lines.append(f"# Without {' and '.join(_HIGH)}: the reference overflows for numbers far above the others.")
         look += [Reason("look_overflow", {"op": op, "values": ", ".join(_HIGH)})]
     more = tuple("peaked" if kind == "mixed" and unlike else kind for kind in more)
-    kinds = [f'"{kind}"' for kind in (*VALUES, *more) if kind not in left_out]
-    lines += fit("values=(", kinds if left_out else ["*perfci.VALUES", *kinds[-len(more) :]], "),", "    ")
-    return lines, look
+    return tuple(kind for kind in (*VALUES, *more) if kind not in left_out), lines, look
 
 
 def _list_given(form: Form, varying: Sequence[str], calls: Sequence[Call]) -> list[Form]:

@@ -18,7 +18,7 @@ import re
 import sys
 import time
 import types
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -40,6 +40,7 @@ from perfci.extensions.adopt.rehearsal.operators import Operator
 from perfci.extensions.adopt.rehearsal.tests import TestReader
 from perfci.extensions.adopt.rehearsal.trial import GRADIENT, Trial, answer_alike
 from perfci.extensions.adopt.rehearsal.uses import read_uses
+from perfci.extensions.adopt.rehearsal.variants import add_dtypes, add_options, list_options
 from perfci.extensions.adopt.sketch import Sketch, SketchFiles, SketchFunction, Suites
 from perfci.measure.verify import Check, verify
 from perfci.ops.spec import Accuracy
@@ -85,8 +86,8 @@ def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
     step(path.name)
     plain_op = op.removesuffix("_backward")
     candidates = [] if files.reference else operators.find_operators(files.function, plain_op)
-    path_of = files.reference or next((one.path for one in candidates), None)
-    path_of = path_of or operators.find_reference(files.function) or operators.find_reference(plain_op)
+    usual = operators.find_reference(files.function) or operators.find_reference(plain_op)
+    path_of = files.reference or next((one.path for one in candidates), usual)
     if path_of is None:
         raise UsageError("from_without_reference", found=f"{path.name}:{files.function}")
     side, other = _import_side(files.function, path, files.module, going), _import_reference(path_of, files, going)
@@ -97,8 +98,9 @@ def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
         tests = suite.read([Path(test) for test in files.tests])
         called = _find_operator(candidates, tests, side)
         if candidates and not (called and called.found.trial.is_good):
-            called, path_of, other = _find_instead(called, path_of, other, files, plain_op, tests, side, path)
+            called, path_of, other = _find_instead(called, path_of, other, files, usual, tests, side, path)
         called = called or _find_call(tests, side, other, takes, path)
+        forward = called.found
         called = (_turn_back(called) if files.backward else None) or called
         done = called.found.form.try_case(called.found.form.make_distinct())
         launched = "\n".join(dict.fromkeys(launch.source for launch in done.launches)) if done else text
@@ -110,6 +112,9 @@ def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
         suites, look = make_suites(
             op, form, calls, launched, _read_wrapper(side.function), pointwise=bool(operator and operator.pointwise)
         )
+        if right and trial.is_good and not tests:
+            read = "\n".join((launched, *map(_read_wrapper, (side.function, other.function))))
+            suites = _vary(op, suites, called, forward, list_options(read, takes, called.found), look)
         look += find_faults(form, op) if right else []
         idle = right and not trial.launches and not any(map(form.count_programs, called.calls))
     ties = find_ties(form, trial) if right else None
@@ -121,32 +126,54 @@ def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
     stated = _list_held(form, mutates) if right and _is_quick(form, trial, look) else []
     suites = replace(suites, accuracy=(*suites.accuracy, *bounded, *written, *stated))
     guessed = ", ".join(f"{name}: {value}" for name, value in {**form.inputs, **form.shapes}.items())
-    arguments = tuple(called.found.texts)
     # Of the likeliest inputs, for a person to go on with.
     error = "" if right else form.run(form.make_distinct()).problem or "outputs of other shapes"
-    facts = {"op": op, "inputs": guessed, "call": f"{path_of}({', '.join(arguments)})", "error": error}
+    facts = {"op": op, "inputs": guessed, "call": f"{path_of}({', '.join(called.found.texts)})", "error": error}
     # What torch itself calls an operator with is right, even if little of it is read.
-    seen_trial = replace(trial, unread=(), idle=()) if operator else trial
-    unsure = explain(seen_trial, dry=right, idle=idle, draws=_draws(form, launched), facts=facts)
+    judged = replace(trial, unread=(), idle=()) if operator else trial
+    unsure = explain(judged, dry=right, idle=idle, draws=_draws(form, launched), facts=facts)
     unsure = unsure or _list_off(form, trial, launched, suites, facts)
+    off = [] if unsure else _list_off_values(form, trial, suites)
+    suites = replace(suites, values=tuple(kind for kind in suites.values if kind not in off))
+    look += [Reason("look_values", {"op": op, "values": ", ".join(off)})] if off else []
     if files.backward and not called.further:
         unsure = [Reason("look_no_gradient", {**facts, "function": files.function})]
-    guess = [Reason("look_guessed", facts)] if not (unsure or operator or tests) else []
-    counted: dict[str, Any] = {"files": ", ".join(Path(test).name for test in files.tests), "count": carried}
-    seen = (Reason("carried_calls", counted),) if carried else ()
-    kernel = replace(side.written, arguments=tuple(called.handed), device=form.devices[0])
-    reference = replace(other.written, arguments=arguments, device=form.devices[1])
-    if called.further:
-        kernel, reference = (
-            replace(one, backward=more) for one, more in zip((kernel, reference), called.further, strict=True)
-        )
-    elif not mutates or not operator:
-        kernel, reference = write_answers(kernel, reference, replace(trial, written=()) if operator else trial)
-    kernel, reference = write_real(kernel, trial), write_real(reference, trial)
+    guess = [] if unsure or operator or tests else [Reason("look_guessed", facts)]
+    of_tests = ", ".join(Path(test).name for test in files.tests)
+    seen = (Reason("carried_calls", {"files": of_tests, "count": carried}),) if carried else ()
+    kernel, reference = _write_sides(called, side, other, trial, mutates)
     return Sketch(
         called.shown, kernel, reference, suites, seen, is_ready=not unsure,
         look=(*unsure, *guess, *(reason for reason in look if not unsure or reason.kind not in _ONCE_READY)),
     )  # fmt: skip
+
+
+def _write_sides(
+    called: _Called, side: _Side, other: _Side, trial: Trial, mutates: Sequence[str]
+) -> tuple[SketchFunction, SketchFunction]:
+    """Kernel and reference as the op's files have them."""
+    devices = called.found.form.devices
+    kernel = replace(side.written, arguments=tuple(called.handed), device=devices[0])
+    reference = replace(other.written, arguments=tuple(called.found.texts), device=devices[1])
+    if called.further:
+        kernel, reference = (
+            replace(one, backward=more) for one, more in zip((kernel, reference), called.further, strict=True)
+        )
+    elif not mutates or not called.operator:
+        kernel, reference = write_answers(kernel, reference, replace(trial, written=()) if called.operator else trial)
+    return write_real(kernel, trial), write_real(reference, trial)
+
+
+def _vary(
+    op: str, suites: Suites, called: _Called, forward: search.Found, options: Iterable[tuple[str, Any, Any]],
+    look: list[Reason],
+) -> Suites:  # fmt: skip
+    """The suites with cases of other values of options, or of other dtypes of torch's operator. Adds to `look`."""
+    if called.operator:
+        return add_dtypes(suites, called.found.form, called.operator)
+    suites, notes = add_options(op, suites, called.found, options, forward, turn_back if called.further else None)
+    look += notes
+    return suites
 
 
 def _draws(form: Form, launched: str) -> bool:
@@ -189,20 +216,37 @@ def _make_suite(form: Form, mutates: Sequence[str], seconds: float) -> Accuracy:
 
 def _list_off(form: Form, trial: Trial, launched: str, suites: Suites, facts: Mapping[str, Any]) -> list[Reason]:
     """Why a function is not ready that a check of the first values calls wrong in a dtype: it rounds, or is wrong."""
-    kernel, reference = answer_alike(form.kernel, form.reference, trial)
-    suite = _make_suite(replace(form, kernel=kernel, reference=reference), (), _SECONDS)
-    stated = make_call(dict, ["\n".join((*suites.accuracy, ""))], {"perfci": perfci})()
-    suite = replace(suite, **{**stated, "mutates": ()})
-    device, every = open_device("cpu", seed=0), [form.little or form.make_distinct()]
+    every = [form.little or form.make_distinct()]
     if launched.count("tl.dot(") >= _CHAINED:  # many elements show what is rounded between products
         every.append(form.make_distinct([*[2] * len(form.axes), 32, 32][-len(form.axes) :]))
-    for sizes, dtype in itertools.product(every, suites.dtypes):
-        check = Check({**sizes, "dtype": dtype}, "normal", "contiguous", 0, fresh=False)
+    checks = [({**sizes, "dtype": dtype}, "normal") for sizes in every for dtype in suites.dtypes]
+    for (params, _), error in itertools.islice(_list_wrong(form, trial, suites, checks), 1):
+        return [Reason("look_rounded", {**facts, "error": error, "dtype": params["dtype"]})]
+    return []
+
+
+def _list_off_values(form: Form, trial: Trial, suites: Suites) -> list[str]:
+    """Kinds of values that a check calls wrong in a dtype less exact than float32, as where terms cancel."""
+    sizes, until_s = form.little or form.make_distinct(), time.process_time() + _SECONDS
+    pairs = itertools.product([dtype for dtype in suites.dtypes if dtype.endswith("16")], suites.values)
+    checks = (({**sizes, "dtype": dtype}, kind) for dtype, kind in pairs if time.process_time() < until_s)
+    return list(dict.fromkeys(kind for (_, kind), _ in _list_wrong(form, trial, suites, checks)))
+
+
+def _list_wrong(
+    form: Form, trial: Trial, suites: Suites, checks: Iterable[tuple[dict[str, Any], str]]
+) -> Iterator[tuple[tuple[dict[str, Any], str], Any]]:
+    """Yields cases and kinds of values that a check calls wrong, and by how much they are off."""
+    kernel, reference = answer_alike(form.kernel, form.reference, trial)
+    suite = _make_suite(replace(form, kernel=kernel, reference=reference), (), 2 * _SECONDS)
+    stated = make_call(dict, ["\n".join((*suites.accuracy, ""))], {"perfci": perfci})()
+    suite, device = replace(suite, **{**stated, "mutates": ()}), open_device("cpu", seed=0)
+    for params, kind in checks:
+        check, failure = Check(params, kind, "contiguous", 0, fresh=False), None
         with form.rehearsal.real(), contextlib.suppress(Exception):  # whatever other people's code raises
             failure = verify(suite, device, check, lambda error: {"error": str(error)}).failure
-            if failure and failure.kind == "wrong_values":
-                return [Reason("look_rounded", {**facts, "error": failure.facts["error"], "dtype": dtype})]
-    return []
+        if failure and failure.kind == "wrong_values":
+            yield (params, kind), failure.facts["error"]
 
 
 def _is_quick(form: Form, trial: Trial, look: Sequence[Reason]) -> bool:
@@ -270,11 +314,10 @@ def _find_operator(candidates: Sequence[Operator], tests: Sequence[Call], side: 
 
 
 def _find_instead(
-    called: _Called | None, path_of: str, other: _Side, files: SketchFiles, plain_op: str, tests: Sequence[Call],
+    called: _Called | None, path_of: str, other: _Side, files: SketchFiles, usual: str | None, tests: Sequence[Call],
     side: _Side, path: Path,
 ) -> tuple[_Called | None, str, _Side]:  # fmt: skip
-    """The call with torch's function of the operator's name, which takes other arguments, if a trial is for it."""
-    usual = operators.find_reference(files.function) or operators.find_reference(plain_op)
+    """The call with torch's usual function of this name, which takes other arguments, if a trial is for it."""
     if usual is None:
         return called, path_of, other
     function = _import_reference(usual, files, side.rehearsal)
@@ -489,7 +532,9 @@ def _apply(owner: Any) -> Callable[..., Any]:
     """The call of an autograd.Function, with the parameters that its forward has behind the context."""
 
     def apply(*args: Any, **named: Any) -> Any:
-        return owner.apply(*inspect.signature(apply).bind(*args, **named).args)
+        bound = inspect.signature(apply).bind(*args, **named)
+        bound.apply_defaults()  # or what lies behind an argument that is not given is lost
+        return owner.apply(*bound.args)
 
     takes = inspect.signature(owner.forward)
     vars(apply)["__wrapped__"] = owner.forward

@@ -1,0 +1,128 @@
+"""Cases beside the usual ones: other values of options, integers of 64 bits, inputs of several dtypes."""
+
+import ast
+import inspect
+import itertools
+import re
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from perfci.core.model import Reason
+from perfci.extensions.adopt.rehearsal.axes import Form
+from perfci.extensions.adopt.rehearsal.backward import Backward
+from perfci.extensions.adopt.rehearsal.operators import Operator
+from perfci.extensions.adopt.rehearsal.search import Found
+from perfci.extensions.adopt.rehearsal.trial import GRADIENT
+from perfci.extensions.adopt.sketch import Suites
+
+_DRAWN = re.compile(r"torch\.randn\((.*), generator=generator, dtype=dtype, device=device\)")
+_WHOLE = r"torch.randint(-(1 << 40), 1 << 40, \1, generator=generator, dtype=dtype, device=device)"
+_MOST = 8  # values of options that are tried
+_SECONDS = 4.0  # of this process, for all of them
+_SECOND = "second"  # the dtype of an input that is another one's
+
+Turn = Callable[[Found], Backward | None]
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A case in which an option has another value than usual."""
+
+    name: str
+    value: Any
+    usual: Any
+    gradient: str = ""  # the shape of the output's gradient. Empty: there is none
+
+
+def list_options(text: str, takes: inspect.Signature, found: Found) -> Iterable[tuple[str, Any, Any]]:
+    """Yields options that both sides are handed, their usual value, and another: a word of the text, the other truth.
+
+    text: of function, kernels and reference, which compare an option with its words.
+    """
+    handed = {part.rpartition("=")[2] for part in found.texts}
+    for name, one in takes.parameters.items():
+        given = found.form.inputs.get(name, repr(one.default))
+        if name not in handed or not re.fullmatch(r"None|True|False|'\w*'", given):
+            continue
+        usual = ast.literal_eval(given)
+        compared = " ".join(re.findall(rf"\b{name}\s*(?:==|!=|not in|in)\s*(.+)", text))
+        words = re.findall(r"[\"'](\w+)[\"']", f"{compared} {one.annotation}" if "Literal" in str(one) else compared)
+        values = [not usual] if isinstance(usual, bool) else [*dict.fromkeys(words)]
+        yield from ((name, usual, value) for value in values if value != usual)
+
+
+def add_options(
+    op: str, suites: Suites, found: Found, options: Iterable[tuple[str, Any, Any]], forward: Found, turn: Turn | None
+) -> tuple[Suites, list[Reason]]:
+    """Returns the suites with a case for each value of an option for which both sides agree, and what to look at.
+
+    forward: where the op is its backward pass, which `turn` makes.
+    """
+    form, kept, look, until_s = found.form, list[Variant](), list[Reason](), time.process_time() + _SECONDS
+    params = dict(form.little) or form.make_distinct()
+    for name, usual, value in itertools.islice(options, _MOST):
+        if time.process_time() > until_s:
+            break
+        chosen = replace(forward.form, inputs={**forward.form.inputs, name: repr(value)})
+        trial = chosen.run(params)
+        alike = trial.picks == forward.trial.picks and trial.written == forward.trial.written
+        if trial.problem or not trial.is_finite or not alike:
+            continue
+        back = turn(replace(forward, form=chosen, trial=trial)) if turn and trial.agrees else None
+        trial = back.found.trial if back else trial
+        if trial.agrees and bool(back) == bool(turn):
+            kept.append(Variant(name, value, usual, back.found.form.shapes[GRADIENT] if back else ""))
+        elif trial.share and not trial.problem:
+            facts: dict[str, Any] = {"op": op, "option": name, "value": repr(value), "share": trial.share}
+            look.append(Reason("look_option", facts))
+    kinds = {one.name: f"{type(one.usual).__name__} = {one.usual!r}" for one in kept}
+    kinds = {name: kind.replace("NoneType", "str | None") for name, kind in kinds.items()}
+    fixed = {**{axis: repr(size) for axis, size in params.items()}, "dtype": f"torch.{suites.dtypes[0]}"}
+    cases = tuple({**fixed, one.name: repr(one.value)} for one in kept)
+    inputs = {**suites.inputs, **{name: name for name in kinds}, **_shape_gradient(form, kept)}
+    return replace(suites, inputs=inputs, options=kinds, more=cases), look
+
+
+def _shape_gradient(form: Form, variants: Sequence[Variant]) -> dict[str, str]:
+    """The gradient of an output that has another shape with some options."""
+    usual = form.shapes.get(GRADIENT, "")
+    for name in {one.name for one in variants if one.gradient != usual}:
+        texts = ", ".join(f"{one.value!r}: {one.gradient}" for one in variants if one.name == name)
+        made = form.inputs[GRADIENT].replace(f"({usual}", f"({{{texts}}}.get({name}, {usual})", 1)
+        return {GRADIENT: made}
+    return {}
+
+
+def add_dtypes(suites: Suites, form: Form, operator: Operator) -> Suites:
+    """Returns the suites with cases of 64-bit integers, if torch's operator takes them, and of two dtypes.
+
+    Only with those in which both sides agree.
+    """
+    first = [case for case in suites.cases if case["dtype"] == f"torch.{suites.dtypes[0]}"]
+    is_whole = operator.info and operator.info.supports_dtype(torch.int64, "cpu")
+    drawn = [name for name, text in form.inputs.items() if _DRAWN.fullmatch(text)]
+    params = dict(form.little) or form.make_distinct()
+    integers = {name: _DRAWN.sub(_WHOLE, form.inputs[name]) for name in drawn}
+    trial = replace(form, inputs={**form.inputs, **integers}).run(params, "int64") if drawn and is_whole else None
+    if trial and trial.agrees and trial.is_alike:
+        either = {
+            name: f"(\n        {form.inputs[name]}\n        if dtype.is_floating_point\n        else {text}\n    )"
+            for name, text in integers.items()
+        }
+        whole = ({**case, "dtype": "torch.int64"} for case in first)
+        suites = replace(suites, inputs={**suites.inputs, **either}, more=(*suites.more, *whole))
+    if len(drawn) > 1:
+        text = form.inputs[drawn[-1]].replace("dtype=dtype", f"dtype={_SECOND} or dtype")
+        mixed = {**form.inputs, drawn[-1]: text}
+        trial = replace(form, inputs=mixed).run({**params, _SECOND: torch.float32}, "float16")
+        if trial.agrees and trial.is_alike:
+            given = suites.inputs[drawn[-1]].replace("dtype=dtype", f"dtype={_SECOND} or dtype")
+            case = {**first[0], "dtype": "torch.float16", _SECOND: "torch.float32"}
+            options = {**suites.options, _SECOND: "torch.dtype | None = None"}
+            inputs = {**suites.inputs, drawn[-1]: given}
+            suites = replace(suites, inputs=inputs, options=options, more=(*suites.more, case))
+    return suites
