@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ import numpy as np
 from perfci.device.arrays import ArrayFacts, Arrays, Damage, DtypeFacts, Memory, other_number
 
 Array = np.ndarray[Any, Any]
+_name = functools.cache(str)  # of a dtype, which NumPy makes anew each time
 
 NUMBERS = "biufc"  # kinds of dtypes of numbers, as numpy has them
 GUARD = 64  # elements of NaN on either side of a guarded input
@@ -35,7 +37,7 @@ class NumpyArrays(Arrays):
     def facts(self, array: Array) -> ArrayFacts:
         rows = np.transpose(array, np.argsort([-stride for stride in array.strides], kind="stable"))
         dense = bool(array.flags.c_contiguous or rows.flags.c_contiguous)
-        return ArrayFacts(tuple(array.shape), str(array.dtype), self.device, dense)
+        return ArrayFacts(tuple(array.shape), _name(array.dtype), self.device, dense)
 
     def strides(self, array: Array) -> tuple[int, ...]:
         return tuple(stride_bytes // array.itemsize for stride_bytes in array.strides)

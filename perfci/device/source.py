@@ -81,14 +81,13 @@ def _describe_single(value: Any, inner: Callable[[Any], str]) -> str:
     return f"{type(value).__qualname__}{inner(parts)}"
 
 
-def source_text(function: Callable[..., Any]) -> str:
+@functools.cache  # as a suite is described several times
+def source_text(function: FunctionType, code: CodeType) -> str:
     """A function's source as a syntax tree. Its byte code if there is no source, as of some lambdas."""
     try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+        return tree_text(ast.parse(textwrap.dedent(inspect.getsource(function))))
     except (OSError, TypeError, SyntaxError):
-        code = getattr(function, "__code__", None)
-        return repr(function) if code is None else "\n".join(_code(code))
-    return tree_text(tree)
+        return "\n".join(_code(code))
 
 
 def tree_text(tree: ast.AST) -> str:
@@ -142,7 +141,7 @@ def _function(function: Any, seen: dict[int, Any]) -> Iterator[str]:
         yield from _follow(type(function), seen)
     elif id(plain) not in seen:
         seen[id(plain)] = plain
-        yield source_text(plain)
+        yield source_text(plain, plain.__code__)
         yield from map(stable, (plain.__defaults__, plain.__kwdefaults__))
         reached = dict(inspect.getclosurevars(plain).nonlocals) if plain.__closure__ else {}
         names = set(names_used(plain.__code__)) & plain.__globals__.keys()

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 from perfci import git, store
 from perfci.core import VERSION, environment
-from perfci.core.model import Device, Environment, Limits, Measured, OpRun, Plan, PlannedOp, Reason, Run
+from perfci.core.model import Device, Limits, Measured, OpRun, Plan, PlannedOp, Reason, Run
 from perfci.core.settings import Settings
 from perfci.core.stopping import Stopped
 from perfci.store import launches
@@ -62,8 +62,8 @@ class Record:
     def note_device(self, device: Device | None = None, timer: str | None = None) -> None:
         """Note what a first look found: an op that is not timed does not change what is known of the timer."""
         known = self.run.environment
-        environment = describe_environment(self._settings, device or known.device, timer or known.timer)
-        self.run = dataclasses.replace(self.run, environment=environment)
+        known = dataclasses.replace(known, device=device or known.device, timer=timer or known.timer)
+        self.run = dataclasses.replace(self.run, environment=known)
 
     def note_apart(self, op: str, why: Reason) -> None:
         """Note that an op's revisions need a process each: later processes of it are pairs from the start."""
@@ -108,21 +108,16 @@ def ends_run(failure: Reason) -> bool:
 
 
 def new_run(settings: Settings, plan: Plan, device: Device, command: str) -> Run:
-    """A run in which nothing was measured yet, with a new id."""
-    now = datetime.now(UTC)
+    """A run in which nothing was measured yet, with a new id, at the project's commit if git can find one."""
+    here, now = git.read(settings.root), datetime.now(UTC)
+    place = environment.describe(device, None)
+    if not isinstance(here, Reason):
+        place = dataclasses.replace(place, commit=here.commit, branch=here.branch, dirty=here.dirty)
     return Run(
         id=f"{now:%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}",
         created=f"{now:%Y-%m-%dT%H:%M:%SZ}",
         perfci=VERSION,
         command=command,
-        environment=describe_environment(settings, device, None),
+        environment=place,
         plan=plan,
     )
-
-
-def describe_environment(settings: Settings, device: Device, timer: str | None) -> Environment:
-    """Returns the environment of a run of this project at its commit. There is no commit if git cannot find one."""
-    here = git.read(settings.root)
-    if isinstance(here, Reason):
-        return environment.describe(device, timer)
-    return environment.describe(device, timer, commit=here.commit, branch=here.branch, dirty=here.dirty)

@@ -156,13 +156,14 @@ def find_forged(record: Any) -> str | None:
     """Returns the name of a field that perfci alone writes, and that a message has written. None if there is none."""
     if isinstance(record, Reason) and record.kind in RESERVED:
         return f"the reason {record.kind}"
-    for name, by_perfci in _list_fields(type(record)):  # type: ignore[arg-type]  # a class can be hashed
+    kind: Any = type(record)
+    for name, by_perfci in _list_fields(kind):
         value = getattr(record, name)
         if by_perfci and value:
             return name
         parts: Iterable[Any] = value.values() if isinstance(value, dict) else value
         for part in parts if isinstance(value, dict | tuple) else (value,):
-            if forged := find_forged(part):
+            if type(part).__module__ != "builtins" and (forged := find_forged(part)):
                 return forged
     return None
 

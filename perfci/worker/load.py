@@ -226,7 +226,7 @@ def _describe_wrapper(function: Callable[..., Any], file: Path) -> str:
     name = f"{getattr(plain, '__module__', '')}.{getattr(plain, '__qualname__', repr(function))}"
     bound = stable([getattr(function, "args", ()), getattr(function, "keywords", {})])
     is_wrapper = plain is not None and plain.__code__.co_filename != str(file)
-    return "\n".join([name, bound, source_text(plain) if is_wrapper and plain else ""])
+    return "\n".join([name, bound, source_text(plain, plain.__code__) if is_wrapper and plain else ""])
 
 
 def import_roots(folder: Path, shared: Path) -> list[str]:

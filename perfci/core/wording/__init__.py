@@ -163,10 +163,10 @@ def translate(english: str) -> str:
 
 def describe_stage(stage: str) -> str:
     """Returns what a process is doing at a stage, one of the gate's or of an extension's."""
-    texts = {name: translate(english) for name, english in stages.STAGES.items()}
-    for describe in extensions.provided("stages"):
-        texts |= describe()
-    return texts.get(stage, stage)
+    if stage in stages.STAGES:
+        return translate(stages.STAGES[stage])
+    texts = (describe() for describe in extensions.provided("stages"))
+    return next((text[stage] for text in texts if stage in text), stage)
 
 
 def _write_stage(stored: str) -> str:
