@@ -10,8 +10,8 @@ slower     kernels that do so many percent of their rows or steps twice: REGRESS
 faults     masks, races and memory that is read before it is written: WRONG
 
 Each change is a branch of a repository with this compiler's ops, in the kernels of this repository, judged by
-`perfci check` beside its base. One check has one change in each op. The exit code is 1 if a verdict is not the
-expected one.
+`perfci check` beside its base. A check has one fault, or another change in each op. The exit code is 1 if a verdict
+is not the expected one.
 """
 
 from __future__ import annotations
@@ -330,10 +330,8 @@ def list_changes(kinds: Sequence[str], percent: Sequence[float], backend: str = 
     """The changes of some kinds, those first that may be judged side by side."""
     changes, ops = [], KEPT[backend]
     if "faults" in kinds:
-        by_op = {op: [fault for fault in FAULTS if (fault.op, fault.backend) == (op, backend)] for op in ops}
-        for number in range(max(map(len, by_op.values()))):
-            chosen = {op: faults[number] for op, faults in by_op.items()}
-            edits = {op: fault.edits for op, fault in chosen.items()}
+        for number, fault in enumerate(fault for fault in FAULTS if fault.backend == backend):
+            edits, chosen = {fault.op: fault.edits}, {fault.op: fault}
             changes.append(Change("faults", f"faults-{number}", edits, backend, ["--suite", "accuracy"], chosen))
     timed = ["--suite", "performance"]
     if "comments" in kinds:
