@@ -80,7 +80,7 @@ def said() -> dict[str, Any]:
     )
     for op, backward in {"op_weighed": False, "weighed_back": True}.items():
         sides[op] = SketchFiles(str(SOURCE), "Weighed", None, "weighed_reference", str(SOURCE), backward=backward)
-    sides["cat"] = SketchFiles(str(SOURCE), "cat")
+    sides |= {op: SketchFiles(str(SOURCE), op) for op in ("cat", "cumsum")}
     sides["amax"] = SketchFiles(str(SOURCE), "amax")
     sides["repeat"] = SketchFiles(str(SOURCE), "repeat")
     sides["named"] = SketchFiles(str(SOURCE), "rms_norm")
@@ -337,6 +337,13 @@ def test_an_operator_of_torch_gets_64_bit_integers_and_inputs_of_two_dtypes_if_i
     assert "1 << 40" in said["amax"].suites.inputs["self"]
     assert any({("dtype", "torch.float16"), ("second", "torch.float32")} <= case for case in of["cat"])
     assert any("dtype=second or dtype" in text for text in said["cat"].suites.inputs.values())
+
+
+def test_an_operator_of_torch_gets_a_case_for_each_axis_that_its_samples_leave_out(said):
+    suites = said["cumsum"].suites
+
+    assert {case["dim"] for case in suites.cases} == {"0", "1"} and "batch" in suites.axes
+    assert "2" in {case["dim"] for case in suites.more}
 
 
 def test_a_backward_pass_that_compares_tensors_gets_cases_around_its_blocks(said):

@@ -95,8 +95,8 @@ def make_suites(
     is_quick = bool(done and not form.is_ragged and usual.seconds <= _SLOW_S)
     if is_quick:
         switches = _find_switches(form, _list_points(grids))
-        quick = [point for point in switches if form.run(point).seconds <= _SLOW_S]
-        grids += [_write_point(form, point, ()) for point in switches]
+        quick = [point for point, seconds in switches if seconds <= _SLOW_S]
+        grids += [_write_point(form, point, ()) for point, _ in switches]
         probes += [{**_write_point(form, point, varying), "dtype": ("*DTYPES[:1]",)} for point in quick]
         judged += [(form, point) for point in quick]
     if steps := sorted({*usual.dtypes} & {"int8", "uint8"}) if "float" in form.dtype else []:
@@ -188,15 +188,18 @@ def _find_empty(form: Form, varying: Sequence[str], calls: Sequence[Call], probe
     return grids
 
 
-def _find_switches(form: Form, earlier: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Sizes past the least one of each axis from which on a kernel has another block, if it had one until then."""
+def _find_switches(form: Form, earlier: Sequence[Mapping[str, Any]]) -> list[tuple[dict[str, Any], float]]:
+    """Sizes past the least one of each axis from which on a kernel has another block, if it had one until then.
+
+    With the seconds that their call takes.
+    """
 
     def list_constants(axis: str, size: int) -> dict[tuple[str, str], Any]:
         done = form.try_case({**little, axis: size}, alone=True)
         launches = done.launches if done and done.programs <= _MANY_PROGRAMS else ()
         return {(launch.source, name): value for launch in launches for name, value in launch.constants.items()}
 
-    taken, little = list[dict[str, Any]](), {axis: form.little.get(axis, _LITTLE) for axis in form.axes}
+    taken, little = list[tuple[dict[str, Any], float]](), {axis: form.little.get(axis, _LITTLE) for axis in form.axes}
     for axis in form.axes:
         sizes = [(1 << power) + 1 for power in range(5, MOST_ELEMENTS.bit_length())]
         seen = [list_constants(axis, size) for size in sizes]
@@ -207,7 +210,10 @@ def _find_switches(form: Form, earlier: Sequence[Mapping[str, Any]]) -> list[dic
             if any(key in one and one[key] != seen[0][key] for key in steady)
         )
         points = [{**little, axis: size} for size in itertools.islice(switched, 1)]
-        taken += [point for point in points if point not in earlier and form.takes(point)]
+        going, before = form.rehearsal, form.rehearsal.spent_s
+        going.most_s *= 2  # it may have some thousand programs
+        taken += [(point, going.spent_s - before) for point in points if point not in earlier and form.takes(point)]
+        going.most_s /= 2
     return taken
 
 

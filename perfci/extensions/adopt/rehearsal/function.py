@@ -40,7 +40,7 @@ from perfci.extensions.adopt.rehearsal.operators import Operator
 from perfci.extensions.adopt.rehearsal.tests import TestReader
 from perfci.extensions.adopt.rehearsal.trial import GRADIENT, Trial, answer_alike
 from perfci.extensions.adopt.rehearsal.uses import read_uses
-from perfci.extensions.adopt.rehearsal.variants import add_dtypes, add_options, list_options
+from perfci.extensions.adopt.rehearsal.variants import add_axes, add_dtypes, add_options, list_options
 from perfci.extensions.adopt.sketch import Sketch, SketchFiles, SketchFunction, Suites
 from perfci.measure.verify import Check, verify
 from perfci.ops.spec import Accuracy
@@ -120,7 +120,7 @@ def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
     ties = find_ties(form, trial) if right else None
     look += [Reason("look_ties", {"op": op})] if ties else []
     trial = ties or trial
-    mutates = operator.mutates if operator else list_mutated(trial)
+    mutates = _list_written(called, operator) if operator else list_mutated(trial)
     bounded = _bound(form, operator, are_tests=bool(tests))
     written = [f"mutates={mutates},"] if mutates else []
     stated = _list_held(form, mutates) if right and _is_quick(form, trial, look) else []
@@ -148,6 +148,17 @@ def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
     )  # fmt: skip
 
 
+def _list_written(called: _Called, operator: Operator) -> tuple[str, ...]:
+    """What torch's operator writes into, by its schema or in a trial: instance_norm's statistics, with some options."""
+    form, names = called.found.form, list(operator.mutates)
+    sizes = form.little or form.make_distinct()
+    for call in called.calls[:_MOST_CALLS] if not called.found.trial.problem else ():
+        options = {name: repr(value) for name, value in call.given.items() if name not in form.shapes}
+        inputs = {name: options.get(name, text) for name, text in form.inputs.items() if text not in form.axes}
+        names += replace(form, inputs={**form.inputs, **inputs}).run(sizes).rewritten
+    return tuple(dict.fromkeys(names))
+
+
 def _write_sides(
     called: _Called, side: _Side, other: _Side, trial: Trial, mutates: Sequence[str]
 ) -> tuple[SketchFunction, SketchFunction]:
@@ -170,7 +181,7 @@ def _vary(
 ) -> Suites:  # fmt: skip
     """The suites with cases of other values of options, or of other dtypes of torch's operator. Adds to `look`."""
     if called.operator:
-        return add_dtypes(suites, called.found.form, called.operator)
+        return add_axes(add_dtypes(suites, called.found.form, called.operator), called.found.form)
     suites, notes = add_options(op, suites, called.found, options, forward, turn_back if called.further else None)
     look += notes
     return suites

@@ -5,6 +5,7 @@ import importlib.util
 import inspect
 import itertools
 import keyword
+import math
 import pkgutil
 import re
 import sys
@@ -67,7 +68,7 @@ class Operator:
     def list_calls(self, dtype: str = "float32") -> list[dict[str, Any]]:
         """Arguments by name of OpInfo's samples in a dtype, tensors as `Argument`. Made up calls if none is named.
 
-        Those with tensors of one shape come first, then those with the most usual numbers of axes.
+        Those with tensors of one shape come first, then those with the most usual numbers of axes, one element last.
         """
         names = [argument.name for argument in self.arguments]
         samples: dict[str, tuple[list[tuple[int, ...]], dict[str, Any]]] = {}
@@ -89,7 +90,11 @@ class Operator:
         ranks = [[len(shape) for shape in shapes] for shapes, _ in samples.values()]
         order = sorted(
             samples.values(),
-            key=lambda sample: (len({*sample[0]}) > 1, -ranks.count([len(shape) for shape in sample[0]])),
+            key=lambda sample: (
+                max(map(math.prod, sample[0])) < 2,
+                len({*sample[0]}) > 1,
+                -ranks.count([len(shape) for shape in sample[0]]),
+            ),
         )
         return [given for _, given in order]
 

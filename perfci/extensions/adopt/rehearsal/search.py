@@ -113,7 +113,8 @@ def _guess(start: Form, given: Mapping[str, Any]) -> Form:
         name: replace(value, shape=small[-len(value.shape) :]) if isinstance(value, Argument) else value
         for name, value in given.items()
     }
-    return find_form(start, [Call("", usual or {"x": Argument(small[-2:], "float32", None)}, {})])[0]
+    has_tensors = any(isinstance(value, Argument) for value in usual.values())
+    return find_form(start, [Call("", usual if has_tensors else {"x": Argument(small[-2:], "float32", None)}, {})])[0]
 
 
 def judge(form: Form, texts: Sequence[str], calls: Sequence[Call], *, dry: bool) -> Found:

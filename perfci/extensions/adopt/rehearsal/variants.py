@@ -12,17 +12,18 @@ from typing import Any
 import torch
 
 from perfci.core.model import Reason
-from perfci.extensions.adopt.rehearsal.axes import Form
+from perfci.extensions.adopt.rehearsal.axes import SIZES, Form, list_sides
 from perfci.extensions.adopt.rehearsal.backward import Backward
 from perfci.extensions.adopt.rehearsal.operators import Operator
 from perfci.extensions.adopt.rehearsal.search import Found
 from perfci.extensions.adopt.rehearsal.trial import GRADIENT
-from perfci.extensions.adopt.sketch import Suites
+from perfci.extensions.adopt.sketch import Case, Suites
 
 _DRAWN = re.compile(r"torch\.randn\((.*), generator=generator, dtype=dtype, device=device\)")
 _WHOLE = r"torch.randint(-(1 << 40), 1 << 40, \1, generator=generator, dtype=dtype, device=device)"
 _MOST = 8  # values of options that are tried
 _SECONDS = 4.0  # of this process, for all of them
+_AXES = frozenset(map(str, range(-4, 5)))
 _SECOND = "second"  # the dtype of an input that is another one's
 
 Turn = Callable[[Found], Backward | None]
@@ -95,6 +96,29 @@ def _shape_gradient(form: Form, variants: Sequence[Variant]) -> dict[str, str]:
         made = form.inputs[GRADIENT].replace(f"({usual}", f"({{{texts}}}.get({name}, {usual})", 1)
         return {GRADIENT: made}
     return {}
+
+
+def add_axes(suites: Suites, form: Form) -> Suites:
+    """Returns the suites with a case for each axis that torch's samples do not give as `dim`, if both sides agree."""
+    usual, first = form.inputs.get("dim", ""), next(iter(form.shapes.values()), "")
+    if form.is_ragged or not re.fullmatch(r"-?\d+", usual):
+        return suites
+    sizes, rank = SIZES[0][: len(form.axes)], len(list_sides(first))
+    given = {int(case.get("dim", usual)) % rank for case in suites.cases if case.get("dim", usual) in _AXES}
+    fixed = {name: text for name, text in form.inputs.items() if name in suites.axes}
+    cases = list[Case]()
+    for axis in (str(axis) for axis in range(rank) if axis not in given):
+        other = replace(form, inputs={**form.inputs, "dim": axis})
+        for params in (form.make_distinct(sizes), form.make_distinct(sizes[::-1])):  # places may lie beyond one of both
+            if (trial := other.run(params)).agrees and trial.is_alike:
+                texts = {name: repr(size) for name, size in params.items()}
+                cases.append({**fixed, **texts, "dim": axis, "dtype": f"torch.{suites.dtypes[0]}"})
+                break
+    if not cases:
+        return suites
+    options = suites.options if "dim" in suites.axes else {**suites.options, "dim": f"int = {usual}"}
+    inputs = {**suites.inputs, "dim": "dim"}
+    return replace(suites, inputs=inputs, options=options, more=(*suites.more, *cases))
 
 
 def add_dtypes(suites: Suites, form: Form, operator: Operator) -> Suites:
