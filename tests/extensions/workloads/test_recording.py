@@ -99,20 +99,49 @@ def record(project, *words):
     return python(project, "-m", "perfci", "record", *words)
 
 
+MORE = """
+import mylib, os, subprocess
+mylib.triple(torch.ones(2), bias=1)
+if not os.fork():
+    double(torch.ones(3, 7))
+    sys.exit()
+os.wait()
+quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}  # keeps no pipe of the test's open
+subprocess.Popen([sys.executable, "-c", "import time; time.sleep(20)"], **quiet)
+"""
+
+
 def test_a_program_is_recorded_by_its_command(project):
-    done = record(project, "--after", "0", "--format", "json", "--", sys.executable, "serve.py", "0")
+    """It calls an op, a function that is no op yet, and the op again in a process that it forks."""
+    (project / "mylib.py").write_text("def triple(x, bias=None):\n    return x * 3\n")
+    (project / "serve.py").write_text(SERVE + MORE)
+    words = ("--after", "0", "--also", "mylib:triple", "--format", "json", "--", sys.executable, "serve.py", "0")
+
+    done = record(project, *words)
 
     assert done.returncode == 0, done.stderr
     assert "serving" in done.stderr  # what it prints is no part of the answer
-    answer = json.loads(done.out if hasattr(done, "out") else done.stdout)
+    answer = json.loads(done.stdout)
     assert answer["workload"]["name"] == "serve"
     stored = read_workload(project / "kernels", "serve")
-    calls = {len(call.arguments): call for call in stored.calls}
-    # The first call begins the recording.
+    calls = {len(call.arguments): call for call in stored.calls if call.op == "double"}
+    # The first call begins the recording, and a forked process's are not recorded.
     assert calls[1].count == 4
     other = calls[2]
     assert (other.count, other.case, other.arguments["x"].strides) == (5, None, (1, 7))
     assert len(other.arguments["flag"]) == 60
+    assert done.stderr.count("which the recorded program forked, calls ops too") == 1
+    assert [(note.kind, note.facts) for note in stored.notes] == [("children_unheard", {"count": 1})]
+    _gives_perfci_new_its_sizes(project / "kernels/_workloads/serve.json")
+
+
+def _gives_perfci_new_its_sizes(file):
+    from perfci.extensions.workloads.cases import write_calls
+
+    assert "    triple(bias=1, x=torch.empty((2,), dtype=torch.float32))" in write_calls(file)
+    file.write_text("{}x")
+    with pytest.raises(ValueError, match=r"serve\.json"):
+        write_calls(file)
 
 
 @pytest.mark.nightly
@@ -122,52 +151,6 @@ def test_a_program_that_ends_before_it_is_recorded_leaves_no_workload(project):
     assert done.returncode == 1
     assert "take a smaller --after" in done.stderr
     assert not (project / "kernels/_workloads").exists()
-
-
-def test_a_function_that_is_no_op_yet_is_recorded_and_gives_perfci_new_its_sizes(project):
-    (project / "mylib.py").write_text("def triple(x, bias=None):\n    return x * 3\n")
-    (project / "serve.py").write_text(
-        "import mylib, torch\nmylib.triple(torch.ones(5, 7))\nmylib.triple(torch.ones(2), bias=1)\n"
-    )
-
-    done = record(project, "--after", "0", "--also", "mylib:triple", "--", sys.executable, "serve.py")
-
-    assert done.returncode == 0, done.stderr
-    file = project / "kernels/_workloads/serve.json"
-    assert [call.op for call in read_workload(project / "kernels", "serve").calls] == ["triple"]
-    from perfci.extensions.workloads.cases import write_calls
-
-    assert "    triple(bias=1, x=torch.empty((2,), dtype=torch.float32))" in write_calls(file)
-    file.write_text("{}x")
-    with pytest.raises(ValueError, match=r"serve\.json"):
-        write_calls(file)
-
-
-FORKING = """
-import os, subprocess, sys, torch
-sys.path.insert(0, "kernels/double")
-from double_triton import double
-double(torch.ones(3, 7))
-if not os.fork():
-    double(torch.ones(3, 7))
-    sys.exit()
-os.wait()
-quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}  # keeps no pipe of the test's open
-subprocess.Popen([sys.executable, "-c", "import time; time.sleep(20)"], **quiet)
-double(torch.ones(3, 7))
-"""
-
-
-def test_processes_that_a_program_starts_are_counted_and_forked_ones_tell_that_their_calls_are_not_recorded(project):
-    (project / "serve.py").write_text(FORKING)
-
-    done = record(project, "--after", "0", "--", sys.executable, "serve.py")
-
-    assert done.returncode == 0, done.stderr
-    assert done.stderr.count("which the recorded program forked, calls ops too") == 1
-    workload = read_workload(project / "kernels", "serve")
-    assert [call.count for call in workload.calls] == [1]
-    assert [(note.kind, note.facts) for note in workload.notes] == [("children_unheard", {"count": 1})]
 
 
 def test_what_is_no_python_program_is_refused(project):
