@@ -128,27 +128,6 @@ def test_what_one_board_alone_found_slower_fails_only_if_another_one_agrees(topi
     assert topic.shard_run(1) == before
 
 
-@pytest.mark.nightly  # test_merge.py has both of stored runs
-def test_a_shard_that_is_missing_is_red_and_one_given_twice_counts_once(topic):
-    topic.slow_down("scale", 320.4)
-    topic.slow_down("relu", 320.4)
-    commit_all(topic.root)
-    topic.plan()
-    for index in (1, 2):
-        topic.shard(index)
-    first, second = (str(topic.root / "reports" / "shards" / str(index)) for index in (1, 2))
-
-    short = topic.merge(first)
-    whole = topic.merge(first, second)
-    twice = topic.merge(first, second, first)
-
-    assert short.code == 2
-    assert "ERROR" in short.verdicts("scale") and short.verdicts("shard 2/2") == {"ERROR"}
-    assert short.verdicts("relu") == whole.verdicts("relu")
-    assert whole.code == twice.code == 0, whole.out
-    assert told(whole) == told(twice)
-
-
 def test_what_no_file_changed_is_planned_without_a_worker_and_its_shards_end_at_once(topic, monkeypatch):
     def started(*arguments):
         raise AssertionError("a worker was started")
