@@ -77,6 +77,12 @@ def whole_blocks(x: torch.Tensor):
     return out
 
 
+def late_blocks(x: torch.Tensor):
+    out, block = torch.empty_like(x), 1 if x.numel() < 200 else 64
+    _unmasked[(triton.cdiv(x.numel(), block),)](x, out, BLOCK=block)
+    return out
+
+
 @triton.jit
 def _tiles(x_ptr, out_ptr, rows, stride, step, BLOCK: tl.constexpr):
     at_rows = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)

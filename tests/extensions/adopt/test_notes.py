@@ -22,6 +22,7 @@ FAULTS = {
         "look_bound": "",
     },
     "put_far": {"look_bound": "_put_far"},
+    "late_blocks": {"look_beyond": "late_blocks loads or stores outside of its tensors at rows=129"},
     "whole_blocks": {"look_beyond": "whole_blocks loads or stores outside of its tensors at rows="},
 }
 """function -> kinds of notes, and a part of each"""

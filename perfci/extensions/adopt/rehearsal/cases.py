@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 from perfci.core.model import Reason
-from perfci.extensions.adopt.rehearsal.axes import SIZES, Call, Form, list_sides, size_call
-from perfci.extensions.adopt.rehearsal.trial import GRADIENT, Trial
+from perfci.extensions.adopt.rehearsal.axes import MOST_SECONDS, SIZES, Call, Form, list_sides, size_call
+from perfci.extensions.adopt.rehearsal.trial import BEYOND, GRADIENT, Trial
 from perfci.extensions.adopt.sketch import Case, Suites
 from perfci.ops.spec import LAYOUTS, VALUES
 
@@ -94,7 +94,8 @@ def make_suites(
     dtypes = tuple(dict.fromkeys(call.dtype for call in tested or calls))
     is_quick = bool(done and not form.is_ragged and usual.seconds <= _SLOW_S)
     if is_quick:
-        switches = _find_switches(form, _list_points(grids))
+        switches, beyond = _find_switches(form, _list_points(grids))
+        look += [Reason("look_beyond", {"op": op, "case": case}) for case in beyond[:1] if "look_beyond" not in left]
         quick = [point for point, seconds in switches if seconds <= _SLOW_S]
         grids += [_write_point(form, point, ()) for point, _ in switches]
         probes += [{**_write_point(form, point, varying), "dtype": ("*DTYPES[:1]",)} for point in quick]
@@ -188,10 +189,12 @@ def _find_empty(form: Form, varying: Sequence[str], calls: Sequence[Call], probe
     return grids
 
 
-def _find_switches(form: Form, earlier: Sequence[Mapping[str, Any]]) -> list[tuple[dict[str, Any], float]]:
+def _find_switches(
+    form: Form, earlier: Sequence[Mapping[str, Any]]
+) -> tuple[list[tuple[dict[str, Any], float]], list[str]]:
     """Sizes past the least one of each axis from which on a kernel has another block, if it had one until then.
 
-    With the seconds that their call takes.
+    With the seconds that their call takes, and the sizes at which the kernel reaches beyond its tensors.
     """
 
     def list_constants(axis: str, size: int) -> dict[tuple[str, str], Any]:
@@ -199,7 +202,8 @@ def _find_switches(form: Form, earlier: Sequence[Mapping[str, Any]]) -> list[tup
         launches = done.launches if done and done.programs <= _MANY_PROGRAMS else ()
         return {(launch.source, name): value for launch in launches for name, value in launch.constants.items()}
 
-    taken, little = list[tuple[dict[str, Any], float]](), {axis: form.little.get(axis, _LITTLE) for axis in form.axes}
+    taken, beyond, going = list[tuple[dict[str, Any], float]](), list[str](), form.rehearsal
+    little = {axis: form.little.get(axis, _LITTLE) for axis in form.axes}
     for axis in form.axes:
         sizes = [(1 << power) + 1 for power in range(5, MOST_ELEMENTS.bit_length())]
         seen = [list_constants(axis, size) for size in sizes]
@@ -210,11 +214,14 @@ def _find_switches(form: Form, earlier: Sequence[Mapping[str, Any]]) -> list[tup
             if any(key in one and one[key] != seen[0][key] for key in steady)
         )
         points = [{**little, axis: size} for size in itertools.islice(switched, 1)]
-        going, before = form.rehearsal, form.rehearsal.spent_s
-        going.most_s *= 2  # it may have some thousand programs
-        taken += [(point, going.spent_s - before) for point in points if point not in earlier and form.takes(point)]
-        going.most_s /= 2
-    return taken
+        for point in (point for point in points if point not in earlier and going.spent_s <= MOST_SECONDS):
+            going.most_s *= 4  # it may have some thousand programs
+            trial = form.run(point)
+            going.most_s /= 4
+            taken += [(point, trial.seconds)] if not trial.problem and trial.is_finite else []
+            is_beyond = BEYOND in (trial.problem or "") and not form.has_places
+            beyond += [f"{axis}={point[axis]}"] if is_beyond else []
+    return taken, beyond
 
 
 def _list_unlike(tried: Sequence[tuple[Form, Mapping[str, Any]]], kinds: Sequence[str]) -> list[str]:
