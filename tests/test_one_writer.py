@@ -48,6 +48,7 @@ READS = {
     "extensions/adopt/files.py": (1, NAMED),
     "extensions/adopt/rehearsal/function.py": (3, WORKER),
     "extensions/adopt/rehearsal/tests.py": (1, WORKER),
+    "extensions/adopt/rehearsal/trial.py": (1, "of the kernel's"),
     "extensions/setup/plan.py": (2, PACKED),
     "extensions/setup/texts.py": (1, PACKED),
     "extensions/adopt/sketch.py": (1, PACKED),

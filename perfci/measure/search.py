@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import itertools
 import math
 import random
 from collections.abc import Callable
@@ -23,6 +24,7 @@ MOST_ELEMENTS = 1 << 17  # of a size that is tried: Triton's interpreter is slow
 MOST_OF_INPUTS = 1 << 22  # elements that inputs have at half a size that is tried
 SMALL = 64  # a size that any op may have
 BLOCKS = (8, 4096)  # least and most that a literal can mean for a block
+_MOST_FILES = 100  # that are read for literals, the nearest: a library may have thousands
 _LARGEST = 1e4  # literals beyond are limits of dtypes
 
 _NEEDED = {
@@ -142,7 +144,8 @@ def read_constants(kernel: Callable[..., Any]) -> tuple[float, ...]:
     except TypeError:
         return ()
     # Members of an enumeration, such as the shared memory of chips, bound no tensor.
-    nodes = [node for _, reached in list_reached(Path(file)) for node in reached if not _is_enumeration(node)]
+    files = itertools.islice(list_reached(Path(file)), _MOST_FILES)
+    nodes = [node for _, reached in files for node in reached if not _is_enumeration(node)]
     parts = (part for node in nodes for part in ast.walk(node) if isinstance(part, ast.Constant))
     numbers = [part.value for part in parts if isinstance(part.value, int | float) and 0 < part.value < MOST_ELEMENTS]
     return tuple(sorted({float(number) for number in numbers}))

@@ -262,7 +262,8 @@ def _find_less_exact(
         stated = suite.tolerance_reason is not None and facts.name in (suite.tolerance or {})
         if base is None and stated:
             continue
-        if not base and not (closeness.excess(closeness.widen(head), right, rtol, atol * calls.term) > 0).any():
+        wide = closeness.widen(head), closeness.widen(right)
+        if not base and not (closeness.excess(*wide, rtol, atol * calls.term) > 0).any():
             continue
         compared, moved = (head, before, right, common, facts, terms, largest), []
         if find_growth(*compared):  # by chance, where terms cancel? Then rounding the inputs moves the answer as far

@@ -258,5 +258,22 @@ def test_literals_are_read_where_a_thin_file_imports_its_kernel_from(tmp_path, d
     assert {failure.kind for failure in failures if failure} == {"less_exact"}
 
 
+def test_of_a_large_library_the_files_near_the_kernel_are_read_for_literals(tmp_path):
+    for number in range(150):
+        text = f"from far{number + 1} import step\n\n\ndef more(x):\n    return step(x) + {1000 + number}\n"
+        (tmp_path / f"far{number}.py").write_text(f"{text}\n\nstep = more\n")
+    thin = tmp_path / "kernels" / "gate" / "gate_triton.py"
+    thin.parent.mkdir(parents=True)
+    thin.write_text("from far0 import step\n\n\ndef gate(x):\n    return step(x) * 48\n")
+
+    def gate(x):
+        return x
+
+    gate.source_file = str(thin)
+    read = read_constants(gate)
+    assert {48.0, 1000.0} <= {*read}
+    assert max(read) < 1149.0
+
+
 def make_x(rows, cols, dtype, device, seed):
     return {"x": np.random.default_rng(seed).standard_normal((rows, cols)).astype(dtype)}

@@ -671,3 +671,20 @@ def test_what_the_bases_kernel_errs_by_is_kept_of_a_fresh_seed(device):
     assert result.errors.l2 == 0.0
     assert result.base_errors.l2 == pytest.approx(2.0**-21, rel=0.05)
     assert verify(suite(double), device, check(), describe, coarse).base_errors is None
+
+
+@pytest.mark.torch
+def test_a_reference_may_give_numbers_of_8_bits_of_its_own():
+    torch = pytest.importorskip("torch")
+    from perfci.device import open_device
+
+    def make(rows, cols, dtype, device, seed):
+        generator = torch.Generator(device).manual_seed(seed)
+        return {"x": torch.randn(rows, cols, generator=generator, dtype=torch.float32, device=device)}
+
+    def narrow(x):
+        return x.to(torch.float8_e4m3fn)
+
+    given = Check({**CASES[0], "dtype": "float32"}, "confident", "contiguous", 0, fresh=False)
+    result = verify(suite(narrow, narrow, make_inputs=make), open_device("cpu", seed=0), given, describe)
+    assert result.failure is None

@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -133,8 +134,10 @@ def _write_side(op: str, sketch: Sketch, side: SketchFunction, about: str, copie
     name = side.call.removeprefix("source.").removesuffix("()").removesuffix(".apply")
     is_name = side.call.startswith("source.")
     # A package may have the function by its module's name.
-    imported = f"from {side.module} import {name} as source" if is_name else f"import {side.module}"
-    call = side.call.replace(f"source.{name}", "source", 1)
+    taken = {re.split("[:=]", text)[0].strip() for text in sketch.parameters}
+    alias = "source_" if "source" in taken else "source"  # a parameter would hide it
+    imported = f"from {side.module} import {name} as {alias}" if is_name else f"import {side.module}"
+    call = side.call.replace(f"source.{name}", alias, 1)
     copied = [copy for copy in copies if copy.name == f"{side.module}.py"]
     lines = [f'"""{op}: {about}, {name}{f" of {side.module} as it is" if is_name else ""}."""', "", "import torch"]
     shares = side.device or side.alone or side.backward is not None

@@ -21,7 +21,7 @@ def list_reached(file: Path) -> Iterator[tuple[Path, Sequence[ast.stmt]]]:
     waiting, seen, find = list[_Way]([(file, None)]), dict[Path, set[str] | None](), functools.cache(_find_module)
     read = functools.cache(_read)
     while waiting:
-        path, wanted = waiting.pop()
+        path, wanted = waiting.pop(0)  # the nearest first
         before = seen.setdefault(path, set())
         if before is None or (wanted is not None and wanted <= before):
             continue

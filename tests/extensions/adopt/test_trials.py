@@ -1,6 +1,7 @@
 """How a function is called is found by calls in Triton's interpreter. What these do not confirm is not ready."""
 
 import itertools
+import re
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,9 @@ READY = {
     "rise": "rise_reference",
     "DoubledInto": "double_out_reference",
     "scale_halves": "scale_halves_reference",
+    "store_rows": "store_rows_reference",
+    "double_source": "double_source_reference",
+    "double_whole": "double_whole_reference",
 }
 """function -> reference"""
 
@@ -56,6 +60,7 @@ pytestmark = pytest.mark.torch
 @pytest.fixture(scope="module")
 def said() -> dict[str, Any]:
     pairs = {**{f"op_{name}": (name, reference) for name, reference in READY.items()}, "wrong": ("scaled", "triple")}
+    pairs["fewer"] = "take_fewer", "take_fewer_reference"
     pairs["numbers"] = "double_and_sizes", "double_numbers"
     pairs["powers"] = "double_powers", "double_reference"
     pairs["copied"] = "copied", "torch.clone"
@@ -102,6 +107,35 @@ def test_a_number_without_annotation_and_a_tensor_of_fewer_axes_are_told_from_te
     inputs = said["op_scaled"].suites.inputs
     assert inputs["eps"] == "1e-06"
     assert inputs["weight"].startswith("torch.randn((cols,)")
+
+
+def test_slots_of_a_cache_of_blocks_are_there_once_each_and_what_has_one_size_has_one_axis(said):
+    inputs = said["op_store_rows"].suites.inputs
+    assert inputs["x"].startswith("torch.randn((rows, cols), ")
+    assert inputs["slots"].startswith("torch.randperm(rows, ")
+    assert re.match(r"torch\.randn\(\(\w+, cache_rows, cols\), ", inputs["cache"])
+
+
+def test_a_dtype_that_is_asserted_and_a_word_that_is_compared_are_given(said):
+    sketch = said["op_double_source"]
+    assert sketch.suites.dtypes == ("bfloat16",)
+    assert sketch.suites.inputs["kind"] == "'twice'"
+
+
+def test_a_parameter_does_not_hide_the_function_that_is_imported(said):
+    texts = draft("op", said["op_double_source"], []).texts
+    assert "import double_source as source_\n" in texts["triton"]
+    assert "source_(source, kind)" in texts["triton"].replace("_call(", "source_(")
+
+
+def test_what_is_written_into_holds_whole_numbers_if_the_reference_makes_them(said):
+    assert "dtype=torch.int" in said["op_double_whole"].suites.inputs["out"]
+
+
+def test_there_are_fewer_places_than_rows_where_the_function_asks_for_that(said):
+    assert said["fewer"].is_ready
+    inputs = said["fewer"].suites.inputs
+    assert inputs["places"].startswith("torch.randint(0, x_rows, (rows,), ")
 
 
 def test_what_a_function_writes_into_is_named_and_the_reference_writes_it_too(said):

@@ -251,6 +251,74 @@ def put_lanes(x: torch.Tensor, places: torch.Tensor, out: torch.Tensor):
     _put_lanes[(1,)](x, places, out, x.numel(), BLOCK=triton.next_power_of_2(x.numel()))
 
 
+@triton.jit
+def _store_rows(x_ptr, slots_ptr, cache_ptr, block_stride, blocked, cols, BLOCK: tl.constexpr):
+    row, at = tl.program_id(0), tl.arange(0, BLOCK)
+    slot = tl.load(slots_ptr + row)
+    place = slot // blocked * block_stride + slot % blocked * cols
+    tl.store(cache_ptr + place + at, tl.load(x_ptr + row * cols + at, mask=at < cols), mask=at < cols)
+
+
+def store_rows(x: torch.Tensor, slots: torch.Tensor, cache: torch.Tensor):
+    """Store rows in the slots of a cache of blocks.
+
+    Args:
+        x: Tensor of new rows, shape: (tokens, width)
+        slots: Tensor of places, shape: (tokens)
+        cache: Tensor of blocks, shape: (blocks, rows_of_block, width_of_cache)
+    """
+    grid, width = (x.shape[0],), x.shape[1]
+    _store_rows[grid](
+        x, slots, cache, cache.stride(0), cache.shape[1], width, BLOCK=triton.next_power_of_2(width)
+    )  # fmt: skip
+
+
+def store_rows_reference(x, slots, cache):
+    size = cache.shape[1]
+    for row, slot in enumerate(slots.tolist()):
+        cache[slot // size, slot % size] = x[row]
+
+
+def double_source(source: torch.Tensor, kind: str):
+    """The dtype is asserted, and the kind is compared with a word; the first argument has the name of the import."""
+    assert source.dtype == torch.bfloat16
+    if kind != "twice":
+        raise ValueError(kind)
+    return double_and_sizes(source)[0]
+
+
+def double_source_reference(source, kind):
+    return source * 2
+
+
+def double_whole(x: torch.Tensor, out: torch.Tensor):
+    double_into(x, out)
+
+
+def double_whole_reference(x, out):
+    out.copy_((x * 2).trunc())
+
+
+@triton.jit
+def _take_rows(x_ptr, places_ptr, out_ptr, cols, BLOCK: tl.constexpr):
+    row, at = tl.program_id(0), tl.arange(0, BLOCK)
+    place = tl.load(places_ptr + row)
+    tl.store(out_ptr + row * cols + at, tl.load(x_ptr + place * cols + at, mask=at < cols), mask=at < cols)
+
+
+def take_fewer(out: torch.Tensor, x: torch.Tensor, places: torch.Tensor):
+    assert x.ndim == 2
+    assert places.ndim == 1
+    if not places.shape[0] < x.shape[0]:
+        raise ValueError("too many places")
+    _take_rows[(places.shape[0],)](x, places, out, x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]))
+    return out
+
+
+def take_fewer_reference(out, x, places):
+    return out.copy_(x[places])
+
+
 def put_reference(x, places, out):
     out[places] = x
     return out

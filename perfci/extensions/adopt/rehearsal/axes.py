@@ -20,6 +20,9 @@ from perfci.extensions.adopt.rehearsal.trial import BEYOND, Trial, try_call
 from perfci.measure.inputs import fill_inputs
 
 MOST_SECONDS = 5.0  # of calls for real. What is asked afterwards is left out
+MOST_ELEMENTS = 1 << 18  # of the largest tensor of an accuracy case: more would take Triton's interpreter minutes
+MOST_ROOM = 1 << 21  # of that of any call for real, which has some copies of it
+SEEDS = 3  # with which values are made for a form that is to hold
 MOST_TRIALS = 3000  # ways to take sides apart that are tried at most. Each takes less than a millisecond
 
 SIZES = (
@@ -32,6 +35,7 @@ SIZES = (
 USUAL = {1: ("size",), 2: ("rows", "cols"), 3: ("batch", "rows", "cols"), 4: ("batch", "heads", "rows", "cols")}
 TAKEN = frozenset({"dtype", "device", "seed", "generator", "torch", "shape", "i", "_"})
 
+_BELOW = re.compile(r"torch\.randint\(0, (\w+), ")
 _OF_SHAPES = re.compile(r"size of|sizes|shape|dim\b|dimension")
 """Errors that say nothing of values"""
 
@@ -140,12 +144,20 @@ class Form:
             given["generator"] = torch.Generator().manual_seed(seed)
             return {name: eval(text, given) for name, text in self.inputs.items()}
 
+    def count_elements(self, params: Mapping[str, Any]) -> int:
+        """Of the largest tensor of a case."""
+        evaluate = self.rehearsal.evaluate
+        return max((math.prod(evaluate(text, params)) for text in self.shapes.values()), default=0)
+
     def run(
-        self, params: Mapping[str, Any], dtype: str = "", layout: str = "contiguous", values: str = "normal"
-    ) -> Trial:
+        self, params: Mapping[str, Any], dtype: str = "", layout: str = "contiguous", values: str = "normal",
+        seed: int = 0,
+    ) -> Trial:  # fmt: skip
         """Returns what kernel and reference do with a case for real: its inputs' memory layout, and kind of values."""
         try:
-            inputs, arrays = self.make_inputs(params, dtype), TorchArrays("cpu")
+            if (count := self.count_elements(params)) > MOST_ROOM:
+                return Trial(f"MemoryError: a tensor of {count} elements")
+            inputs, arrays = self.make_inputs(params, dtype, seed), TorchArrays("cpu")
             with self.rehearsal.real():
                 inputs = fill_inputs(inputs, arrays, values, 0)
                 inputs = arrays.place(inputs, layout) if layout != "contiguous" else inputs
@@ -162,6 +174,21 @@ class Form:
         self.rehearsal.spent_s += seconds
         return replace(trial, seconds=seconds)
 
+    def holds(self, params: Mapping[str, Any]) -> bool:
+        """Whether nothing speaks against the form with any of some values."""
+        return all(self.run(params, seed=seed).is_good for seed in range(SEEDS))
+
+    def confirm(self, params: Mapping[str, Any], trial: Trial) -> Trial:
+        """Returns a case's trial, or that with other values that speaks against the form, or writes into more."""
+        for other in (self.run(params, seed=seed) for seed in range(1, SEEDS)):
+            if other.problem or not other.agrees:
+                return other
+            writes = len(other.written) + len(other.rewritten) > len(trial.written) + len(trial.rewritten)
+            trial = other if writes else trial
+        most = {name: _BELOW.sub(r"torch.randint(\1 - 1, \1, ", text) for name, text in self.inputs.items()}
+        greatest = replace(self, inputs=most).run(params) if most != self.inputs else trial
+        return greatest if greatest.problem else trial
+
     def takes(self, params: Mapping[str, Any]) -> bool:
         """Whether neither raises for a case, called for real. False for all once such calls took long enough.
 
@@ -171,7 +198,9 @@ class Form:
             return False
         is_empty = bool({0, (0,)} & {*params.values()})
         trial = self.run(params) if self.rehearsal.tries_empty or not is_empty else None
-        return trial is not None and not trial.problem and (trial.is_finite or not is_empty)
+        if trial is None or (trial.races and self.has_places):  # as more pieces than there is to cut
+            return False
+        return not trial.problem and (trial.is_finite or not is_empty)
 
     def reaches_beyond(self, params: Mapping[str, Any]) -> bool:
         """Whether the kernel loads or stores outside of its tensors, called for real."""
@@ -219,7 +248,7 @@ class Form:
         """Returns a case in which every axis has another size."""
         if self.is_ragged:
             return dict(self.sample) or {"shape": tuple(sizes[:2])}
-        return dict(zip(self.axes, sizes, strict=False))
+        return dict(zip(self.axes, itertools.cycle(sizes)))
 
     def agrees(self) -> bool:
         """Whether kernel and reference take distinct sizes, and their outputs have the same shapes."""
@@ -242,7 +271,8 @@ def write_tuple(parts: Sequence[str]) -> str:
 def solve_sides(text: str, shape: Sequence[int]) -> dict[str, int]:
     """Returns the axes' sizes of a tensor of this shape, such as rows and cols of (rows, 2 * cols)."""
     sides = [side.rpartition(" * ") for side in list_sides(text)]
-    return {axis: size // int(factor or 1) for (factor, _, axis), size in zip(sides, shape, strict=False)}
+    factors = [math.prod(map(int, factor.split(" * "))) if factor else 1 for factor, _, _ in sides]
+    return {axis: size // factor for (_, _, axis), factor, size in zip(sides, factors, shape, strict=False)}
 
 
 def size_call(form: Form, call: Call) -> dict[str, Any]:
@@ -258,7 +288,7 @@ def size_call(form: Form, call: Call) -> dict[str, Any]:
 
 def list_sides(text: str) -> list[str]:
     """Returns the sides of a shape that is text."""
-    return [side.strip() for side in text.strip("()").split(",") if side.strip()]
+    return [side.strip() for side in text.removeprefix("(").removesuffix(")").split(",") if side.strip()]
 
 
 def find_form(start: Form, calls: Sequence[Call]) -> tuple[Form, list[Call], bool]:

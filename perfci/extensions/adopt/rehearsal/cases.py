@@ -11,12 +11,18 @@ from dataclasses import replace
 from typing import Any
 
 from perfci.core.model import Reason
-from perfci.extensions.adopt.rehearsal.axes import MOST_SECONDS, SIZES, Call, Form, list_sides, size_call
+from perfci.extensions.adopt.rehearsal.axes import (
+    MOST_ELEMENTS,
+    MOST_SECONDS,
+    SIZES,
+    Call,
+    Form,
+    list_sides,
+    size_call,
+)
 from perfci.extensions.adopt.rehearsal.trial import BEYOND, GRADIENT, Trial
 from perfci.extensions.adopt.sketch import Case, Suites
 from perfci.ops.spec import LAYOUTS, VALUES
-
-MOST_ELEMENTS = 1 << 18  # largest tensor of an accuracy case: more would take Triton's interpreter minutes
 
 MOST_PROGRAMS = 128  # of an accuracy case's launches, at a millisecond each in the interpreter
 

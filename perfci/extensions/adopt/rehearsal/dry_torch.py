@@ -307,6 +307,7 @@ _VALUES: Mapping[str, Any] = {
     "tolist": [], "__float__": 1.0, "__int__": 1, "__index__": 1, "allclose": True,
     "equal": True, "numpy": np.zeros(()), "__array__": np.zeros(()),
 }  # fmt: skip
+_MOST_ROWS = 1 << 12  # that are gone through one by one
 _SIGNS = {"mul": "*", "__rmul__": "*", "add": "+", "__radd__": "+", "sub": "-", "div": "/", "true_divide": "/"}
 _COPIES = frozenset(
     {"to", "contiguous", "clone", "detach", "float", "half", "bfloat16", "double", "type", "requires_grad_"}
@@ -325,6 +326,8 @@ class _Tensors(PassingFor):
         self._rehearsal.values += name in _VALUES or name in {"item", "__bool__"}
         if name in _VALUES:
             return _VALUES[name]
+        if name in {"__iter__", "unbind"} and args[0].shape[:1] > (_MOST_ROWS,):
+            raise RuntimeError(f"{args[0].shape[0]} rows one by one take too long")
         if name in {"item", "__bool__"}:
             return self._rehearsal.truth if name == "__bool__" else 1.0 if args[0].is_floating_point() else 1
         if name in {"cpu", "pin_memory"}:

@@ -73,7 +73,8 @@ _SIZES = {
     4: ([8, 16, 1024, 64], [16, 16, 4096, 64]),
 }
 _LITTLE = 16  # largest size of a case that stands for a large one
-_SECONDS = 3.0  # for the search of a form
+_SEARCH_SECONDS = 12.0  # for the search of a form
+_SECONDS = 3.0  # for a check of it
 _HELD_SECONDS, _QUICK = 1.0, 0.05  # for the search of properties, and of a call that is made some 30 times for it
 
 
@@ -115,7 +116,7 @@ def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
         if right and trial.is_good and not tests:
             read = "\n".join((launched, *map(_read_wrapper, (side.function, other.function))))
             suites = _vary(op, suites, called, forward, list_options(read, takes, called.found), look)
-        look += find_faults(form, op) if right else []
+        look += find_faults(form, op) if right and not trial.problem else []
         idle = right and not trial.launches and not any(map(form.count_programs, called.calls))
     ties = find_ties(form, trial) if right else None
     look += [Reason("look_ties", {"op": op})] if ties else []
@@ -226,7 +227,9 @@ def _make_suite(form: Form, mutates: Sequence[str], seconds: float) -> Accuracy:
 
 
 def _list_off(form: Form, trial: Trial, launched: str, suites: Suites, facts: Mapping[str, Any]) -> list[Reason]:
-    """Why a function is not ready that a check of the first values calls wrong in a dtype: it rounds, or is wrong."""
+    """Why a function is not ready: it has no cases, or a check of the first values calls it wrong in a dtype."""
+    if not (suites.edges or suites.cases or suites.probes):
+        return [Reason("look_no_cases", {**facts})]
     every = [form.little or form.make_distinct()]
     if launched.count("tl.dot(") >= _CHAINED:  # many elements show what is rounded between products
         every.append(form.make_distinct([*[2] * len(form.axes), 32, 32][-len(form.axes) :]))
@@ -347,9 +350,9 @@ def _find_call(
     hidden = takes != inspect.signature(side.function)
     kernel = make_call(side.function, handed, {}) if hidden else side.function
     start = Form(kernel, other.function, going, devices=devices)
-    going.until = time.process_time() + 2 * _SECONDS
-    attempt = search.search(takes, read_uses(side.function, takes), handed, calls, start, _SECONDS)
-    going.until = math.inf
+    going.until = time.process_time() + _SEARCH_SECONDS
+    attempt = search.search(takes, read_uses(side.function, takes), handed, calls, start, _SEARCH_SECONDS)
+    going.until, going.spent_s = math.inf, 0.0  # its cases are tried afterwards
     return _Called(attempt, attempt.calls, shown, handed)
 
 

@@ -11,32 +11,38 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from perfci.extensions.adopt.rehearsal.axes import SIZES, Call, Form, find_form, list_sides, make_call, size_call
-from perfci.extensions.adopt.rehearsal.cases import MOST_ELEMENTS
+from perfci.extensions.adopt.rehearsal.axes import (
+    MOST_ELEMENTS,
+    SIZES,
+    Call,
+    Form,
+    find_form,
+    make_call,
+    size_call,
+)
 from perfci.extensions.adopt.rehearsal.dry_torch import Argument
+from perfci.extensions.adopt.rehearsal.relations import LONGEST, WHOLE, settle
 from perfci.extensions.adopt.rehearsal.trial import Trial
 from perfci.extensions.adopt.rehearsal.uses import Use, is_scalar_name, list_values
 
 SIDE = 64  # of all axes at first, such that the trial alone tells which of them belong together
 _MOST_CANDIDATES = 4000
 _LIKELY = 200  # of these that are tried in halves too, if none is taken
+_SHORTENED = 20  # of these of which some tensors get fewer rows
+_MOST_SHORT = 3  # that get fewer at once
 _MOST_BOUNDS = 6
-_MOST_PAIRS = 12
+_MOST_SETTLED = 3
 _FURTHER = 8  # candidates that are tried behind one that takes some sizes alone
-WHOLE = "torch.randint(0, 1 << 4, {shape}, generator=generator, dtype={dtype}, device=device)"
 _PLACES = re.compile(r"torch\.randint\(0, \w+, ")
 _ROW_OF_PLACES = re.compile(r"torch\.randint\(0, \w+, \((\w+),\), ")
 _BLOCK_OF_PLACES = re.compile(r"torch\.randint\(0, \w+, (.+), generator=generator, dtype=torch.int64, device=device\)")
-_CUTS = re.compile(r"^cu_|offs(ets?)?$|indptr|start_?locs?$|(^|_)bins$|(^|_)starts?$", re.IGNORECASE)
-_LENGTHS = re.compile(r"(seq_?|ctx_?)?len(gth)?s?$", re.IGNORECASE)
-_LONGEST = re.compile(r"max_?(in(put)?_?)?(seq_?)?len", re.IGNORECASE)
-"""Names of where the pieces of an axis begin, such as the sequences of a batch, how long they are, and at most."""
 
 _NUMBERS = ("16", "2")  # that an argument may be, whatever the sizes
 _NAMED = (64, 32, 128, 16, 256, 512)  # of sides that the text names
 _EVEN = (4, 6, 10, 14, 22, 26, 34, 38)
 _POWERS = (2, 4, 16, 32, 64, 128)
 _WHOLE_BLOCK = 128  # size of a last axis that is divided into blocks
+_NARROW = ("int8", "int32", "int64", "uint8", "float8_e4m3fn", "float16")
 _EMPTY = inspect.Parameter.empty
 
 
@@ -49,6 +55,11 @@ class Found:
     trial: Trial
     dry: bool  # whether kernel and reference took it without memory, with outputs of the same shapes
     calls: Sequence[Call] = ()  # those of tests that have this form
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing speaks against the form, nor for other integers, as some sizes alone might."""
+        return self.trial.is_good and not (self.form.little and self.form.has_places)
 
     @property
     def rank(self) -> tuple[Any, ...]:
@@ -69,9 +80,10 @@ def search(
     named = {text.split("=")[0] for text in handed}
     listed = iter([dict(calls[0].given)] if calls else _list_given(reference, takes, uses, named))
     likely = list(itertools.islice(listed, _LIKELY))
-    # Some, such as attention, take halves alone.
-    halves = (_halve(given) for given in likely if not (calls or (best and best.dry)))
-    for given in itertools.chain(likely, halves, listed):
+    # Some, such as attention, take halves alone, others fewer places than rows to point to.
+    changed = itertools.chain(map(_halve, likely), itertools.chain.from_iterable(map(_shorten, likely[:_SHORTENED])))
+    others = itertools.takewhile(lambda _: not (calls or (best and best.dry)), changed)
+    for given in itertools.chain(likely, others, listed):
         tensors = [name for name, value in given.items() if isinstance(value, Argument)]
         if best and (time.process_time() > until or not tensors):
             break
@@ -106,6 +118,15 @@ def _halve(given: Mapping[str, Any]) -> dict[str, Any]:
     return {**given, **{name: replace(value, dtype="float16") for name, value in kinds.items()}}
 
 
+def _shorten(given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The arguments with fewer rows of some tensors."""
+    tensors = [name for name, value in given.items() if isinstance(value, Argument) and value.shape[0] == SIDE]
+    for count in range(1, min(len(tensors), _MOST_SHORT + 1)):
+        for chosen in itertools.combinations(reversed(tensors), count):
+            fewer = {name: replace(given[name], shape=(SIDE // 2, *given[name].shape[1:])) for name in chosen}
+            yield {**given, **fewer}
+
+
 def _guess(start: Form, given: Mapping[str, Any]) -> Form:
     """A form for a person to correct."""
     small = (2, 3, 4, 8, 16, 128)
@@ -130,7 +151,7 @@ def judge(form: Form, texts: Sequence[str], calls: Sequence[Call], *, dry: bool)
 def _free_numbers(found: Found) -> Found:
     """The form in which numbers are no sizes, if it is as good: a chunk's size was that of a row by chance."""
     sized = [name for name, text in found.form.inputs.items() if text in found.form.axes]
-    for name in [name for name in sized if not _LONGEST.search(name)]:
+    for name in [name for name in sized if not LONGEST.search(name)]:
         for number in _NUMBERS:
             free = replace(found.form, inputs={**found.form.inputs, name: number}, little={})
             other = _try_sizes(free, found.texts, ()) if not found.form.rehearsal.is_late else found
@@ -145,11 +166,17 @@ def _judge(form: Form, texts: Sequence[str], calls: Sequence[Call]) -> Found:
     for one in sorted(_list_bounds(form), key=_weigh_bounds)[:_MOST_BOUNDS]:
         attempt = _try_places(one, texts, calls)
         best = attempt if best is None or attempt.rank < best.rank else best
-        if best.trial.is_good or form.rehearsal.is_late:
+        if best.is_settled or form.rehearsal.is_late:
             break
     assert best is not None
-    if not best.trial.is_good and not calls and not form.is_ragged:
-        for one in _list_merged(best.form):
+    if not (best.is_settled or calls or form.is_ragged):
+        for settled in itertools.islice(settle(form), _MOST_SETTLED):
+            attempt = _try_places(settled, texts, calls)
+            best = attempt if attempt.rank < best.rank else best
+            if best.is_settled:
+                break
+    if best.trial.problem is None and best.trial.share and not calls:
+        for one in _list_narrow(best):
             attempt = _try_places(one, texts, calls)
             if attempt.trial.is_good:
                 return attempt
@@ -182,27 +209,13 @@ def _try_places(form: Form, texts: Sequence[str], calls: Sequence[Call]) -> Foun
     return replace(attempt, trial=replace(attempt.trial, races=True))
 
 
-def _list_merged(form: Form) -> Iterator[Form]:
-    """The form with axes that are one, which calls without memory cannot tell: all of one place, or two."""
-    first, alike = dict[int, list[str]](), dict[str, str]()
-    for listed in map(list_sides, form.shapes.values()):
-        pairs = zip(listed, first.setdefault(len(listed), listed), strict=True)
-        alike |= {one: other for one, other in pairs if one != other and {one, other} <= {*form.axes}}
-    if len(alike) > 1:
-        yield _merge(form, alike)
-    sides = {axis: {name for name, text in form.shapes.items() if axis in list_sides(text)} for axis in form.axes}
-    ways = [(one, other) for one, other in itertools.combinations(form.axes, 2) if not sides[one] & sides[other]]
-    yield from (_merge(form, {other: one}) for one, other in ways[:_MOST_PAIRS])
-
-
-def _merge(form: Form, names: Mapping[str, str]) -> Form:
-    """The form with other names of axes, which it has already."""
-    word = re.compile(r"\b\w+\b")
-    shapes, inputs = (
-        {key: word.sub(lambda one: names.get(one[0], one[0]), text) for key, text in texts.items()}
-        for texts in (form.shapes, form.inputs)
-    )
-    return replace(form, axes=tuple(axis for axis in form.axes if axis not in names), shapes=shapes, inputs=inputs)
+def _list_narrow(found: Found) -> Iterator[Form]:
+    """The form in which what is written into holds whole numbers, or narrow ones."""
+    inputs, shapes = found.form.inputs, found.form.shapes
+    names = [name for name in found.trial.written if inputs[name].startswith("torch.randn(")]
+    for dtype in _NARROW if names else ():
+        made = {name: f"torch.zeros({shapes[name]}, dtype=torch.{dtype}, device=device)" for name in names}
+        yield replace(found.form, inputs={**inputs, **made})
 
 
 def _list_positive(form: Form) -> Iterator[Form]:
@@ -216,13 +229,14 @@ def _list_positive(form: Form) -> Iterator[Form]:
 
 
 def _try_sizes(form: Form, texts: Sequence[str], calls: Sequence[Call]) -> Found:
-    count, best = len(form.axes), None
+    count, best, usual = len(form.axes), None, dict[str, Any]()
     ways = (
         ((),)
         if form.sample
         else (
             *(SIZES[0][:count], SIZES[0][:count][::-1], _EVEN[:count], _POWERS[:count], _POWERS[:count][::-1]),
             (*_POWERS[: count - 1], _WHOLE_BLOCK),
+            *([tuple(form.little.values())] if form.little else []),
         )
     )
     small = [call for call in calls[:1] if call.elements <= MOST_ELEMENTS and not form.is_ragged]
@@ -234,18 +248,24 @@ def _try_sizes(form: Form, texts: Sequence[str], calls: Sequence[Call]) -> Found
             passing = replace(form, devices=(device, device if asking else form.devices[1]))
             other = passing.run(params) if passing.devices != form.devices and trial.problem else trial
             form, trial = (passing, other) if other.problem is None else (form, trial)
-        attempt = Found(replace(form, little=params if number > 1 else {}), texts, trial, dry=True, calls=calls)
+        some = number > 1 or (number and best and best.trial.problem and form.has_places)  # a chance for places
+        attempt = Found(replace(form, little=params if some else {}), texts, trial, dry=True, calls=calls)
         if number == 1 and best and best.trial.problem is None and best.trial.rank < trial.rank:
             best = None  # what holds by chance, as where the first axis is the shorter one
-        best = attempt if best is None or attempt.trial.rank < best.trial.rank else best
+        is_better = best is None or attempt.trial.rank < best.trial.rank
+        best, usual = (attempt, params) if best is None or is_better else (best, usual)
         if (number and best.trial.is_good) or form.rehearsal.is_late:
             break
     assert best is not None
-    if best.trial.is_good and best.form.little and not calls:  # such as packed halves
-        for axis in form.axes:
+    if best.trial.is_good and not calls:
+        best = replace(best, trial=best.form.confirm(usual, best.trial))
+    if best.trial.is_good and best.form.little and not (calls or form.little):  # such as packed halves
+        taken = (axis for axis in form.axes if not form.run({**usual, axis: usual[axis] + 1}).is_good)
+        for axis in taken:
             doubled = _double(form, axis)
-            trial = doubled.run(doubled.make_distinct())
-            if trial.is_good:
+            sizes = doubled.make_distinct()
+            if doubled.holds(sizes):
+                trial = doubled.confirm(sizes, doubled.run(sizes))
                 return Found(doubled, texts, trial, dry=True)
     return best
 
@@ -276,7 +296,6 @@ def _list_bounds(form: Form) -> Iterator[Form]:
     if not whole or form.is_ragged:
         yield form
         return
-    yield from _list_risen(form)
     theirs = {axis for name in whole for axis in re.findall(r"\w+", form.shapes[name])}
     bounds = [*[axis for axis in reversed(form.axes) if axis not in theirs], *reversed(form.axes), "2"]
     ways = itertools.product(dict.fromkeys(bounds), repeat=min(len(whole), 2))
@@ -285,32 +304,6 @@ def _list_bounds(form: Form) -> Iterator[Form]:
         yield replace(
             form, inputs={name: text.replace("1 << 4", bound.get(name, "")) for name, text in form.inputs.items()}
         )
-
-
-def _list_risen(form: Form) -> Iterator[Form]:
-    """The form in which an axis is cut into pieces: where each begins and ends, how long it is, the longest at most."""
-    single = {name: list_sides(text)[0] for name, text in form.shapes.items() if len(list_sides(text)) == 1}
-    cuts = [name for name in single if _CUTS.search(name)]
-    lengths = [name for name in single if _LENGTHS.search(name) and name not in cuts]
-    if not cuts:
-        return
-    pieces = single[cuts[0]]
-    form = _merge(form, {single[name]: pieces for name in (*cuts, *lengths) if single[name] != pieces})
-    kind = re.search(r"dtype=([\w.]+)", form.inputs[cuts[0]])
-    others = [axis for axis in form.axes if axis != pieces]
-    firsts = [list_sides(text)[0] for name, text in form.shapes.items() if name not in single]
-    counts = [pieces, *([] if lengths else [f"{axis} + 1" for axis in dict.fromkeys(firsts) if axis != pieces])]
-    ways = itertools.product(itertools.product(others, repeat=min(len(cuts), 2)), counts)
-    for cut, count in itertools.islice(ways, _MOST_PAIRS):
-        steps = f"{count} + 1" if lengths else count
-        made = dict.fromkeys((name for name in form.inputs if _LONGEST.search(name)), cut[0])
-        for name, axis in zip(cuts, (*cut, *cut), strict=False):
-            text = f"torch.linspace(0, {axis}, {steps}, device=device){'[:-1]' if lengths else ''}"
-            made[name] = f"{text}.to({kind[1] if kind else 'torch.int32'})"
-        made |= {name: form.inputs[name].replace("1 << 4", f"{cut[0]} // {pieces} + 1") for name in lengths}
-        shapes = {**form.shapes, **dict.fromkeys(cuts, f"({count},)")}
-        axes = tuple(axis for axis in form.axes if count == pieces or axis != pieces)
-        yield replace(form, axes=axes, shapes=shapes, inputs={**form.inputs, **made})
 
 
 # --- candidates -------------------------------------------------------------------------------------------------------
@@ -335,9 +328,8 @@ def _list_given(
             continue
         typed = one.replace(annotation=int) if use.is_size else one
         lacks = [(0.0 if _plain(name) not in wanted else 1.0, None)] if use.may_lack and not is_optional else []
-        values = [
-            (float(place), value) for place, value in enumerate(list_values(name, typed, usual.get(_plain(name))))
-        ]
+        listed = dict.fromkeys([*use.compared, *list_values(name, typed, usual.get(_plain(name)))])
+        values = [(float(place), value) for place, value in enumerate(listed)]
         tensors: list[tuple[float, Any]] = list(_list_tensors(use, is_first=not options))
         if use.is_tensor and asked and options and not is_optional and _plain(name) not in usual:
             tensors.append((1.2, None))
@@ -389,9 +381,9 @@ def _weigh(way: Sequence[tuple[float, Any]]) -> float:
 def _list_tensors(use: Use, *, is_first: bool = False) -> Iterator[tuple[float, Argument]]:
     """Tensors that an argument may be, and how unlikely each is."""
     ranks = use.list_ranks()
-    ranks = ranks if is_first or use.rank else sorted(ranks)
+    ranks = ranks if (is_first and not use.is_whole) or use.rank else sorted(ranks)
     kinds: tuple[str, ...] = ("int64", "int32", "float32") if use.is_whole else ("float32",)
-    kinds = ("bool", "float32") if use.is_flag else kinds
+    kinds = (use.dtype,) if use.dtype else ("bool", "float32") if use.is_flag else kinds
     if not is_first and 1 in ranks and not use.fixed and not use.is_whole:
         yield 1.6, Argument((1,), "float32", None, ("1",))  # a number on the device
     for place, rank in enumerate(ranks):

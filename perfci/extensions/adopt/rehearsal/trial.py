@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -17,6 +18,7 @@ from torch.overrides import TorchFunctionMode
 _NEAR = 2e-2  # error of a right answer at most, of its size: float16 and TF32 are right, another formula is not
 _MASK = 1e5  # numbers from here on stand for a mask, and say nothing about the others' size
 _MOST = 0.5  # of a tensor that a launch reads at least. None of it is read of one that only shows a shape
+_ROOM = 2 << 30  # bytes that a call may take beside what the process has
 _MADE = ("empty", "zeros", "ones", "full", "rand", "new_", "bernoulli")  # functions that ask for a tensor's form alone
 
 BEYOND = "the kernel reaches beyond its tensors"  # as a trial's problem
@@ -82,9 +84,10 @@ def try_call(
     gather = any(not value.is_floating_point() and value.dtype != torch.bool for value in tensors.values())
     watched = _Accesses(tensors, seconds)
     try:
-        with watched.watch():
-            answer = kernel(**for_kernel)
-        right = reference(**for_reference)
+        with _bounded_memory():
+            with watched.watch():
+                answer = kernel(**for_kernel)
+            right = reference(**for_reference)
     except (Exception, SystemExit) as error:  # whatever other people's code raises
         return Trial(f"{type(error).__name__}: {error}"[:300])
     listed = _list(right)
@@ -124,6 +127,25 @@ def try_call(
         races=watched.races,
         idle=tuple(name for name in compared if shares[name] and _is_idle(reference, given, name, right, rewriting)),
     )  # fmt: skip
+
+
+@contextmanager
+def _bounded_memory() -> Iterator[None]:
+    """What takes more memory than _ROOM beyond the present one raises inside, where the system has such a limit."""
+    try:
+        import resource
+
+        used = int(Path("/proc/self/statm").read_text().split()[5]) * resource.getpagesize()  # of data
+        before = resource.getrlimit(resource.RLIMIT_DATA)
+    except (ImportError, OSError):
+        yield
+        return
+    most = used + _ROOM if before[1] == resource.RLIM_INFINITY else min(used + _ROOM, before[1])
+    resource.setrlimit(resource.RLIMIT_DATA, (most, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, before)
 
 
 def answer_alike(

@@ -47,8 +47,8 @@ _SCALARS: Sequence[tuple[str, Sequence[Any]]] = (
 
 _DTYPES = (torch.float32, torch.bfloat16, torch.int8, torch.float8_e4m3fn, torch.int32)
 _OF_KIND: Mapping[str, Sequence[Any]] = {"int": (64, 16, 4, 2, 1), "float": (0.5,), "bool": (False, True), "str": ("",)}
-_SIDE = re.compile(r"(?:\d+ ?\* ?)?[A-Za-z_]\w*(?: ?[*+/-]+ ?\w+)*")
-_SHAPE = re.compile(r"[\[(]\s*((?:[\w.*+/ -]+,\s*)+[\w.*+/ -]*)[\])]|\[(\w+)\]")
+_SIDE = re.compile(r"(?:\d+ ?\* ?)?[A-Za-z_]\w*(?: ?[*+/-]+ ?\w+)*|\d+")
+_SHAPE = re.compile(r"[\[(]\s*((?:[\w.*+/ -]+,\s*)+[\w.*+/ -]*)[\])]|\[(\w+)\]|shape:? ?\((\w+)\)")
 _BESIDE = re.compile(r"(?m)^ +(\w+)\b[^#\n]*[:,=][^#\n]*# *([\[(].*)$")
 """A shape in a comment beside a parameter"""
 
@@ -67,6 +67,8 @@ class Use:
     is_target: bool = False  # what a loss is to give: integers, one for each row, or else numbers like the input's
     may_lack: bool = False  # it may be None
     fixed: dict[int, int] = field(default_factory=dict)  # axis -> the only size that it may have
+    dtype: str = ""  # the only one that it may have, if the text says so
+    compared: tuple[Any, ...] = ()  # words and numbers that it is compared with
 
     def list_ranks(self) -> list[int]:
         """Numbers of axes, the likeliest first."""
@@ -102,6 +104,7 @@ def read_uses(function: Any, takes: inspect.Signature) -> dict[str, Use]:
         if name in uses and uses[name].is_tensor is not False:
             uses[name].is_tensor, uses[name].rank = True, len(sides)
             uses[name].sides = sides if all(map(str.isidentifier, sides)) else ()
+            uses[name].fixed |= {place: int(side) for place, side in enumerate(sides) if side.isdigit()}
     return uses
 
 
@@ -167,6 +170,11 @@ def _read_statement(
         match node:
             case ast.Attribute(value=ast.Name(id=name), attr=attribute) if name in names and attribute in _TENSOR:
                 uses[names[name]].is_tensor = True
+            case ast.Compare(left=ast.Name(id=name), comparators=[other]) if name in names:
+                parts = other.elts if isinstance(other, ast.Tuple | ast.List | ast.Set) else [other]
+                values = [part.value for part in parts if isinstance(part, ast.Constant)]
+                use = uses[names[name]]
+                use.compared += tuple(one for one in values if isinstance(one, str) or (type(one) is int and one > 1))
             case ast.Assign(targets=[ast.Tuple(elts=sides) | ast.List(elts=sides)], value=value):
                 # B, T, K, V = *k.shape, v.shape[-1]
                 parts = value.elts if isinstance(value, ast.Tuple) else [ast.Starred(value)]
@@ -236,6 +244,11 @@ def _read_assert(test: ast.AST, names: Mapping[str, str], uses: Mapping[str, Use
                         uses[names[name]].rank, uses[names[name]].fixed = 1, {0: rank}
                     case ast.Subscript(value=value, slice=ast.Constant(value=int(axis))) if _of_shape(value) in names:
                         uses[names[_of_shape(value)]].fixed[axis] = rank
+            case ast.Compare(
+                left=ast.Attribute(value=ast.Name(id=name), attr="dtype"), ops=[ast.Eq()],
+                comparators=[ast.Attribute(value=ast.Name(id="torch"), attr=dtype)],
+            ) if name in names:  # fmt: skip
+                uses[names[name]].is_tensor, uses[names[name]].dtype = True, dtype
             # x.shape == (rows, cols), and x.shape == y.shape
             case ast.Compare(left=left, ops=[ast.Eq()], comparators=[other]) if _of_shape(left) in names:
                 use, like = uses[names[_of_shape(left)]], uses.get(names.get(_of_shape(other), ""))
@@ -414,9 +427,14 @@ def _read_shapes(text: str) -> dict[str, tuple[str, ...]]:
     entries = re.split(r"(?m)(?:^|,)\s*[-*`]*(\w+)`?(?: size| shape)?\s*(?:\((?:[^()]|\([^()]*\))*\))?\s*:(?!:)", text)
     for name, about in zip(entries[1::2], entries[2::2], strict=True):
         first = next((line for line in about.splitlines() if _SHAPE.search(line)), "")
-        shapes_found = [several or one for several, one in _SHAPE.findall(first)]
+        shapes_found = ["".join(ways) for ways in _SHAPE.findall(first)]
         ways = [[side.strip() for side in shape.split(",") if side.strip()] for shape in shapes_found]
-        named = [way for way in ways if all(_SIDE.fullmatch(side) and "-1" not in side for side in way)]
+        named = [
+            way
+            for way in ways
+            if (way[1:] == [] or not all(map(str.isdigit, way)))
+            and all(_SIDE.fullmatch(side) and "-1" not in side for side in way)
+        ]
         if named:
             shapes.setdefault(name, tuple(sorted(named, key=len)[0]))
     return shapes

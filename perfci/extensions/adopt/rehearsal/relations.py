@@ -1,0 +1,162 @@
+"""Sides and integers that depend on each other: found in a case in which all sides are alike, then taken apart.
+
+In that case an index points inside whatever it points into, and pieces end where their axis ends. What depends on what
+is seen afterwards, as the kernel reaches beyond its tensors or gives other values once two sizes differ.
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import re
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from perfci.extensions.adopt.rehearsal.axes import Form, list_sides, write_tuple
+
+WHOLE = "torch.randint(0, 1 << 4, {shape}, generator=generator, dtype={dtype}, device=device)"
+LONGEST = re.compile(r"max_?(in(put)?_?)?(seq_?)?len", re.IGNORECASE)
+_CUTS = re.compile(r"^cu_|offs(ets?)?$|indptr|start_?locs?$|(^|_)bins$|(^|_)starts?$|splits$", re.IGNORECASE)
+_LENGTHS = re.compile(r"len(gth)?s?(_\w)?$|(^|_)num_\w+", re.IGNORECASE)
+"""Names of where the pieces of an axis begin, such as the sequences of a batch, and how long they are."""
+
+SQUARES = (4, 16)  # size of all sides
+_FREE = "16"  # of what no side bounds
+_MOST_KINDS = 40  # ways to fill integer tensors that are tried
+_MOST_WAYS = 4096  # that are weighed
+_SECONDS = 8.0  # of this process, at least
+_FEW_AXES = 8  # of which any two are tried together
+_MOST_BLOCK = 128  # size of a block that has a number
+_FACTORS = ("2 * {}", "{} // 2", "{} // 4", "{} // 8")
+_PLAIN = re.compile(r"(?:\d+ \* )?(\w+)")
+
+
+def settle(form: Form) -> Iterator[Form]:
+    """Yields the form with sides and integers for which kernel and reference agree, the likeliest first."""
+    form.rehearsal.until = max(form.rehearsal.until, time.process_time() + _SECONDS)
+    ways = [*itertools.islice(_list_kinds(form), _MOST_KINDS)]
+    linear = (one for way in ways[:1] for one in _list_linear(way))
+    for size, one in itertools.chain(itertools.product(SQUARES, ways), linear):
+        if form.rehearsal.is_late:
+            return
+        if unite(one, dict.fromkeys(one.axes[1:], one.axes[0])).holds({one.axes[0]: size}):
+            apart = _take_apart(one, size)
+            yield replace(apart, little=dict.fromkeys(apart.axes, size))
+
+
+def unite(form: Form, names: Mapping[str, str]) -> Form:
+    """The form with other names of axes: those that it has already, or numbers."""
+    word = re.compile(r"\b\w+\b")
+    shapes, inputs = (
+        {key: word.sub(lambda one: names.get(one[0], one[0]), text) for key, text in texts.items()}
+        for texts in (form.shapes, form.inputs)
+    )
+    return replace(form, axes=tuple(axis for axis in form.axes if axis not in names), shapes=shapes, inputs=inputs)
+
+
+def _take_apart(form: Form, size: int) -> Form:
+    """The form with as many axes as kernel and reference allow: what has to grow with another side is of its size."""
+    listed = [
+        [match[1] for side in list_sides(text) if (match := _PLAIN.fullmatch(side))] for text in [*form.shapes.values()]
+    ]
+    cuts = _list_cuts([[axis for axis in sides if axis in form.axes] for sides in listed])
+
+    def grows(longer: Collection[str]) -> bool:
+        """Whether these sides may be twice as long as the others."""
+        others = [axis for axis in form.axes if axis not in longer]
+        first = next(iter(longer))
+        names = {**dict.fromkeys(longer, first), **(dict.fromkeys(others, others[0]) if others else {})}
+        sizes = {axis: 2 * size if axis == first else size for axis in names.values()}
+        alike = unite(form, {old: new for old, new in names.items() if old != new})
+        return not form.rehearsal.is_late and alike.run(sizes).is_good
+
+    groups = {axis: {axis} for axis in form.axes}
+    pairs = map(set, itertools.combinations(form.axes, 2)) if len(form.axes) <= _FEW_AXES else ()
+    some = [*cuts, *({axis} for axis in form.axes), *pairs]
+    for axis in form.axes:
+        longer = {axis}
+        if not grows(longer):
+            longer = {*form.axes}
+            for cut in (cut for _ in range(2) for cut in some if axis not in cut):
+                fewer = longer - cut
+                longer = fewer if fewer != longer and grows(fewer) else longer
+        joined = set[str]().union(*(groups[one] for one in longer))
+        groups |= dict.fromkeys(joined, joined)
+    places = [axis for sides in listed for axis in sides]
+    first_of = {axis: next((one for one in places if one in groups[axis]), None) for axis in form.axes}
+    return unite(form, {axis: first or _FREE for axis, first in first_of.items() if axis != first})
+
+
+def _list_cuts(tensors: Sequence[Sequence[str]]) -> list[set[str]]:
+    """Sides that may be of one size: those of one place in several tensors, all or two, and those of a tensor."""
+    wide = [sides for sides in tensors if len(sides) > 1]
+    columns = [
+        {sides[at] for sides in some if -len(sides) <= at < len(sides)}
+        for some in (wide, tensors)
+        for at in range(-4, 4)
+    ]
+    pairs = [{*pair} for column in columns for pair in itertools.combinations(sorted(column), 2)]
+    cuts = [*columns, *map(set, wide), *pairs]
+    return sorted((one for at, one in enumerate(cuts) if len(one) > 1 and one not in cuts[:at]), key=len, reverse=True)
+
+
+def _list_kinds(form: Form) -> Iterator[Form]:
+    """The form with what its integer tensors may hold, the likeliest first: each has its greatest number as an axis."""
+    whole = [name for name, text in form.inputs.items() if "1 << 4" in text]
+    most = int(_MOST_WAYS ** (1 / max(len(whole), 1)))
+    options = [sorted(_list_fillings(form, name), key=lambda option: option[0])[: max(most, 1)] for name in whole]
+    for way in sorted(itertools.product(*options), key=lambda way: sum(cost for cost, *_ in way)):
+        shapes = {name: shape for name, (_, shape, _) in zip(whole, way, strict=True)}
+        inputs = {name: text for name, (_, _, text) in zip(whole, way, strict=True)}
+        if cut := next((name for name, text in inputs.items() if "linspace" in text), None):
+            numbers = [name for name in form.inputs if LONGEST.search(name) and name not in form.shapes]
+            inputs |= dict.fromkeys(numbers, f"most_{cut}")
+        more = tuple(f"most_{name}" for name, text in inputs.items() if f"most_{name}" in text)
+        yield replace(
+            form, axes=(*form.axes, *more), shapes={**form.shapes, **shapes}, inputs={**form.inputs, **inputs}
+        )
+
+
+def _list_fillings(form: Form, name: str) -> Iterator[tuple[float, str, str]]:
+    """What an integer tensor may hold: how unlikely it is by the tensor's name, its shape, and what makes it."""
+    shape, text, most = form.shapes[name], form.inputs[name], f"most_{name}"
+    cuts = bool(_CUTS.search(name))
+    lengths = not cuts and bool(_LENGTHS.search(name))
+    kind = re.search(r"dtype=([\w.]+)", text)
+    dtype, sides = kind[1] if kind else "torch.int32", list_sides(shape)
+    below, named = text.replace("1 << 4", most), 2.0 * (cuts or lengths)
+    yield named, shape, below
+    yield named + 2.0, shape, text.replace("1 << 4", "2")
+    yield named + 1.2, shape, f"{below}.sort(-1).values"
+    yield (0.0 if lengths else 2.2 + named), shape, text.replace("0, 1 << 4", f"1, {most} + 1")
+    for cost, dim in ((1.0, -1), (1.1, 0)) if len(sides) > 1 else ((1.0, -1),):
+        places = f"torch.randn({shape}, generator=generator, device=device).argsort({dim}).to({dtype})"
+        row = f"torch.randperm({sides[0]}, generator=generator, dtype={dtype}, device=device)"
+        yield named + cost, shape, places if len(sides) > 1 else row
+    if len(sides) == 1:
+        yield (0.5 if lengths else 3.0 + named), shape, text.replace("1 << 4", f"{most} // {sides[0]} + 1")
+        for cost, steps, part, size in (
+            (0.0, sides[0], "", shape),
+            (0.3, f"{sides[0]} + 1", "", f"({sides[0]} + 1,)"),
+            (0.6, f"{sides[0]} + 1", "[:-1]", shape),
+            (0.9, f"{sides[0]} + 1", "[1:]", shape),
+        ):
+            steps_text = f"torch.linspace(0, {most}, {steps}, device=device){part}.to({dtype})"
+            yield cost + 3.0 * (not cuts), size, steps_text
+
+
+def _list_linear(form: Form) -> Iterator[tuple[int, Form]]:
+    """The form with a tensor of which sides follow by a number, and a size: packed halves, a scale for each block."""
+    defaults = (one.default for one in inspect.signature(form.kernel).parameters.values())
+    numbers = [int(text) for text in (*form.inputs.values(), *map(str, defaults)) if text.isdigit()]
+    blocks = [number for number in dict.fromkeys(numbers) if 2 < number <= _MOST_BLOCK]
+    factors = [(2 * number, f"-(-{{}} // {number})") for number in blocks]
+    factors += [(SQUARES[-1], factor) for factor in _FACTORS]
+    for (size, factor), (name, shape) in itertools.product(factors, reversed([*form.shapes.items()])):
+        sides = list_sides(shape)
+        free = [place for place, side in enumerate(sides) if side in form.axes]
+        for places in [*([place] for place in reversed(free)), *([free] if len(free) > 1 else [])]:
+            other = write_tuple([factor.format(side) if at in places else side for at, side in enumerate(sides)])
+            inputs = {**form.inputs, name: form.inputs[name].replace(shape, other)}
+            yield size, replace(form, shapes={**form.shapes, name: other}, inputs=inputs)
