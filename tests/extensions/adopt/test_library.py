@@ -130,6 +130,14 @@ def test_operators_of_lists_of_tensors_and_of_shapes_that_depend_on_each_other_h
     assert all(checks > 10 for checks, _ in told.values())
 
 
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    ("name", "path"), [("max_dim", "max.dim"), ("sum_dim", "sum.dim_IntList"), ("sum", "sum.default")]
+)
+def test_a_name_with_the_overload_behind_it_is_that_overload(name, path):
+    assert find_operators(name)[0].path == f"torch.ops.aten.{path}"
+
+
 def test_an_argument_that_no_python_function_can_have_is_left_to_torch():
     assert [one.name for one in find_operators("uniform_")[0].arguments] == ["self"]
 

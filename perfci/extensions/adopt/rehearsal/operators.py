@@ -165,12 +165,13 @@ def _list_overloads(name: str) -> list[Operator]:
     """The overloads of an operator that take tensors, that of the name or the most usual one first."""
     plain, overload = name, ""
     if not hasattr(torch.ops.aten, name) and (
-        match := re.fullmatch(r"(\w+?)_(out|[A-Z]\w*|tensor\w*|scalar\w*)", name)
+        match := re.fullmatch(r"(\w+?)_(out|dim|[A-Z]\w*|tensor\w*|scalar\w*)", name)
     ):
         plain, overload = match[1], match[2]
     packet = getattr(torch.ops.aten, plain, None)
     overloads = packet.overloads() if packet is not None and hasattr(packet, "overloads") else []
-    overload = next((one for one in overloads if one.lower() == overload.lower()), overload)
+    alike = (one for one in overloads if one.lower() in {overload.lower(), f"{overload}_intlist"})
+    overload = next(alike, overload)
     takes = dict[str, list[Any]]()
     for one in (overload, "default", "Tensor", "self", "dim", *overloads):
         arguments = getattr(packet, one)._schema.arguments if one in overloads else []
