@@ -96,7 +96,9 @@ def make_suites(
     layouts, wrong = _write_layouts(op, others, small_case, wrapper)
     look += wrong
     lines = [*layouts, *([reduces] if summed else [])]
-    usual, judged = form.run(small_case), [(other, small_case) for other in others]
+    # Where infinities and NaN lie depends on the sizes: of the probe too they are those of a check.
+    sizes = [small_case, *([probe] if probe else [])]
+    usual, judged = form.run(small_case), [(other, one) for other in others for one in sizes]
     dtypes = tuple(dict.fromkeys(call.dtype for call in tested or calls))
     is_quick = bool(done and not form.is_ragged and usual.seconds <= _SLOW_S)
     if is_quick:
