@@ -32,6 +32,7 @@ _Suite = TypeVar("_Suite", Accuracy, Performance)
 INSTALLED = frozenset({"site-packages", "dist-packages"})  # folders of what is installed
 
 _MESSAGE_LIMIT = 600
+_ERROR = re.compile(r"\b(fatal |\w*)error\b", re.IGNORECASE)
 
 _LONGEST_DEFAULT = 60  # characters of a parameter's default
 
@@ -269,10 +270,12 @@ def describe_exception(error: BaseException, folder: Path) -> dict[str, Fact]:
     frames = traceback.extract_tb(error.__traceback__)
     places = [_name_own(Path(frame.filename), folder) for frame in frames]
     at = next((at for at in reversed(range(len(frames))) if places[at]), len(frames) - 1)
-    text = " ".join(str(error).replace(f"{Path.cwd()}{os.sep}", "").split())
+    said = str(error).replace(f"{Path.cwd()}{os.sep}", "")
+    if len(said) > _MESSAGE_LIMIT:  # a compiler may show all of a program before what is wrong with it
+        said = "\n".join(line for line in said.splitlines() if _ERROR.search(line)) or said
     return {
         "error": type(error).__name__,
-        "message": text[:_MESSAGE_LIMIT] or "no message",
+        "message": " ".join(said.split())[:_MESSAGE_LIMIT] or "no message",
         "file": (places[at] or Path(frames[at].filename).name) if frames else None,
         "line": frames[at].lineno if frames else None,
         **({"missing_module": error.name} if isinstance(error, ModuleNotFoundError) else {}),

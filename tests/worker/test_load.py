@@ -8,7 +8,7 @@ import pytest
 from perfci.core.errors import ContractError
 from perfci.core.wording import sentence
 from perfci.worker.contract import check_calls, check_cases
-from perfci.worker.load import list_signature, load_op
+from perfci.worker.load import describe_exception, list_signature, load_op
 
 FILES = {
     "triton": "def {op}(x):\n    return x\n",
@@ -258,3 +258,17 @@ def test_a_signature_has_all_that_callers_see():
         *("x: Path | None", "/", "y: int=2", "*", "flag=False", "**others"),
         "-> dict[str, Path]",
     )
+
+
+def test_of_a_long_message_the_lines_with_errors_are_told(tmp_path):
+    """TileLang shows the whole program before what nvcc says of it."""
+    program = "\n".join(f"#include <header_{number}.h>" for number in range(60))
+    error = RuntimeError(
+        f"{program}\nCompilation error:\n/tmp/x.cu(3): fatal error: cuda.h: No such file\n1 catastrophe"
+    )
+
+    told = describe_exception(error, tmp_path)["message"]
+
+    assert told == "Compilation error: /tmp/x.cu(3): fatal error: cuda.h: No such file"
+    assert describe_exception(RuntimeError(program), tmp_path)["message"] == " ".join(program.split())[:600]
+    assert describe_exception(RuntimeError("one\nerror"), tmp_path)["message"] == "one error"

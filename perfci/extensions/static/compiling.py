@@ -34,7 +34,8 @@ from perfci.store.files import write_atomically
 from perfci.worker.process import Running, side_by_side, working
 from perfci.worker.protocol import Message
 
-FORMAT = 2  # Of cached files. They are made anew if it differs.
+_FLEETING = frozenset({"captured_raised", "captured_no_tool"})
+FORMAT = 3  # Of cached files. They are made anew if it differs.
 
 MOST_WORKERS = 4
 
@@ -102,7 +103,7 @@ def compile_ops(bench: Bench, request: Request, tree: BaseTree | None) -> tuple[
             compiled_ops |= {one: decode(read_regular(path), StaticOp)} if path else {}
     for one, compiled in _compile(bench, [one for one in wanted if one not in compiled_ops]).items():
         compiled_ops[one], path = compiled, files[one]
-        if path and (not compiled.failure or _explain_missing(one, compiled)):  # the name has what is installed
+        if path and _is_lasting(one, compiled):
             with contextlib.suppress(OSError, StoredFileError):  # a cache that cannot be written only costs time
                 path.parent.mkdir(parents=True, exist_ok=True)
                 write_atomically(path, encode(compiled))
@@ -157,6 +158,15 @@ def _explain_missing(one: _Wanted, compiled: StaticOp) -> Reason | None:
                 return Reason("backend_python_lacks", {**facts, "python": one.other.path})
             return Reason("backend_lacks_package", facts)
     return explain_missing(op.op, op.files[0], None, compiled.failure, one.other)
+
+
+def _is_lasting(one: _Wanted, compiled: StaticOp) -> bool:
+    """Whether it will be the same for what the cache's name has: files, packages, variables, but no other program.
+
+    A call that raised may have missed a header or a folder, which someone installs.
+    """
+    raised = any(case.identity.unknown and case.identity.unknown.kind in _FLEETING for case in compiled.cases)
+    return not raised and bool(not compiled.failure or _explain_missing(one, compiled))
 
 
 def _is_touched(op: OpFolder, ours: Fingerprint, theirs: Fingerprint, bench: Bench) -> bool:

@@ -92,6 +92,24 @@ def test_an_interpreter_that_is_a_script_shows_what_a_variable_changes_and_leave
     assert compiled(project)[0] == parted
 
 
+@pytest.mark.torch
+@pytest.mark.slow
+def test_what_a_call_missed_is_looked_for_again(project, monkeypatch):
+    """A header, say, is named by neither files nor packages. Its absence was kept, and told for good."""
+    kernel = project / "kernels" / "scale" / "scale_triton.py"
+    monkeypatch.delenv("CUDA_HOME", raising=False)
+    missing = "    import os\n    if not os.environ.get('CUDA_HOME'):\n        raise RuntimeError('no headers')\n"
+    head, line, tail = kernel.read_text().partition("    out = ")
+    kernel.write_text(f"{head}{missing}{line}{tail}")
+
+    assert run(["static", "--target", "sm_90", "--project", str(project)]) in {0, 2, 3}
+    (op,) = store.read_run(project / "reports" / "static").static.ops
+    monkeypatch.setenv("CUDA_HOME", "/usr")
+
+    assert {case.identity.unknown.facts["message"] for case in op.cases} == {"no headers"}
+    assert len(compiled(project)[0]) == 1
+
+
 MEDDLES = """
 import sys
 
