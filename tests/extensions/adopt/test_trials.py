@@ -60,6 +60,7 @@ pytestmark = pytest.mark.torch
 @pytest.fixture(scope="module")
 def said() -> dict[str, Any]:
     pairs = {**{f"op_{name}": (name, reference) for name, reference in READY.items()}, "wrong": ("scaled", "triple")}
+    pairs["kept"] = "kept", "kept_reference"
     pairs["fewer"] = "take_fewer", "take_fewer_reference"
     pairs["numbers"] = "double_and_sizes", "double_numbers"
     pairs["powers"] = "double_powers", "double_reference"
@@ -130,6 +131,11 @@ def test_a_parameter_does_not_hide_the_function_that_is_imported(said):
 
 def test_what_is_written_into_holds_whole_numbers_if_the_reference_makes_them(said):
     assert "dtype=torch.int" in said["op_double_whole"].suites.inputs["out"]
+
+
+def test_a_function_that_gives_its_input_back_without_a_look_at_it_is_not_ready(said):
+    assert not said["kept"].is_ready
+    assert "look_unread" in {reason.kind for reason in said["kept"].look}
 
 
 def test_there_are_fewer_places_than_rows_where_the_function_asks_for_that(said):

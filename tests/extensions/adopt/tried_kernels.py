@@ -319,6 +319,22 @@ def take_fewer_reference(out, x, places):
     return out.copy_(x[places])
 
 
+@triton.jit
+def _double_below(x_ptr, size, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    mask = (at < size) & (at < 0)
+    tl.store(x_ptr + at, tl.load(x_ptr + at, mask=mask) * 2, mask=mask)
+
+
+def kept(x: torch.Tensor):
+    _double_below[(1,)](x, x.numel(), BLOCK=triton.next_power_of_2(x.numel()))
+    return x
+
+
+def kept_reference(x):
+    return x
+
+
 def put_reference(x, places, out):
     out[places] = x
     return out

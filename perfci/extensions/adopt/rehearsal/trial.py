@@ -96,7 +96,9 @@ def try_call(
     expected = [value for _, value in listed]
     written = _list_changed(given, for_kernel)
     shares = {name: watched.share_of(name) for name in tensors if name not in written}
+    given_back = [name for name in shares if any(_is_one(value, for_kernel[name]) for _, value in _list(answer))]
     unread = [name for name, share in shares.items() if 0 < share < _MOST and not gather]
+    unread += [name for name in given_back if shares[name] < _MOST and name not in unread]  # nothing is computed
     rewritten = _list_changed(given, for_reference)
     outputs: list[tuple[int | str, torch.Tensor]] = [
         (place, value)
