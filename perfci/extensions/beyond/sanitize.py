@@ -152,9 +152,8 @@ def tell(tool: str, log: str, failure: Reason | None, root: Path = Path()) -> It
     """
     check, findings = AccuracyCase(f"sanitize={tool}", "normal", "contiguous", 0), parse(log)
     for finding, count in findings.items():
-        file, _, line = finding.place.rpartition(":")
         where = finding.place.removeprefix(f"{root}/") or "-"
-        kernel = finding.kernel if finding.kernel != "-" else _name_function(Path(file), int(line or 0))
+        kernel = finding.kernel if finding.kernel != "-" else _name_function(root, where)
         facts: dict[str, Fact] = {"tool": tool, "what": finding.what, "kernel": kernel, "where": where}
         yield dataclasses.replace(check, failure=Reason("sanitizer_found", {**facts, "count": count}))
     if not findings and (refused := _REFUSED.search(log)):
@@ -164,11 +163,17 @@ def tell(tool: str, log: str, failure: Reason | None, root: Path = Path()) -> It
         yield dataclasses.replace(check, failure=failure, raised=failure is not None)
 
 
-def _name_function(file: Path, line: int) -> str:
-    """Returns the outermost function of a Python file that has a line, which an assertion of Triton's does not name."""
+def _name_function(root: Path, where: str) -> str:
+    """Returns the function of a project's file that has a line, which an assertion of Triton's does not name.
+
+    where: FILE:LINE, by the word of the op's code. A file elsewhere is not opened.
+    """
+    file, _, line = where.rpartition(":")
+    if not file or not (root / file).resolve().is_relative_to(root.resolve()):
+        return "-"
     try:
-        tree = ast.parse(read_regular(file))
-    except (OSError, ValueError, SyntaxError):
+        tree = ast.parse(read_regular(root / file))
+    except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
         return "-"
     functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
-    return next((node.name for node in functions if node.lineno <= line <= (node.end_lineno or 0)), "-")
+    return next((node.name for node in functions if node.lineno <= int(line) <= (node.end_lineno or 0)), "-")

@@ -91,8 +91,13 @@ def test_an_assertion_without_a_kernel_is_told_by_the_function_of_its_line_in_th
 
     words = "gsan found in _twice (kernels/twice/twice_triton.py:6), 1 time: Write after write race detected."
     assert sentence(check.failure) == words
-    (check,) = tell("gsan", log.replace(":6:", ":1:"), None, tmp_path)
-    assert check.failure.facts["kernel"] == "-"
+    # What the log says is the word of the op's code.
+    file.with_name("deep.py").write_text("(" * 10_000)
+    (tmp_path / "elsewhere").mkdir()
+    others = [log.replace(*edit) for edit in ((":6:", ":1:"), ("twice_triton", "deep"), ("twice_triton", "gone"))]
+    for said, root in ((log, tmp_path / "elsewhere"), *((other, tmp_path) for other in (*others, NAMELESS))):
+        (check,) = tell("gsan", said, None, root)
+        assert check.failure.facts["kernel"] == "-"
 
 
 def test_full_tables_of_gsan_are_no_finding_of_a_kernel():
