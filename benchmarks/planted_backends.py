@@ -1,6 +1,6 @@
 """Which faults and slow-downs, planted in this repository's kernels of one compiler, perfci finds. Needs a GPU.
 
-    python benchmarks/planted_backends.py                    # all of CUDA C++, about eight minutes of an H200
+    python benchmarks/planted_backends.py                    # all of CUDA C++
     python benchmarks/planted_backends.py faults --jobs 4    # or same, comments, slower
     python benchmarks/planted_backends.py --backend cutile slower --percent 1.5 3 --out /tmp/planted
 
@@ -181,11 +181,6 @@ FAULTS = (
 )  # fmt: skip
 
 
-def list_slower(op: str, percent: float, backend: str = "cuda") -> list[Edit]:
-    """What makes an op take so many percent longer in the cases that are kept."""
-    return _list_slower_cuda(op, percent) if backend == "cuda" else _SLOWER[backend](op, round(10 * percent))
-
-
 def _list_slower_cutile(op: str, permille: int) -> list[Edit]:
     """Blocks beyond the last one begin again."""
     source = source_of(op, "cutile")
@@ -238,15 +233,12 @@ def _list_slower_tilelang(op: str, permille: int) -> list[Edit]:
     return [Edit(source, kernel, f"{again}            block = place % {tiles}\n")]
 
 
-_SLOWER = {"cutile": _list_slower_cutile, "cutedsl": _list_slower_cutedsl, "tilelang": _list_slower_tilelang}
-
-
-def _list_slower_cuda(op: str, percent: float) -> list[Edit]:
-    share = f"* {round(10 * percent)} / 1000"
-    source = f"{op}/{op}.cu"
+def _list_slower_cuda(op: str, permille: int) -> list[Edit]:
+    share = f"* {permille} / 1000"
+    source = source_of(op, "cuda")
     if op == "matmul":  # a block begins with so many of its steps, and then forgets their sums
         steps = "    const long long steps = (k + DEPTH - 1) / DEPTH;\n"
-        more = f"(steps * {round(10 * percent)} + blockIdx.x * 617ll % 1000) / 1000"  # parts of a step by the block
+        more = f"(steps * {permille} + blockIdx.x * 617ll % 1000) / 1000"  # parts of a step by the block
         first = "static_cast<long long>(ahead) * DEPTH"
         loop = "    for (long long step = 0; step < steps; ++step) {\n"
         later = "if (step + STAGES - 1 < steps) copy_stage(next, (step + STAGES - 1) * DEPTH);"
@@ -279,7 +271,16 @@ def _list_slower_cuda(op: str, percent: float) -> list[Edit]:
     ]
 
 
-def list_comments(op: str, backend: str = "cuda") -> list[Edit]:
+SLOWER = {
+    "cuda": _list_slower_cuda,
+    "cutile": _list_slower_cutile,
+    "cutedsl": _list_slower_cutedsl,
+    "tilelang": _list_slower_tilelang,
+}
+"""Compiler -> what makes an op take so many thousandths longer in the cases that are kept"""
+
+
+def list_comments(op: str, backend: str) -> list[Edit]:
     """A line of comment in each file of the kernels."""
     if backend != "cuda":
         return [Edit(source_of(op, backend), "import torch\n", "import torch  # for tensors alone\n")]
@@ -299,7 +300,7 @@ class Change:
     edits: Mapping[str, Sequence[Edit]]  # by op
     backend: str
     options: Sequence[str]
-    faults: Mapping[str, Fault] = field(default_factory=dict)  # by op
+    fault: Fault | None = None
     rows: list[dict[str, object]] = field(default_factory=list)
     seconds: float = 0.0
 
@@ -312,8 +313,7 @@ class Change:
         verdicts = {str(row["verdict"]) for row in rows}
         seen = " ".join(sorted(verdicts)) or "not judged"
         timed = [row for row in rows if row.get("kernel_us") and row.get("base_us")]
-        if self.kind == "faults":
-            fault = self.faults[op]
+        if fault := self.fault:
             reasons = sorted({str(row["reason"]["kind"]) for row in rows if row.get("reason")})  # type: ignore[index]
             text = f"{op}: {fault.kind}, {fault.name}: {seen} ({', '.join(reasons)})"
             return text, "WRONG" in verdicts or ("ERROR" in verdicts and bool(rows)) or not fault.certain
@@ -326,23 +326,23 @@ class Change:
         return f"{op}: {times or seen}", bool(rows) and verdicts <= {"UNCHANGED", "PASS"}
 
 
-def list_changes(kinds: Sequence[str], percent: Sequence[float], backend: str = "cuda") -> list[Change]:
+def list_changes(kinds: Sequence[str], percent: Sequence[float], backend: str) -> list[Change]:
     """The changes of some kinds, those first that may be judged side by side."""
     changes, ops = [], KEPT[backend]
     if "faults" in kinds:
         for number, fault in enumerate(fault for fault in FAULTS if fault.backend == backend):
-            edits, chosen = {fault.op: fault.edits}, {fault.op: fault}
-            changes.append(Change("faults", f"faults-{number}", edits, backend, ["--suite", "accuracy"], chosen))
+            accuracy = ["--suite", "accuracy"]
+            changes.append(Change("faults", f"faults-{number}", {fault.op: fault.edits}, backend, accuracy, fault))
     timed = ["--suite", "performance"]
     if "comments" in kinds:
-        edits = {op: tuple(list_comments(op, backend)) for op in ops}
+        edits = {op: list_comments(op, backend) for op in ops}
         changes.append(Change("comments", "comments", edits, backend, timed))
     if "slower" in kinds:
         for many in percent:
-            edits = {op: tuple(list_slower(op, many, backend)) for op in ops}
+            edits = {op: SLOWER[backend](op, round(10 * many)) for op in ops}
             changes.append(Change("slower", f"slower-{many:g}", edits, backend, timed))
     if "same" in kinds:
-        edits, options = {op: tuple(list_comments(op, backend)) for op in ops}, [*timed, "--duel", "all"]
+        edits, options = {op: list_comments(op, backend) for op in ops}, [*timed, "--duel", "all"]
         changes += [Change("same", f"same-{number}", edits, backend, options) for number in range(TIMES_SAME)]
     return changes
 
