@@ -83,7 +83,10 @@ def _describe_single(value: Any, inner: Callable[[Any], str]) -> str:
 
 @functools.cache  # as a suite is described several times
 def source_text(function: FunctionType, code: CodeType) -> str:
-    """A function's source as a syntax tree. Its byte code if there is no source, as of some lambdas."""
+    """A function's source as a syntax tree. Its byte code if there is no source, as of some lambdas.
+
+    code: what it runs now. A function whose code is replaced has another source.
+    """
     try:
         return tree_text(ast.parse(textwrap.dedent(inspect.getsource(function))))
     except (OSError, TypeError, SyntaxError):

@@ -32,7 +32,7 @@ _Suite = TypeVar("_Suite", Accuracy, Performance)
 INSTALLED = frozenset({"site-packages", "dist-packages"})  # folders of what is installed
 
 _MESSAGE_LIMIT = 600
-_ERROR = re.compile(r"\b(fatal |\w*)error\b", re.IGNORECASE)
+_ERROR = re.compile(r"error\b", re.IGNORECASE)
 
 _LONGEST_DEFAULT = 60  # characters of a parameter's default
 
