@@ -139,7 +139,7 @@ def add_dtypes(suites: Suites, form: Form, operator: Operator) -> Suites:
         }
         whole = ({**case, "dtype": "torch.int64"} for case in first)
         suites = replace(suites, inputs={**suites.inputs, **either}, more=(*suites.more, *whole))
-    if len(drawn) > 1:
+    if first and len(drawn) > 1:
         text = form.inputs[drawn[-1]].replace("dtype=dtype", f"dtype={_SECOND} or dtype")
         mixed = {**form.inputs, drawn[-1]: text}
         trial = replace(form, inputs=mixed).run({**params, _SECOND: torch.float32}, "float16")
