@@ -30,7 +30,7 @@ def describe_against(bench: Bench, request: Request, tree: BaseTree | None) -> D
         return describe_ops(bench, request)
     chosen = select(bench.settings, request.ops)
     prints = fingerprint_both(tree, bench.settings, [op.op for op in chosen if not find_violation(op)])
-    here, there = ({op.op for op in ops(project)} for project in (bench.settings, tree.settings))
+    here, there = ({op.op for op in listed} for listed in (ops(bench.settings), tree.ops))
     gone = there - here if any(op.op not in there for op in chosen) else set[str]()
     gone |= there & {name_of(op.op) for op in chosen if op.op not in there}
     changed = _list_changed(tree, prints, gone)
@@ -97,7 +97,7 @@ def find_former_names(tree: BaseTree, settings: Settings, head: Sequence[Planned
 
     Or if the change names it, and no other has it.
     """
-    here, there = ({op.op: op for op in ops(project)} for project in (settings, tree.settings))
+    here, there = ({op.op: op for op in listed} for listed in (ops(settings), tree.ops))
     gone = {name: _read_reference(op) for name, op in there.items() if name not in here}
     former = {}
     for op in head if gone else ():

@@ -230,6 +230,19 @@ def test_what_can_be_compared_is_and_the_rest_is_said(topic):
     assert {block.process for block in case_of(topic, "scale", 768).blocks} == {0}
 
 
+def test_a_projects_first_ops_have_a_base_without_a_kernels_folder(project):
+    git(project.root, "init", "-q", "-b", "main")
+    (project.root / ".gitignore").write_text("reports/\n__pycache__/\nkernels/\n")
+    commit_all(project.root)
+    git(project.root, "checkout", "-q", "-b", "topic")
+    (project.root / ".gitignore").write_text("reports/\n__pycache__/\n")
+    commit_all(project.root)
+
+    answer = project.check("scale", "--suite", "accuracy")
+
+    assert said(answer) == {("scale", "accuracy", None): ("INCONCLUSIVE", "base_lacks_op", ["accuracy_passed"])}
+
+
 @pytest.mark.parametrize(
     ("us", "expected", "says"),
     [

@@ -69,3 +69,20 @@ def test_a_scale_for_each_block_has_as_many_sides_as_blocks() -> None:
     with going.going():
         form = next(settle(Form(scale, scale, going, ("size", "s_size"), shapes, inputs, "float32")))
     assert form.shapes == {"x": "(size,)", "s": "(-(-size // 64),)"}
+
+
+def test_a_form_in_which_every_side_is_a_number_is_none() -> None:
+    """An eighth of 16: no axis is left for which cases could have sizes."""
+    torch = pytest.importorskip("torch")
+    from perfci.extensions.adopt.rehearsal.axes import Form
+    from perfci.extensions.adopt.rehearsal.dry_torch import DryTorch
+    from perfci.extensions.adopt.rehearsal.relations import settle
+
+    def double(x: "torch.Tensor") -> "torch.Tensor":
+        assert len(x) == 2
+        return 2 * x
+
+    inputs = {"x": "torch.randn((size,), generator=generator, dtype=dtype, device=device)"}
+    going = DryTorch("cuda")
+    with going.going():
+        assert not [*settle(Form(double, double, going, ("size",), {"x": "(size,)"}, inputs, "float32"))]

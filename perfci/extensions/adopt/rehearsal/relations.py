@@ -42,7 +42,8 @@ def settle(form: Form) -> Iterator[Form]:
             return
         if unite(one, dict.fromkeys(one.axes[1:], one.axes[0])).holds({one.axes[0]: size}):
             apart = _take_apart(one, size)
-            yield replace(apart, little=dict.fromkeys(apart.axes, size))
+            if apart.axes:  # else all sides are numbers: parts of what no tensor has
+                yield replace(apart, little=dict.fromkeys(apart.axes, size))
 
 
 def unite(form: Form, names: Mapping[str, str]) -> Form:
