@@ -5,7 +5,7 @@ import inspect
 import itertools
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any
 from perfci.core.model import AccuracyCase
 from perfci.device.seam import Accelerator
 from perfci.measure.bench import Describe
-from perfci.measure.inputs import bound_inputs
+from perfci.measure.inputs import bound_inputs, call_fresh
 from perfci.measure.verify import Check, checks, list_probes, verify
 from perfci.ops.fingerprint.reach import list_reached
 from perfci.ops.spec import SEARCHED, Accuracy, Params, case_id
@@ -114,14 +114,24 @@ def search(
 
 
 def is_too_large(suite: Accuracy, device: Accelerator, params: Params) -> bool:
-    """Whether a case's inputs have too many elements, by making them of ever larger sizes: a matrix may square one."""
-    arrays, most = device.arrays, SMALL
+    """Whether a case has too many elements, by making it of ever larger sizes: a matrix may square one.
+
+    Its inputs', or what the reference gives if they stay as they are, as where an offset moves a diagonal.
+    """
+    arrays, most, before = device.arrays, SMALL, -1
+
+    def count(values: Iterable[Any]) -> int:
+        return sum(math.prod(arrays.facts(value).shape) for value in values if arrays.is_array(value))
+
     while any(type(value) is int and value > most for value in params.values()):
         smaller = {name: min(value, most) if type(value) is int else value for name, value in params.items()}
         with suppress(Exception):  # of sizes that do not go together
-            inputs = bound_inputs(suite, smaller, arrays.device, 0).values()
-            if sum(math.prod(arrays.facts(value).shape) for value in inputs if arrays.is_array(value)) > MOST_OF_INPUTS:
+            inputs = bound_inputs(suite, smaller, arrays.device, 0)
+            taken = count(inputs.values())
+            given = count(call_fresh(suite.reference, inputs, arrays, suite.mutates)) if taken == before else 0
+            if max(taken, given) > MOST_OF_INPUTS:
                 return True
+            before = taken
         most *= 2
     return False
 

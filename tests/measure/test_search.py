@@ -200,6 +200,25 @@ def test_a_size_beside_a_block_is_tried(device):
     assert all("cols=129" in check.case for check in answer)
 
 
+def test_a_size_that_makes_the_answer_alone_too_large_is_not_tried(device):
+    """An offset that moves a diagonal: what is given has its square."""
+    offsets = []
+
+    def move(x, offset):
+        offsets.append(offset)
+        assert offset <= 4096
+        return np.zeros((offset, offset), x.dtype) + x[0]
+
+    def made(offset, dtype, device, seed):
+        return {"x": np.random.default_rng(seed).standard_normal(2).astype(dtype), "offset": offset}
+
+    tried = suite(move, make_inputs=made, cases=grid(offset=[1, 2], dtype=["float32"]), probe_cases=())
+    check = Check({"offset": 1 << 14, "dtype": "float32"}, "edges", "contiguous", SEED, fresh=True)
+
+    assert search(tried, device, check, describe, None) is None
+    assert max(offsets) == 4096
+
+
 def test_a_search_costs_a_share_of_the_suite_and_the_seed_repeats_it():
     tried = suite(softmax)
 

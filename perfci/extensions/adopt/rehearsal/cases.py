@@ -166,10 +166,12 @@ def _choose_values(
 
 
 def _list_given(form: Form, varying: Sequence[str], calls: Sequence[Call]) -> list[Form]:
-    """The form with each of the values that vary."""
-    texts = [{name: repr(call.given[name]) for name in varying} for call in calls]
-    forms = [replace(form, inputs={**form.inputs, **given}) for given in texts]
-    return [form, *(one for number, one in enumerate(forms) if texts[number] not in texts[:number])]
+    """The form with each of the values that vary, each once, first with those that it has."""
+    given = [{name: repr(call.given[name]) for name in varying} for call in calls]
+    texts = [{name: form.inputs[name] for name in varying}, *given]
+    return [
+        replace(form, inputs={**form.inputs, **one}) for number, one in enumerate(texts) if one not in texts[:number]
+    ]
 
 
 def _list_others(form: Form, varying: Sequence[str], calls: Sequence[Call], probe: Mapping[str, Any]) -> list[Form]:
@@ -249,7 +251,10 @@ def _write_layouts(
     # Without a word of strides it takes what its memory is like: an answer in the form of its input may be right.
     asks_rows, asks = ".stride(" in wrapper, re.search(_ASKS_STRIDES, wrapper)
     asked = LAYOUTS[2:] if asks_rows and not asks else LAYOUTS[1:]
-    trials = {layout: [one.run(params, layout=layout) for one in others] for layout in asked}
+    inputs = others[0].inputs.values()
+    apart = any(maker in text for text in inputs for maker in ("torch.randperm(", ".argsort("))  # places that differ
+    asked_of = [layout for layout in asked if not (apart and layout == "expanded")]
+    trials = {layout: [one.run(params, layout=layout) for one in others] for layout in asked_of}
     taken = [layout for layout, listed in trials.items() if all(trial.agrees for trial in listed)]
     # What a kernel raises, as for an access outside of its tensors, is no refusal.
     raised = "InterpreterError"
