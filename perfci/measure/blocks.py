@@ -42,8 +42,6 @@ STAINS = 192, 320  # every how many elements, about, one is changed there: less 
 
 BLOCK_WARMUP = 3  # launches of each arm on a block's fresh buffers before the first timed one
 
-ERRORS_EVERY = 4  # blocks, about, beside a process's first one
-
 CLOCK_CALLS = 3  # calls in a row by the clock, behind the rounds of a process's first block of a case
 CLOCK_US = 1000.0  # below it behind those of every block: a host that is disturbed only ever adds time
 
@@ -333,7 +331,7 @@ def _verify_outputs(bench: Rig, block: _QueuedBlock, inputs: Inputs, outputs: Se
     """Compare a block's outputs with the reference's. The first that is wrong ends the case."""
     subject, suite, arrays = block.subject, bench.suite_of(block.subject), bench.device.arrays
     # To look at all errors of a large output takes longer than its launches. Whether it is right is always looked at.
-    errors = subject.errors if block.index == 0 or secrets.randbelow(ERRORS_EVERY) == 0 else None
+    errors = None if block.index else subject.errors
     right: Sequence[Any] = ()
     if bench.base and subject.duelled and errors is None:  # what the base answers counts as right: it is the judge's
         block.arm = BASE
