@@ -295,8 +295,6 @@ class Running:
             return
         self._ended = True
         self._kill()
-        if self._inbox.memory in {None, shared_memory.identify()}:
-            shared_memory.remove_new(self._shared)
         os.close(self._reading)
         if self._socket:
             self._socket.close()
@@ -308,6 +306,9 @@ class Running:
                 queue.remove(self)
                 if queue and first is self:
                     queue[0].answer(Turn(0, ()))
+        # What a process leaves that a worker has started goes with the worker: to look for it takes 0.2 s on a GPU.
+        if not self._task.is_hosted and self._inbox.memory in {None, shared_memory.identify()}:
+            shared_memory.remove_new(self._shared)
 
     def _silence_left(self) -> float:
         """Seconds until its silence counts as a hang. One that waits for an answer, or stands still, is not silent."""

@@ -90,6 +90,7 @@ class Task:
     """kinds of messages that its worker may send, and when. They are testimony: see perfci.worker.answers"""
     last: ClassVar[tuple[type[Any], ...]]
     """kinds of those that end it. A worker that ends before has failed, whatever its status"""
+    is_hosted: ClassVar[bool] = False  # whether a judge's process starts its worker
 
     place: Place
 
@@ -175,6 +176,7 @@ class Serve(DeviceTask):
     performer = "perfci.worker.serve:serve"
     answers: ClassVar[Answers] = {**DeviceTask.answers, Called: Rule(most=None)}
     last = ()  # the other process ends it
+    is_hosted = True
 
     arena: int = -1  # descriptor of the memory by which calls are handed over
 

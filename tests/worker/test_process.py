@@ -15,7 +15,7 @@ from perfci.core.wording import sentence
 from perfci.worker import process
 from perfci.worker.process import run_worker, side_by_side, start_worker, wait, working
 from perfci.worker.protocol import Doing, Holding, LockAsked, OpDone, Timing, Turn, TurnAsked
-from perfci.worker.tasks import WorkerEnvironment
+from perfci.worker.tasks import Measure, Serve, WorkerEnvironment
 from tests.processes import runs
 from tests.worker.task_examples import make_task
 
@@ -122,6 +122,17 @@ def test_what_a_worker_leaves_in_shared_memory_goes_with_it_and_what_others_use_
     Path(f"/dev/shm/{name}-used").unlink()
 
     assert left == [f"{name}-used"]
+
+
+@pytest.mark.parametrize(("kind", "looks"), [(Measure, 1), (Serve, 0)])
+def test_what_a_judge_has_started_leaves_nothing_to_look_for_until_the_judge_ends(worker, monkeypatch, kind, looks):
+    looked = []
+    monkeypatch.setattr(process.shared_memory, "remove_new", looked.append)
+
+    with start_worker(make_task(kind), worker.around("time.sleep(600)")) as running:
+        wait([running])
+
+    assert len(looked) == looks
 
 
 def test_garbage_in_the_pipe_is_passed_over(worker):
