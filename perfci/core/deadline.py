@@ -131,6 +131,10 @@ class Timetable:
         spare = left_s - sum(map(self.expected, others)) / self.lanes
         return min(left_s, max(spare, START_S + OVERRUN * self.expected(op)))
 
+    def is_ample(self, ops: Iterable[str], left_s: float | None) -> bool:
+        """Returns whether each of these ops may take all that it could ever be allowed."""
+        return left_s is None or sum(START_S + OVERRUN * self.expected(op) for op in ops) <= left_s
+
     def later(self, op: str, share: float) -> float:
         """Returns the seconds that a fresh process for a share of an op's cases will take."""
         return self.took.get(op, self.expected(op)) * max(share, LEAST_SHARE)

@@ -17,7 +17,7 @@ from perfci.runs.bench import Listener
 from perfci.runs.record import Record, ends_run
 from perfci.runs.tasks import Tasks, changes_suites, time_all
 from perfci.worker.answers import LATE
-from perfci.worker.pair import run_pair
+from perfci.worker.pair import working_in_turns
 from perfci.worker.process import Running, Working, working
 from perfci.worker.protocol import Apart, Doing, Finished, HostLost, Message, OpDone, Prepared, Ready, Refused
 from perfci.worker.tasks import Measure, WorkerEnvironment
@@ -239,7 +239,7 @@ class Looks:
         """One process for both revisions. One each if they are known to need it, or show that they do."""
         base = self._record.planned(task.op).base
         if task.base and base and base.apart and self._record.run.plan.device not in UNTIMED:
-            return run_pair(*self._tasks.pair(task), hear)
+            return (yield from working_in_turns(*self._tasks.pair(task), hear))
         failure = yield from working(task, self._tasks.around(task), hear)
         final = failure is not None and not _may_be_tried_again(failure)
         why = gathered.apart(failure) if task.base and task.base.plan.cases and not final else None
@@ -248,7 +248,7 @@ class Looks:
         self._record.note_apart(task.op, why)
         self._start_afresh(gathered, task)
         rest = dataclasses.replace(task, suites=_list_rest(task, gathered))
-        return run_pair(*self._tasks.pair(rest), hear)
+        return (yield from working_in_turns(*self._tasks.pair(rest), hear))
 
     def _start_afresh(self, gathered: Gathered, task: Measure) -> None:
         cases = task.cases if task.remaining else None

@@ -56,6 +56,10 @@ class Precompiler:
         """
         return []
 
+    def find_compiled(self, ops: Sequence[str]) -> str | None:
+        """Returns the first of these ops that is compiled. None if there is none yet."""
+        return next(iter(ops), None)
+
     def wait(self, ops: Sequence[str]) -> Generator[Sequence[Running], None, str]:
         """Returns the first of these ops that is compiled, when there is one. Only this wait counts as compiling."""
         yield from ()
@@ -71,9 +75,9 @@ class Precompiler:
 _Later = tuple[str, int, tuple[str, ...]]
 """A later look: op, process, cases."""
 
-LOOKERS = 2  # looks at a time on a device: as the processes of one end, the next one imports
-START, LATER = "start", "later"
-STEPS = {"suites": "accuracy", "accuracy": "accuracy", "prepare": "prepare", "peers": "prepare", "measure": "measure"}
+LOOKERS = 2  # looks at a time on a device: as one prepares its cases, the next one imports
+START, LATER, PREPARE = "start", "later", "prepare"
+STEPS = {"suites": "accuracy", "accuracy": "accuracy", PREPARE: PREPARE, "peers": PREPARE, "measure": "measure"}
 """What a worker says it is doing -> the step that its seconds belong to. All else is starting, importing and ending."""
 
 
@@ -81,7 +85,8 @@ class Stopwatch:
     """Where the seconds of one op's workers go, by the stages that they report."""
 
     def __init__(self) -> None:
-        self.step, self._since, self._spent_s = START, time.monotonic(), Counter[str]()
+        self.step, self._spent_s = START, Counter[str]()
+        self.began = self._since = time.monotonic()  # the clock of the day may go back
 
     def hear(self, message: Message) -> None:
         """Take one message: it ends the step before, if it begins another one."""
@@ -180,6 +185,9 @@ class Recorder:
         self._precompiler = precompiler(bench, self._tasks, run.environment.device)
         self.idle = True  # whether no worker was begun: asking again brings nothing
         self._has_device: str | None = None  # the look that is under way, until its last message
+        self._is_preparing = False  # so that nothing is timed now
+        self._next: str | None = None  # the look that has begun to import, and has the device next
+        self._watches = dict[str, Stopwatch]()  # of each look, since it was its turn
         self._under_way = set[str]()  # ops with a look that has not been recorded
         warm_up(bench, run.plan.device)
 
@@ -220,20 +228,50 @@ class Recorder:
         self, queue: list[str], waiting: Mapping[str, PlannedOp], cases: tuple[str, ...] | None
     ) -> Iterator[Sequence[Running]]:
         while queue:
-            while self._has_device and self._record.run.plan.device != "cpu":
+            if not self._may_begin(queue):
                 yield ()
-            if not queue:
-                return
-            self._has_device = queue[0]  # while it is waited for, no other begins
-            op = yield from self._precompiler.wait(queue)
+                continue
+            if self._has_device and not self._is_shared:
+                op = self._precompiler.find_compiled(queue)
+                if op is None:
+                    yield ()
+                    continue
+            else:
+                self._has_device = queue[0]  # while it is waited for, no other begins
+                op = yield from self._precompiler.wait(queue)
+                self._has_device = None
             queue.remove(op)
-            self._has_device = op
-            yield from self._look_first(waiting[op], queue, cases)
-            self._leave_device(op)
+            yield from self._take_turn(op, self._look_first(waiting[op], queue, cases))
             self._precompiler.drop(op, *(queue if self._end else ()))
 
+    @property
+    def _is_shared(self) -> bool:
+        """Whether looks share the device, on which nothing is timed."""
+        return self._record.run.plan.device == "cpu"
+
+    def _may_begin(self, left: Collection[str]) -> bool:
+        """Whether another look may begin. Beside one that prepares it may import, if time for those left is ample."""
+        if self._next or self._is_shared or not self._has_device:
+            return not self._next
+        return self._is_preparing and self._times.is_ample([*left, self._has_device], self._left_s())
+
+    def _take_turn(self, name: str, look: Iterator[Sequence[Running]]) -> Iterator[Sequence[Running]]:
+        """Go on with a look once no other has the device. Until then its process imports, and is not heard."""
+        self._watches[name] = Stopwatch()
+        if self._has_device and not self._is_shared:
+            self._next = name
+            next(look, None)
+            while self._has_device:
+                yield ()
+            self._next, self._watches[name] = None, Stopwatch()
+        self._has_device, self._is_preparing = name, False
+        self._pace.begin(name)
+        self._show_position()
+        yield from look
+        self._leave_device(name)
+
     def _leave_device(self, look: str) -> None:
-        """The next look may begin: it imports while the processes of this one end."""
+        """The next look may go on: meanwhile the processes of this one end."""
         if self._has_device == look:
             self._has_device = None
 
@@ -260,13 +298,11 @@ class Recorder:
     def _look_again_in_turn(self, queue: list[tuple[str, _Later]]) -> Iterator[Sequence[Running]]:
         while queue and not self._end:
             name, (op, process, cases) = queue[0]
-            if self._has_device or op in self._under_way:  # its record is that of the look before
+            if not self._may_begin([op]) or op in self._under_way:  # its record is that of the look before
                 yield ()
                 continue
             queue.pop(0)
-            self._has_device = name
-            yield from self._look_again(op, process, cases)
-            self._leave_device(name)
+            yield from self._take_turn(name, self._look_again(op, process, cases))
 
     def _look_first(
         self, planned: PlannedOp, others: Sequence[str], cases: tuple[str, ...] | None
@@ -310,11 +346,9 @@ class Recorder:
         self.idle = False
         self._under_way.add(start.op)
         failure: Reason | None = None
-        began, watch = time.monotonic(), Stopwatch()  # the clock of the day may go back
-        self._pace.begin(name)
-        self._show_position()
 
         def hear(message: Message) -> None:
+            watch = self._watches[name]
             if isinstance(message, Prepared | Finished) and not task.process and message.case.compile_s is not None:
                 compile_s = message.case.compile_s + self._precompiler.seconds.get((start.op, message.case.case), 0.0)
                 message = dataclasses.replace(message, case=dataclasses.replace(message.case, compile_s=compile_s))
@@ -322,6 +356,8 @@ class Recorder:
             watch.hear(message)
             if isinstance(message, OpDone):
                 self._leave_device(name)
+            if self._has_device == name:
+                self._is_preparing = watch.step == PREPARE
             self._precompiler.stand_still(still=watch.step == "measure")
             if isinstance(message, Doing) and message.stage == "prepare":
                 self._precompiler.drop(start.op)
@@ -345,7 +381,8 @@ class Recorder:
             self._end = failure if failure and ends_run(failure) else self._end
             op = self._sum_up(gathered, failure, task)
             accepted = find_checks().add_history(op, record.run, self._rules) if op.stored else op
-            spent, took_s = accepted.spent_s, time.monotonic() - began
+            watch = self._watches.pop(name)
+            spent, took_s = accepted.spent_s, time.monotonic() - watch.began
             if task.process:
                 spent = {**spent, LATER: round(spent.get(LATER, 0.0) + took_s, 3)}
             else:

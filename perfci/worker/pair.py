@@ -16,7 +16,7 @@ from perfci.core.stages import OF_BASE
 from perfci.measure.blocks import FIRST_BLOCKS
 from perfci.ops.identity import DuelPlan
 from perfci.statistics import duel_rule, exact
-from perfci.worker.process import Running, start_worker, wait
+from perfci.worker.process import Running, Working, start_worker
 from perfci.worker.protocol import Doing, Finished, Holding, Message, Prepared, Timing, Turn, TurnAsked
 from perfci.worker.tasks import Measure, WorkerEnvironment
 
@@ -34,8 +34,11 @@ class PairSide:
     around: WorkerEnvironment
 
 
-def run_pair(head: PairSide, base: PairSide, plan: DuelPlan, heard: Callable[[Message], None]) -> Reason | None:
-    """Run both to their end. Returns why head's failed as a whole. A base that fails leaves head's cases unpaired."""
+def working_in_turns(head: PairSide, base: PairSide, plan: DuelPlan, heard: Callable[[Message], None]) -> Working:
+    """Run both to their end, and leave the waiting to the caller, as `working` does. Returns why head's failed.
+
+    A base that fails leaves head's cases unpaired.
+    """
     referee = Referee(head.task, plan, heard)
     with ExitStack() as stack:
         ends = [stack.enter_context(end) for end in socket.socketpair(type=socket.SOCK_SEQPACKET)]
@@ -48,7 +51,7 @@ def run_pair(head: PairSide, base: PairSide, plan: DuelPlan, heard: Callable[[Me
         workers = {HEAD: start(head)}
         # A base that knows that there are no more turns is heard to its end, for why cases failed.
         while not (workers[HEAD].over and (BASE not in workers or workers[BASE].over or not referee.dismissed)):
-            wait(workers.values())
+            yield [worker for worker in workers.values() if not worker.over]
             for side, worker in workers.items():
                 for message in worker.hear():
                     referee.hear(side, message)

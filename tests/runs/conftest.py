@@ -17,7 +17,7 @@ def workers(monkeypatch):
     stand_in = Workers()
     for name in ("describe", "looks"):
         monkeypatch.setattr(importlib.import_module(f"perfci.runs.{name}"), "working", stand_in.working)
-    monkeypatch.setattr(importlib.import_module("perfci.runs.looks"), "run_pair", stand_in.run_pair)
+    monkeypatch.setattr(importlib.import_module("perfci.runs.looks"), "working_in_turns", stand_in.working_in_turns)
     return stand_in
 
 

@@ -21,7 +21,7 @@ def block(index, process=0, base=False):
 
 
 class Workers:
-    """Replaces `run_worker`, `working` and `run_pair`: answers each task as the test planted it."""
+    """Replaces `run_worker`, `working` and `working_in_turns`: answers each task as the test planted it."""
 
     def __init__(self):
         self.tasks = []
@@ -59,7 +59,8 @@ class Workers:
         self.under_way -= 1
         return self(task, around, heard)
 
-    def run_pair(self, head, base, plan, heard):
+    def working_in_turns(self, head, base, plan, heard):
+        yield ()
         self.pairs.append((head, base, plan))
         return self._measured(head.task, head.around, heard, base=True)
 

@@ -1,6 +1,7 @@
 """Jobs, what becomes of their answers, and what is on disk whenever it ends."""
 
 import dataclasses
+import time
 from pathlib import Path
 
 import pytest
@@ -116,6 +117,35 @@ def test_the_next_look_begins_while_the_processes_of_one_end_but_not_at_the_same
     assert [[block.process for block in case.blocks] for op in again.ops for case in op.performance] == [
         [0, 1, 2], [0], [0], [0, 1],
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("stage", "limit_s", "early"), [("prepare", None, True), ("measure", None, False), ("prepare", 60.0, False)]
+)
+def test_the_next_look_imports_while_one_prepares_and_is_heard_when_that_has_left_the_device(
+    measure, workers, monkeypatch, stage, limit_s, early
+):
+    log = []
+
+    def working(task, around, heard):
+        log.append(f"{task.op} begins")
+        yield ()
+        log.append(f"{task.op} is heard")
+        heard(Doing(stage, task.op, "rows=1"))
+        yield ()
+        yield ()
+        log.append(f"{task.op} ends")
+        return workers(task, around, heard)
+
+    monkeypatch.setattr(looks, "working", working)
+    limits = {} if limit_s is None else {"deadline": deadline.find(limit_s, {}, time.time()).deadline}
+
+    run = measure(**limits)
+
+    alone = ["relu begins", "relu is heard", "relu ends", "scale begins", "scale is heard", "scale ends"]
+    beside = ["relu begins", "relu is heard", "scale begins", "relu ends", "scale is heard", "scale ends"]
+    assert log == (beside if early else alone)
+    assert sum(op.wall_s for op in run.ops) <= run.wall_s
 
 
 # --- against a base ---------------------------------------------------------------------------------------------------

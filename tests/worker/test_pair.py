@@ -1,5 +1,6 @@
 """Two workers that take turns: the referee's rules with sides that are scripts, then real processes that go wrong."""
 
+import contextlib
 import dataclasses
 import os
 import subprocess
@@ -18,7 +19,7 @@ from perfci.measure.blocks import FIRST_BLOCKS
 from perfci.ops.identity import DuelPlan
 from perfci.statistics import duel_rule
 from perfci.worker import process
-from perfci.worker.pair import BASE, BEGIN, HEAD, PairSide, Referee, run_pair
+from perfci.worker.pair import BASE, BEGIN, HEAD, PairSide, Referee, working_in_turns
 from perfci.worker.protocol import (
     Doing,
     Finished,
@@ -333,7 +334,7 @@ WELL = "def misbehave(turn): pass\nrun()\n"
 
 
 class Pair:
-    """`run_pair` on scripts in the place of both workers."""
+    """`working_in_turns` on scripts in the place of both workers."""
 
     def __init__(self, folder, monkeypatch):
         self.folder = folder
@@ -353,7 +354,13 @@ class Pair:
             (place / "worker.py").write_text(WORKER + script)
             around = WorkerEnvironment(dict(os.environ), place, place / "log", limit_s)
             sides.append(PairSide(make_task(arm=arm), around))
-        return run_pair(*sides, DuelPlan((A,)), listener or self.heard.append)
+        with contextlib.closing(working_in_turns(*sides, DuelPlan((A,)), listener or self.heard.append)) as working:
+            while True:
+                try:
+                    workers = next(working)
+                except StopIteration as end:
+                    return end.value
+                process.wait(workers)
 
     @property
     def blocks(self):

@@ -76,10 +76,10 @@ class Lanes(Precompiler):
         return [self._compile(ends) for _ in range(min(lanes, len(self._waiting)))]
 
     def wait(self, ops: Sequence[str]) -> Generator[Sequence[Running], None, str]:
-        if (op := self._find_compiled(ops)) is None:
+        if (op := self.find_compiled(ops)) is None:
             self._bench.listener(Doing("static", say("{count:op|ops}", count=len(ops)) if ops[1:] else ops[0]))
             with self._bench.timing("compile"):
-                while (op := self._find_compiled(ops)) is None:
+                while (op := self.find_compiled(ops)) is None:
                     yield ()
         return op
 
@@ -94,7 +94,7 @@ class Lanes(Precompiler):
         for worker in (worker for workers in self._under_way.values() for worker in workers):
             worker.stand_still(still=still)
 
-    def _find_compiled(self, ops: Sequence[str]) -> str | None:
+    def find_compiled(self, ops: Sequence[str]) -> str | None:
         left = [part for part in (*self._waiting, *self._under_way) if part.op not in self._at_once]
         if not all(part.task.behind for part in left):
             return None
