@@ -98,6 +98,7 @@ def lanes(workers, tmp_path, monkeypatch):
     process = importlib.import_module("perfci.worker.process")
     monkeypatch.setattr(process.subprocess, "Popen", lambda _, **options: START(command, **options))
     monkeypatch.setattr(process.forks, "start", lambda *_: None)
+    monkeypatch.setattr(process.forks, "begin", lambda *_: "")  # it would start that script, and tests to come use it
     monkeypatch.setattr(process, "_GLANCE_S", 0.02)
     monkeypatch.setattr(offline, "working", lanes.compiling)
     monkeypatch.setattr(offline, "count_cores", lambda: 2)
@@ -169,10 +170,7 @@ def test_looks_do_not_wait_for_a_process_that_is_still_importing(measure, lanes,
     assert lanes.looks == ["relu", "scale"]
 
 
-def test_ops_of_triton_are_looked_at_first_as_their_compilers_need_no_other_process(
-    measure, lanes, settings, monkeypatch
-):
-    monkeypatch.setattr(offline.forks, "begin", lambda *_: None)
+def test_ops_of_triton_are_looked_at_first_as_their_compilers_need_no_other_process(measure, lanes, settings):
     folder = settings.root / "kernels" / "relu"
     (folder / "relu_triton.py").rename(folder / "relu_tilelang.py")
     lanes.let_end("relu")
