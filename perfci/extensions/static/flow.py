@@ -23,6 +23,7 @@ from perfci.runs.bench import (
     make_environment,
     open_bench,
     place_ops,
+    warm_up,
 )
 from perfci.runs.describe import Described, find_violation
 from perfci.runs.experiment import Experiment
@@ -38,6 +39,7 @@ def cover_ops(bench: Bench, ops: Sequence[OpFolder], *, propose: bool = False) -
     """
     target = next((name for name in bench.settings.targets if name in TARGETS), "sm_90")
     waiting, coverage = list(ops), dict[str, Coverage]()
+    warm_up(bench, "cpu")
 
     def look() -> Iterator[Sequence[Running]]:
         while waiting:
