@@ -28,6 +28,7 @@ from perfci.worker.protocol import (
     DONE,
     Doing,
     Finished,
+    Holding,
     LockAsked,
     Message,
     OpDone,
@@ -76,30 +77,33 @@ _Later = tuple[str, int, tuple[str, ...]]
 """A later look: op, process, cases."""
 
 LOOKERS = 2  # looks at a time on a device: as one prepares its cases, the next one imports
-START, LATER, PREPARE = "start", "later", "prepare"
+START, LATER, PREPARE, WAIT = "start", "later", "prepare", "wait"
 STEPS = {"suites": "accuracy", "accuracy": "accuracy", PREPARE: PREPARE, "peers": PREPARE, "measure": "measure"}
 """What a worker says it is doing -> the step that its seconds belong to. All else is starting, importing and ending."""
 
 
 class Stopwatch:
-    """Where the seconds of one op's workers go, by the stages that they report."""
+    """Where the seconds of one op's workers go, by the stages that they report. Those without the device are no op's.
+
+    A second worker of an op may wait for the look at another one.
+    """
 
     def __init__(self) -> None:
         self.step, self._spent_s = START, Counter[str]()
-        self.began = self._since = time.monotonic()  # the clock of the day may go back
+        self._since = time.monotonic()  # the clock of the day may go back
 
     def hear(self, message: Message) -> None:
         """Take one message: it ends the step before, if it begins another one."""
-        if isinstance(message, Doing | OpDone):
+        if isinstance(message, Doing | OpDone | LockAsked | Holding):
             stage = message.stage.removesuffix(OF_BASE) if isinstance(message, Doing) else START
             now = time.monotonic()
             self._spent_s[self.step] += now - self._since  # type: ignore[assignment]
-            self.step, self._since = STEPS.get(stage, START), now
+            self.step, self._since = WAIT if isinstance(message, LockAsked) else STEPS.get(stage, START), now
 
     def stop(self) -> Mapping[str, float]:
         """Returns the seconds of each step so far."""
         self.hear(OpDone())
-        return {step: round(seconds, 3) for step, seconds in self._spent_s.items()}
+        return {step: round(seconds, 3) for step, seconds in self._spent_s.items() if step != WAIT}
 
 
 @dataclass
@@ -382,11 +386,12 @@ class Recorder:
             op = self._sum_up(gathered, failure, task)
             accepted = find_checks().add_history(op, record.run, self._rules) if op.stored else op
             watch = self._watches.pop(name)
-            spent, took_s = accepted.spent_s, time.monotonic() - watch.began
+            spent, of_look = accepted.spent_s, watch.stop()
+            took_s = sum(of_look.values())
             if task.process:
                 spent = {**spent, LATER: round(spent.get(LATER, 0.0) + took_s, 3)}
             else:
-                spent = watch.stop()
+                spent = of_look
                 self._times = self._times.noting(start.op, took_s)
                 seed = None if record.run.plan.seed_given else task.seed
                 accepted = dataclasses.replace(accepted, wall_s=round(took_s, 3), seed=seed)

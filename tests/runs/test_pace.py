@@ -6,7 +6,7 @@ from perfci.core.model import AccuracyCase, Need, PerformanceCase
 from perfci.runs import schedule
 from perfci.runs.plan import Request
 from perfci.runs.schedule import Pace, Stopwatch
-from perfci.worker.protocol import Doing, Finished, OpDone, Position
+from perfci.worker.protocol import Doing, Finished, Holding, LockAsked, OpDone, Position
 from tests.runs.test_record import remeasure
 
 
@@ -36,7 +36,9 @@ def test_every_second_of_a_worker_belongs_to_the_step_that_it_says_it_is_in(cloc
     watch = Stopwatch()
     for seconds, message in (
         (3.0, Doing("import", "relu")),
-        (1.0, Doing("suites", "relu")),
+        (0.5, LockAsked("FAKE-0")),
+        (20.0, Holding()),  # another look had the device
+        (0.5, Doing("suites", "relu")),
         (0.5, Doing("accuracy", "relu", "rows=1")),
         (4.0, Doing("prepare", "relu", "the timer")),
         (2.0, Doing("measure", "relu", "rows=1")),
