@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +34,7 @@ class BaseTree:
     base: Base
     settings: Settings  # the project's, with every folder in the base's tree
 
-    @property
+    @functools.cached_property
     def ops(self) -> tuple[OpFolder, ...]:
         """The ops that it has."""
         return ops(self.settings) if self.settings.kernels.is_dir() else ()

@@ -64,7 +64,7 @@ def plan_beside(
     """
     of_base, planned = {op.op: op for base in described for op in base.ops}, []
     before = find_names(tree, settings, head)
-    prints = {**prints, **fingerprint_both(tree, settings, [*before], before)}
+    prints = {**prints, **fingerprint_both(tree, settings, [*before], before)} if before else prints
     for op in head:
         base = planned_base(op, prints.get(op.op), of_base.get(before.get(op.op, op.op)), tree)
         if base:

@@ -262,8 +262,9 @@ def _import(modules: Sequence[str]) -> None:
         except ModuleNotFoundError as error:
             if (error.name or "").partition(".")[0] not in {"torch", "triton"}:
                 raise
-    # Of all of Triton's files, and kept: to take it takes 0.4 s.
-    getattr(sys.modules.get("triton.runtime.cache"), "triton_key", lambda: None)()
+    # Of all of Triton's files, and kept: to take it takes 0.4 s. An interpreter asks for none.
+    if "TRITON_INTERPRET" not in os.environ:
+        getattr(sys.modules.get("triton.runtime.cache"), "triton_key", lambda: None)()
     # Where each module really lies, which every worker asks of all of them.
     getattr(sys.modules.get("perfci.worker.apart"), "stray_import", lambda _: None)(Path(os.devnull))
 

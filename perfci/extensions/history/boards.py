@@ -220,8 +220,9 @@ def _list_units(histories: Mapping[str, Sequence[HistoryRun]]) -> dict[str, list
                 unit.created = min(unit.created, created)
                 unit.counts += ((counts.inconclusive, counts.judged), (counts.overturned, counts.suspects))
                 unit.ecc_errors = max(unit.ecc_errors, counts.ecc_errors)
+    placed = [list(zip(runs, _number_environments(runs), strict=True)) for runs in histories.values()]
     for name, value in (("spreads", _log_spread), ("slow", _log_reference), ("clock", _log_clock)):
-        for key, run_id, offset in _list_offsets(histories, value):
+        for key, run_id, offset in _list_offsets(placed, value):
             if (key, run_id) in units:
                 getattr(units[key, run_id], name).append(offset)
     by_board: dict[str, list[_Unit]] = {}
@@ -244,22 +245,24 @@ def _log_clock(case: HistoryCase) -> float | None:
     return -math.log(case.clock_mhz) if case.clock_mhz else None
 
 
+def _number_environments(runs: Sequence[HistoryRun]) -> Iterator[int]:
+    """Yields which of the environments so far a run has, boards aside."""
+    places: list[Environment] = []
+    for run in runs:
+        same = (at for at, environment in enumerate(places) if not unmixable(environment, run.environment))
+        if (place := next(same, len(places))) == len(places):
+            places.append(run.environment)
+        yield place
+
+
 def _list_offsets(
-    histories: Mapping[str, Sequence[HistoryRun]], value: Callable[[HistoryCase], float | None]
+    placed: Sequence[Sequence[tuple[HistoryRun, int]]], value: Callable[[HistoryCase], float | None]
 ) -> list[tuple[str, str, float]]:
     """Board, run, value of each case less the usual one of the same case in the same environment on all boards."""
     offsets: list[tuple[str, str, float]] = []
-    for runs in histories.values():
+    for runs in placed:
         groups: dict[tuple[int, str, str], list[tuple[str, str, float]]] = {}
-        places: list[Environment] = []
-        for run in runs:
-            # Which of the environments so far it is, boards aside.
-            place = next(
-                (at for at, environment in enumerate(places) if not unmixable(environment, run.environment)),
-                len(places),
-            )
-            if place == len(places):
-                places.append(run.environment)
+        for run, place in runs:
             for case in run.cases:
                 board, seen = case.board or run.environment.device.uuid, value(case)
                 if board and seen is not None:

@@ -4,10 +4,11 @@ import contextlib
 import dataclasses
 import functools
 import hashlib
-import importlib.metadata
 import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import PathDistribution
 from pathlib import Path
 from types import MappingProxyType
 
@@ -265,8 +266,10 @@ def list_moving(variables: Mapping[str, str]) -> dict[str, str]:
 @functools.cache
 def list_installed() -> str:
     """Names and versions of all installed packages: kernels may be any package's."""
-    names = {(one.metadata["Name"], one.version) for one in importlib.metadata.distributions()}
-    return ", ".join(sorted(f"{name} {version}" for name, version in names))
+    # A wheel's folder has both in its name. To read the metadata of all takes half a second.
+    folders = {path for entry in sys.path for path in Path(entry).glob("*.*-info")}
+    eggs = {path: PathDistribution(path).version for path in folders if path.suffix == ".egg-info"}
+    return ", ".join(sorted({f"{path.name} {eggs.get(path, '')}".rstrip() for path in folders}))
 
 
 def _find_file(bench: Bench, one: _Wanted) -> Path | None:

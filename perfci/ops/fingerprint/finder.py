@@ -75,12 +75,12 @@ class Finder:
                     waiting.append(path)
         return [path for path in files if not path.endswith(_NO_DATA)]
 
-    def below(self, folder: str, above: frozenset[str] = frozenset(), *, hidden: bool = False) -> Iterator[str]:
+    def below(self, folder: str, above: frozenset[object] = frozenset(), *, hidden: bool = False) -> Iterator[str]:
         """Yields every file but Python's caches; links are followed, but never in a circle.
 
         hidden: those in hidden folders too, which may be a repository or an environment if the folder is not an op's.
         """
-        listing, real = self.listing(folder), os.path.realpath(folder)
+        listing, real = self.listing(folder), _identify(folder)
         if real in above:
             return
         cache = posixpath.basename(folder) == "__pycache__"
@@ -157,14 +157,14 @@ class Finder:
 
 
 def op_folders(
-    kernels: str, listing: Callable[[str], Listing], above: frozenset[str] = frozenset(), *, inside: bool = False
+    kernels: str, listing: Callable[[str], Listing], above: frozenset[object] = frozenset(), *, inside: bool = False
 ) -> Iterator[str]:
     """Yields the folder of every op below the kernels folder, each folder before those inside it.
 
     An op is a folder with one of its own files, or with other Python files and no op below: its op is broken then.
     Names that begin with `_` or `.` are passed over. inside: of an op, where tools may lie that are none.
     """
-    real = os.path.realpath(kernels)
+    real = _identify(kernels)
     if real in above:
         return
     for name in sorted(filter(_is_plain, listing(kernels).folders)):
@@ -175,6 +175,14 @@ def op_folders(
         is_group = any(_has_own(folder, listing) for folder in inner)
         yield from [folder] if owned or (broken and not is_group) else []
         yield from inner if owned or is_group or not broken else []
+
+
+def _identify(folder: str) -> object:
+    """What a folder is, whichever links lead to it."""
+    try:
+        return os.stat(folder)[1:3]  # noqa: PTH116 - its number and its device
+    except OSError:
+        return folder
 
 
 def _has_own(folder: str, listing: Callable[[str], Listing]) -> bool:

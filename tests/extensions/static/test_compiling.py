@@ -9,7 +9,7 @@ import pytest
 from perfci import store
 from perfci.cli.main import run
 from perfci.extensions.offline.backends import find_compiler
-from perfci.extensions.static.compiling import describe_toolchain, is_compiled, list_moving
+from perfci.extensions.static.compiling import describe_toolchain, is_compiled, list_installed, list_moving
 from perfci.ops.backends import Interpreter
 from tests import static_ops
 from tests.git_repositories import begin_topic, commit_all
@@ -136,6 +136,14 @@ def test_an_op_that_meddles_with_its_process_is_alone_in_what_it_says_and_in_wha
     assert not any(case.binaries for case in statics["aaa"].cases)
     assert {binary.artefact for case in statics["scale"].cases for binary in case.binaries} == alone_there
     assert before in [path.read_bytes() for path in (tmp_path / "cache").rglob("*.json")]
+
+
+def test_installed_packages_are_known_by_their_folders_and_an_egg_by_its_metadata(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    (tmp_path / "wheel-1.0.dist-info").mkdir()
+    (tmp_path / "egg.egg-info").write_text("Name: egg\nVersion: 2.0\n")
+
+    assert list_installed.__wrapped__() == "egg.egg-info 2.0, wheel-1.0.dist-info"
 
 
 def test_kernels_of_nvidias_languages_are_not_compiled_for_chips_of_others():
