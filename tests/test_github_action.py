@@ -19,9 +19,9 @@ import pytest
 import yaml
 
 from perfci import store
-from perfci.cli.demo import write_project
 from perfci.cli.options import DeviceKind
 from perfci.extensions.note.text import marker
+from tests.flow.conftest import write_quick
 from tests.git_repositories import commit_all, git
 from tests.gitlab.github_server import OTHER, OWN, GitHub
 from tests.gitlab.server import Fault
@@ -218,7 +218,7 @@ class _Outputs(SimpleNamespace):
 def repository(tmp_path):
     """The demo project on a branch beside main, and a perfci on the PATH."""
     root = tmp_path / "work"
-    write_project(root)
+    write_quick(root)
     (root / ".gitignore").write_text("reports/\n__pycache__/\n")
     git(root, "init", "-q", "-b", "main")
     commit_all(root)

@@ -25,6 +25,7 @@ from perfci.cli.demo import write_project
 from perfci.ops.fingerprint.tree import Tree
 from perfci.store import signature
 from perfci.worker.confine import landlock_version
+from tests.flow.conftest import QUICK, write_quick
 from tests.git_repositories import commit_all, git
 from tests.program import COMMAND, Said, call
 
@@ -226,6 +227,7 @@ def load(name: str, path: Path):
 
 def project(root: Path) -> None:
     write_project(root)
+    (root / "pyproject.toml").write_text(QUICK)
     (root / ".gitignore").write_text("reports/\n__pycache__/\n")
     for path in root.glob("kernels/*/*_accuracy.py"):
         path.write_text(path.read_text().replace("rows=[1, 7, 64], cols=[1, 31, 128]", "rows=[7], cols=[31]"))
@@ -491,7 +493,7 @@ def test_the_page_runs_nothing_and_asks_nothing_of_a_network(flow, tmp_path):
 def shards(tmp_path_factory):
     """A plan with the runs of its two shards, as jobs of a merge request leave them for the job that merges."""
     flow = Flow(tmp_path_factory.mktemp("shards"))
-    write_project(flow.root)
+    write_quick(flow.root)
     flow.perfci(
         "ci", "plan", "--device", "fake", "--shards", "2", "--budget", "0.05", "--out", str(flow.reports / "plan.json")
     )
@@ -1031,7 +1033,7 @@ def test_a_link_leads_no_secret_into_an_artefact_and_no_writing_outside(place, t
     root, victim = tmp_path / "project", tmp_path / "beside" / VICTIM
     victim.parent.mkdir()
     victim.write_text("theirs")
-    write_project(root)
+    write_quick(root)
     git(root, "init", "-q", "-b", "main")
     commit_all(root)
     git(root, "checkout", "-q", "-b", "topic")

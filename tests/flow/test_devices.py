@@ -1,6 +1,5 @@
 """Several devices of a host side by side, on the fake device: the same verdicts, in less time."""
 
-import json
 import signal
 import time
 
@@ -8,6 +7,7 @@ import pytest
 
 from perfci import store
 from perfci.store.launches import read_launches
+from tests.flow.conftest import QUICK
 from tests.git_repositories import begin_topic
 from tests.processes import NAME, runs_there
 
@@ -16,14 +16,8 @@ OPS = ("relu", "row_sum", "scale")
 
 @pytest.fixture
 def boards(project):
-    """The project on a host with two boards; returns a function that plants more."""
-
-    def plant(**fake):
-        lines = [f"{key} = {json.dumps(value)}" for key, value in ({"devices": 2} | fake).items()]
-        (project.root / "pyproject.toml").write_text("\n".join(["[tool.perfci.fake]", *lines, ""]))
-
-    plant()
-    return plant
+    """The project on a host with two boards."""
+    (project.root / "pyproject.toml").write_text(f"{QUICK}devices = 2\n")
 
 
 def boards_of(run):

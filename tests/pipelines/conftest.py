@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from perfci.cli.demo import write_project
+from tests.flow.conftest import write_quick
 from tests.git_repositories import commit_all, git
 from tests.gitlab.gitlab_server import GitLab
 from tests.program import COMMAND
@@ -68,7 +68,7 @@ class Repository:
         self.seen = folder / "seen.txt"
         """commands that jobs ran, each with the secrets that it was given"""
         self._folder = folder
-        write_project(self.root)
+        write_quick(self.root)
         (self.root / ".gitignore").write_text("reports/\n__pycache__/\n")
         shutil.copy(COMPONENT, self.root / "check.yml")
         given = {"device": "fake", "shards": 2, "tags": ["any"], **inputs}
