@@ -100,12 +100,14 @@ def test_no_changed_line_becomes_anything_in_the_report(slow, examples, tmp_path
     [
         ("rows=7", "check softmax --thorough", "perfci check softmax --case rows=7 --seed 420 --thorough"),
         ("sanitize=gsan", "check --sanitize", "perfci check softmax --seed 420 --sanitize"),
+        ("rows=7, rows 2^30 elements apart", "check --thorough", "perfci check softmax --seed 420 --thorough"),
     ],
 )
 def test_what_is_wrong_is_repeated_with_what_found_it(slow, case, asked, again):
     run, judgements = slow
     wrong = replace(judgements.rows[0], verdict=Verdict.WRONG, suite=Suite.ACCURACY, case=case, reasons=())
-    asked = replace(run, command=f"perfci {asked}", plan=replace(run.plan, seed=420))
+    ops = tuple(replace(op, accuracy=("rows=7",)) for op in run.plan.ops)
+    asked = replace(run, command=f"perfci {asked}", plan=replace(run.plan, seed=420, ops=ops))
 
     (said,) = first(asked, Judgements((wrong,)))
 

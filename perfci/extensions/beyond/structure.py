@@ -1,7 +1,7 @@
 """Calls that follow from how a kernel is built rather than from its suite, the same for every op.
 
-Pointers that are aligned to 2 to 16 bytes, gaps along each axis, axes in another order, and rows that lie 2^30 elements
-apart, so that places beyond 2^31 are reached by few elements.
+Pointers that are aligned to 2 to 16 bytes, gaps along each axis, axes in another order, and rows or columns that lie so
+far apart that places beyond 2^31 are reached by few elements.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ GAPS = (
 )
 FAR = 1 << 30  # elements from one row to the next: the third lies past 2^31
 FAR_ROWS = 5
+BEYOND = 1 << 31  # places that take more than 32 bits
 MOST_FAR = 1 << 34  # bytes of such an array that are asked for. Of a CPU's only the few that hold rows become real
 
 Form = Callable[[Any], Any]
@@ -64,6 +65,7 @@ def list_placed(suite: Accuracy) -> Iterator[Placed]:
     yield from (Placed(name, functools.partial(stretch, axis, fixed)) for axis, name in enumerate(GAPS))
     if not fixed:
         yield Placed(as_fact("the last two axes in another order in memory"), turn)
+        yield Placed(as_fact("columns that reach past 2^31"), spread_columns, far=True)
     yield Placed(as_fact("rows 2^30 elements apart"), functools.partial(spread, fixed), far=True)
 
 
@@ -143,15 +145,32 @@ def spread(fixed: int, value: torch.Tensor) -> torch.Tensor:
 
     fixed: so many of the last axes stay as they are.
     """
-    if value.dim() <= fixed:
+    if value.dim() <= fixed or not 2 < len(value) <= FAR_ROWS:
         raise UnfitError
-    rows, inner = value.shape[0], value[0].contiguous()
+    inner = value[0].contiguous()
     step = max(FAR, inner.numel())
-    size = (rows - 1) * step + inner.numel()
-    if not 2 < rows <= FAR_ROWS or size * value.element_size() > MOST_FAR:
+    return _lay(value, (step, *inner.stride()), (len(value) - 1) * step + inner.numel())
+
+
+def spread_columns(value: torch.Tensor) -> torch.Tensor:
+    """Returns an array of which the last column lies past 2^31, in smaller steps. Raises UnfitError as spread does.
+
+    A kernel that multiplies column and stride in 32 bits reads elsewhere, also if its row is counted in 64.
+    """
+    columns = value.shape[-1]
+    if value.dim() < 2 or columns < 3:
+        raise UnfitError
+    inner = value[..., 0].contiguous()
+    step = max(BEYOND // (columns - 1) + 1, inner.numel())
+    return _lay(value, (*inner.stride(), step), (columns - 1) * step + inner.numel())
+
+
+def _lay(value: torch.Tensor, strides: tuple[int, ...], size: int) -> torch.Tensor:
+    """Returns an array with these strides in so many elements, of which no others are written."""
+    if size * value.element_size() > MOST_FAR:
         raise UnfitError
     try:
         room = torch.empty(size, dtype=value.dtype, device=value.device)
     except RuntimeError as error:
         raise UnfitError from error
-    return room.as_strided(value.shape, (step, *inner.stride())).copy_(value)
+    return room.as_strided(value.shape, strides).copy_(value)

@@ -10,6 +10,7 @@ torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
 from perfci.device import open_device  # noqa: E402 - which imports torch
+from perfci.extensions.beyond import structure  # noqa: E402
 from perfci.extensions.beyond.structure import FAR, OFFSETS, UnfitError, check_placed, list_placed, shift, spread  # noqa: E402
 from perfci.extensions.beyond.work import Look  # noqa: E402
 from perfci.measure.search import list_candidates  # noqa: E402
@@ -100,7 +101,7 @@ def test_an_op_around_a_kernel_of_another_file_has_the_same_bank_of_sizes_and_pl
     )
     done = subprocess.run([sys.executable, "-c", probe], cwd=tmp_path, capture_output=True, text=True, check=True)
 
-    assert done.stdout.split() == ["True", "9"]
+    assert done.stdout.split() == ["True", "10"]
 
 
 def test_places_past_32_bits_are_reached_by_few_elements():
@@ -109,7 +110,13 @@ def test_places_past_32_bits_are_reached_by_few_elements():
         places = (torch.arange(len(x)) * x.stride(0)).to(torch.int32)
         return 2 * x * (places >= 0)[:, None]
 
+    def wraps_along_rows(x):
+        places = (torch.arange(x.shape[1]) * x.stride(1)).to(torch.int32)
+        return 2 * x * (places >= 0)
+
     assert find(wraps) == ["rows 2^30 elements apart"]
+    assert find(wraps_along_rows) == ["columns that reach past 2^31"]
+    assert find(wraps_along_rows, layouts=("contiguous", "pitched")) == []
 
 
 def test_what_a_kernel_refuses_is_no_fault():
@@ -128,6 +135,8 @@ def test_arrays_hold_the_same_values_at_the_place_asked_for():
     assert shift(4, x).data_ptr() % 16 == 4
     assert torch.equal(spread(0, x), x)
     assert spread(1, x).stride() == (FAR, 1)
+    assert torch.equal(structure.spread_columns(x), x)
+    assert structure.spread_columns(x).stride() == (1, FAR + 1)
     with pytest.raises(UnfitError):
         shift(2, x)
 
