@@ -1,6 +1,9 @@
 """Sides and integers that depend on each other, as calls show them."""
 
+import inspect
+from collections.abc import Callable
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -86,3 +89,83 @@ def test_a_form_in_which_every_side_is_a_number_is_none() -> None:
     going = DryTorch("cuda")
     with going.going():
         assert not [*settle(Form(double, double, going, ("size",), {"x": "(size,)"}, inputs, "float32"))]
+
+
+def test_sides_that_no_time_is_left_to_take_apart_are_no_form() -> None:
+    torch = pytest.importorskip("torch")
+    from perfci.extensions.adopt.rehearsal.axes import Form
+    from perfci.extensions.adopt.rehearsal.dry_torch import DryTorch
+    from perfci.extensions.adopt.rehearsal.relations import settle
+
+    going = DryTorch("cuda")
+
+    def multiply(x: "torch.Tensor", w: "torch.Tensor") -> "torch.Tensor":
+        going.until = 0.0
+        return x @ w
+
+    shapes = {"x": "(rows, cols)", "w": "(w_rows, w_cols)"}
+    inputs = {
+        name: f"torch.randn({shape}, generator=generator, dtype=dtype, device=device)" for name, shape in shapes.items()
+    }
+    with going.going():
+        assert not [
+            *settle(Form(multiply, multiply, going, ("rows", "cols", "w_rows", "w_cols"), shapes, inputs, "float32"))
+        ]
+
+
+def test_texts_of_function_and_reference_tell_numbers_and_axes() -> None:
+    pytest.importorskip("triton")
+    from perfci.extensions.adopt.rehearsal.uses import read_uses
+    from tests.extensions.adopt.tried_kernels import spread_rows, spread_rows_reference
+
+    uses = read_uses(spread_rows, inspect.signature(spread_rows), spread_rows_reference)
+    assert {name for name, use in uses.items() if use.is_tensor} == {"x", "bounds", "out"}
+    assert {name for name, use in uses.items() if use.is_size} == {"longest", "pieces", "turns"}
+    assert uses["x"].sides == ("size",)
+    assert uses["out"].least == 2
+    assert uses["bounds"].is_whole
+
+
+def test_pages_of_two_caches_are_of_one_size_where_a_small_one_shows_it() -> None:
+    pytest.importorskip("torch")
+    from perfci.extensions.adopt.rehearsal.axes import Form
+    from perfci.extensions.adopt.rehearsal.dry_torch import DryTorch
+    from perfci.extensions.adopt.rehearsal.search import Found, _join_sides
+
+    def store(page: Callable[[int, int], int]) -> Callable[..., None]:
+        def call(slots: Any, first: Any, second: Any) -> None:
+            for slot in slots.tolist():
+                for cache in (first, second):
+                    rows = page(first.shape[1], cache.shape[1])
+                    cache[slot // rows, slot % rows] = slot
+
+        return call
+
+    shapes = {"slots": "(size,)", "first": "(pages, rows)", "second": "(more_pages, more_rows)"}
+    dense = "torch.randn({}, generator=generator, dtype=dtype, device=device)"
+    inputs = {name: dense.format(shape) for name, shape in shapes.items()}
+    inputs["slots"] = "torch.randperm(size, generator=generator, device=device)"
+    axes, going = ("size", "pages", "rows", "more_pages", "more_rows"), DryTorch("cuda")
+    of_first, of_each = store(lambda first, _: first), store(lambda _, rows: rows)
+    with going.going():
+        form = Form(of_first, of_each, going, axes, shapes, inputs, "float32")
+        usual = form.run(form.make_distinct())
+        joined = _join_sides(Found(form, (), usual, dry=True))
+    assert usual.is_good
+    assert joined.trial.is_good
+    assert joined.form.shapes["first"].split(", ")[1] == joined.form.shapes["second"].split(", ")[1]
+
+
+def test_offsets_rise_from_the_first_form_on() -> None:
+    pytest.importorskip("torch")
+    from perfci.extensions.adopt.rehearsal.axes import Form
+    from perfci.extensions.adopt.rehearsal.dry_torch import DryTorch
+    from perfci.extensions.adopt.rehearsal.relations import WHOLE
+    from perfci.extensions.adopt.rehearsal.search import _list_bounds
+
+    shapes = {"index": "(size,)", "kv_indptr": "(cuts,)"}
+    inputs = {name: WHOLE.format(shape=shape, dtype="torch.int64") for name, shape in shapes.items()}
+    form = Form(len, len, DryTorch("cuda"), ("size", "cuts"), shapes, inputs, "float32")
+    texts = [one.inputs for one in _list_bounds(form)]
+    assert {text["kv_indptr"].endswith(".sort(-1).values") for text in texts} == {True}
+    assert {text["index"].endswith(".sort(-1).values") for text in texts} == {False}

@@ -51,6 +51,12 @@ READY = {
     "store_rows": "store_rows_reference",
     "double_source": "double_source_reference",
     "double_whole": "double_whole_reference",
+    "count_up": "count_up_reference",
+    "double_by_place": "double_reference",
+    "double_singly": "double_reference",
+    "turn": "turn_reference",
+    "double_wide": "double_reference",
+    "scaled_over": "scaled_over_reference",
 }
 """function -> reference"""
 
@@ -74,6 +80,9 @@ def said() -> dict[str, Any]:
     pairs["random"] = "double_some", "double_some_reference"
     pairs["slow"] = "slow", "double_reference"
     pairs["other"] = "double_and_sizes", "triple"
+    pairs["step_off"] = "round_up", "round_down_reference"
+    pairs["rounds"] = "grow", "grow_reference"
+    pairs["few_places"] = "pick_few", "pick_few_reference"
     sides = {
         op: SketchFiles(str(SOURCE), name, None, reference, None if reference.startswith("torch.") else str(SOURCE))
         for op, (name, reference) in pairs.items()
@@ -86,16 +95,66 @@ def said() -> dict[str, Any]:
     )
     for op, backward in {"op_weighed": False, "weighed_back": True}.items():
         sides[op] = SketchFiles(str(SOURCE), "Weighed", None, "weighed_reference", str(SOURCE), backward=backward)
-    sides |= {op: SketchFiles(str(SOURCE), op) for op in ("cat", "cumsum")}
+    sides |= {op: SketchFiles(str(SOURCE), op) for op in ("cat", "cumsum", "neg")}
     sides["amax"] = SketchFiles(str(SOURCE), "amax")
     sides["repeat"] = SketchFiles(str(SOURCE), "repeat")
     sides["named"] = SketchFiles(str(SOURCE), "rms_norm")
-    return rehearse({op: (op, files) for op, files in sides.items()}, hopeless=("random", "slow", "wrong"))
+    return rehearse({op: (op, files) for op, files in sides.items()}, hopeless=("random", "slow", "step_off", "wrong"))
+
+
+def kinds(sketch: Sketch) -> set[str]:
+    return {reason.kind for reason in sketch.look}
 
 
 def written(sketch: Sketch, side: str) -> str:
     """One of the op's files."""
     return draft("op", sketch, []).texts[side]
+
+
+def test_what_a_kernel_truncates_holds_integers(said):
+    assert said["op_count_up"].suites.inputs["counts"].startswith("torch.randint(")
+
+
+def test_integers_of_32_bits_that_are_a_step_off_are_not_ready(said):
+    assert not said["step_off"].is_ready
+    assert kinds(said["step_off"]) >= {"look_differs"}
+
+
+def test_a_case_launches_few_programs(said):
+    (case, *_) = said["op_double_singly"].suites.cases
+    assert int(case["rows"]) * int(case["cols"]) <= 128
+
+
+def test_one_axis_may_have_to_divide_another_and_to_be_below_a_third(said):
+    inputs = said["op_turn"].suites.inputs
+    assert re.match(r"torch\.randn\(\((\w+), (?!\1)\w+, (?!\1)\w+\), ", inputs["x"])
+    assert inputs["k"] != inputs["x"]
+
+
+def test_an_output_with_other_strides_than_those_of_torchs_operator_is_named(said):
+    (reason,) = [reason for reason in said["neg"].look if reason.kind == "look_strides"]
+    assert said["neg"].is_ready
+    assert reason.facts["given"] != reason.facts["expected"]
+    assert "look_strides" not in kinds(said["cumsum"])
+
+
+def test_no_case_is_one_in_which_the_function_launches_no_kernel(said):
+    sizes = [size for grid in said["op_double_wide"].suites.edges for size in grid["cols"]]
+    assert "127" in sizes
+    assert "1" not in sizes
+
+
+def test_a_shape_that_is_an_argument_follows_an_axis(said):
+    assert said["op_scaled_over"].suites.inputs["normalized_shape"] == "(cols,)"
+
+
+def test_integers_that_agree_in_a_small_case_alone_are_not_ready(said):
+    assert kinds(said["few_places"]) >= {"look_rounded"}
+
+
+def test_what_rounds_too_much_in_a_case_of_the_suite_alone_is_not_ready(said):
+    (reason,) = [reason for reason in said["rounds"].look if reason.kind == "look_rounded"]
+    assert reason.facts["dtype"] in {"float16", "bfloat16"}
 
 
 @pytest.mark.parametrize("name", READY)
@@ -374,10 +433,11 @@ def test_the_gradient_has_the_shape_of_the_output_that_an_option_makes(said):
     assert "torch.randn({'none': (rows,)}.get(reduction, ())" in suites.inputs["gradient"]
 
 
-def test_an_operator_of_torch_gets_64_bit_integers_and_inputs_of_two_dtypes_if_it_takes_them(said):
+def test_an_operator_of_torch_gets_long_and_short_integers_and_inputs_of_two_dtypes_if_it_takes_them(said):
     of = {op: [{*case.items()} for case in said[op].suites.more] for op in ("amax", "cat")}
 
-    assert any(("dtype", "torch.int64") in case for case in of["amax"])
+    for dtype in ("torch.int64", "torch.int16"):
+        assert any(("dtype", dtype) in case for case in of["amax"])
     assert "1 << 40" in said["amax"].suites.inputs["self"]
     assert any({("dtype", "torch.float16"), ("second", "torch.float32")} <= case for case in of["cat"])
     assert any("dtype=second or dtype" in text for text in said["cat"].suites.inputs.values())

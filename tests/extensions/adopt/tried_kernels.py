@@ -1,6 +1,7 @@
 # ruff: noqa: N803
 """Functions whose inputs only a call for real tells, for tests of `perfci new --from`, run in other processes."""
 
+import functools
 import types
 
 import torch
@@ -810,3 +811,181 @@ def cat(tensors, dim=0):
 
 def cumsum(self, dim):
     return double_and_sizes(torch.cumsum(self, dim) / 2)[0]
+
+
+@triton.jit
+def _count_up(counts_ptr, out_ptr, BLOCK: tl.constexpr):
+    row, at = tl.program_id(0), tl.arange(0, BLOCK)
+    most = tl.load(counts_ptr + row).to(tl.int32)
+    tl.store(out_ptr + row * BLOCK + at, tl.where(at < most, at, -1))
+
+
+def count_up(counts: torch.Tensor):
+    out = torch.empty(len(counts), 16, dtype=torch.int32, device=counts.device)
+    _count_up[(len(counts),)](counts, out, BLOCK=16)
+    return out
+
+
+def count_up_reference(counts):
+    at = torch.arange(16, device=counts.device)
+    return torch.where(at < counts[:, None], at, -1).to(torch.int32)
+
+
+@triton.jit
+def _round_up(x_ptr, out_ptr, size, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + at, tl.ceil(tl.load(x_ptr + at, mask=at < size)).to(tl.int32), mask=at < size)
+
+
+def round_up(x: torch.Tensor):
+    out = torch.empty_like(x, dtype=torch.int32)
+    _round_up[(triton.cdiv(x.numel(), 128),)](x, out, x.numel(), BLOCK=128)
+    return out
+
+
+def round_down_reference(x):
+    return x.floor().to(torch.int32)
+
+
+def _by_place(function):
+    """Hands on what it gets by place, and calls the first by another name."""
+
+    @functools.wraps(function)
+    def call(ctx, *args):
+        return function(ctx, *args)
+
+    return call
+
+
+@_by_place
+def double_by_place(x: torch.Tensor):
+    return double_and_sizes(x)[0]
+
+
+@triton.jit
+def _double_one(x_ptr, out_ptr):
+    at = tl.program_id(0)
+    tl.store(out_ptr + at, tl.load(x_ptr + at) * 2)
+
+
+def double_singly(x: torch.Tensor):
+    """A program for each element. x: (rows, cols)"""
+    out = torch.empty_like(x)
+    _double_one[(x.numel(),)](x, out)
+    return out
+
+
+@triton.jit
+def _turn(x_ptr, k_ptr, cos_ptr, out_ptr, heads, k_heads, HALF: tl.constexpr):
+    token, head, at = tl.program_id(0), tl.program_id(1), tl.arange(0, HALF)
+    cos = tl.load(cos_ptr + token * 2 * HALF + at)
+    group = tl.load(k_ptr + (token * k_heads + head // (heads // k_heads)) * 2 * HALF + at)
+    places = (token * heads + head) * 2 * HALF + at
+    tl.store(out_ptr + places, tl.load(x_ptr + places) * cos + group)
+    tl.store(out_ptr + places + HALF, tl.load(x_ptr + places + HALF) * tl.load(cos_ptr + token * 2 * HALF + HALF + at))
+
+
+def turn(x: torch.Tensor, k: torch.Tensor, cos: torch.Tensor):
+    """Args:
+    x: [tokens, heads, dim]
+    k: [tokens, k_heads, dim]
+    cos: [longest, dim]
+    """
+    tokens, heads, dim = x.shape
+    assert heads % k.shape[1] == 0
+    assert dim % 2 == 0
+    out = torch.empty_like(x)
+    _turn[(tokens, heads)](x, k, cos, out, heads, k.shape[1], HALF=dim // 2)
+    return out
+
+
+def turn_reference(x, k, cos):
+    out, half = x * cos[: len(x), None], x.shape[-1] // 2
+    out[..., :half] += k.repeat_interleave(x.shape[1] // k.shape[1], 1)[..., :half]
+    return out
+
+
+def scaled_over(x, normalized_shape, weight, eps):
+    return scaled(x, weight, eps)
+
+
+def scaled_over_reference(x, normalized_shape, weight, eps):
+    assert weight.shape == normalized_shape
+    return x * weight + eps
+
+
+@triton.jit
+def _pick_few(x_ptr, at_ptr, out_ptr, cols, most, BLOCK: tl.constexpr):
+    row, col = tl.program_id(0), tl.arange(0, BLOCK)
+    place = tl.minimum(tl.load(at_ptr + row), most)
+    tl.store(out_ptr + row * cols + col, tl.load(x_ptr + place * cols + col, mask=col < cols), mask=col < cols)
+
+
+def pick_few(x: torch.Tensor, index: torch.Tensor):
+    """Right for places below 7 alone. x: (rows, cols)"""
+    out = torch.empty(len(index), x.shape[1], dtype=x.dtype, device=x.device)
+    _pick_few[(len(index),)](x, index, out, x.shape[1], 6, BLOCK=triton.next_power_of_2(x.shape[1]))
+    return out
+
+
+def pick_few_reference(x, index):
+    return x[index]
+
+
+@triton.jit
+def _spread_rows(x_ptr, bounds_ptr, out_ptr, stride, rate, BLOCK: tl.constexpr):
+    row, at = tl.program_id(0), tl.arange(0, BLOCK)
+    begin, end = tl.load(bounds_ptr + row), tl.load(bounds_ptr + row + 1)
+    x = tl.load(x_ptr + begin + at, mask=at < end - begin)
+    tl.store(out_ptr + row * stride + at, x * rate, mask=at < end - begin)
+
+
+def spread_rows(x, bounds, out, longest, pieces, lr, turns):
+    for _ in range(turns):
+        grid = (pieces, triton.cdiv(longest, 1 << 20))
+        _spread_rows[grid](x, bounds, out, out.stride(0), lr, BLOCK=1 << 8)
+
+
+def spread_rows_reference(x, bounds, out, longest, pieces, lr, turns):
+    """x: (size,)"""
+    for row in range(pieces):
+        piece = x[int(bounds[row]) : int(bounds[row + 1])]
+        out[row, : len(piece)] = piece * lr
+
+
+def neg(self):
+    """Right values, with the axes in another order in memory."""
+    turned = self.transpose(0, -1).contiguous()
+    out = torch.empty_like(turned)
+    _negate[(triton.cdiv(turned.numel(), 128),)](turned, out, turned.numel(), BLOCK=128)
+    return out.transpose(0, -1)
+
+
+@triton.jit
+def _negate(x_ptr, out_ptr, size, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + at, -tl.load(x_ptr + at, mask=at < size), mask=at < size)
+
+
+def double_wide(x: torch.Tensor):
+    return double_and_sizes(x)[0] if x.shape[1] > 1 else x * 2
+
+
+@triton.jit
+def _grow(x_ptr, out_ptr, cols, turns, BLOCK: tl.constexpr):
+    row, at = tl.program_id(0), tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row * cols + at, mask=at < cols)
+    for _ in range(turns):
+        x = (x.to(tl.float32) * 1.0009765625).to(x.dtype)
+    tl.store(out_ptr + row * cols + at, x, mask=at < cols)
+
+
+def grow(x: torch.Tensor):
+    """Rounds once for each 2 columns."""
+    out = torch.empty_like(x)
+    _grow[(x.shape[0],)](x, out, x.shape[1], x.shape[1] // 2, BLOCK=triton.next_power_of_2(x.shape[1]))
+    return out
+
+
+def grow_reference(x):
+    return (x.float() * 1.0009765625 ** (x.shape[1] // 2)).to(x.dtype)

@@ -43,6 +43,12 @@ Place = tuple[str, int | None]  # a side of a tensor, counted from its end, or a
 Groups = Sequence[Sequence[Place]]  # places of one size each
 
 
+def _number_of(value: Any) -> int:
+    """A number, or the only one of a tuple. 0 for anything else."""
+    only = value[0] if type(value) is tuple and len(value) == 1 else value
+    return only if type(only) is int else 0
+
+
 @dataclass
 class Call:
     """One call of the function, in a test or as a sample."""
@@ -73,10 +79,10 @@ class Call:
         return max(math.prod(tensor.shape) for tensor in self.tensors.values())
 
     def size(self, place: Place) -> int:
-        """The size of a side, or the number that an argument is."""
+        """The size of a side, or the number that an argument is, or that it has alone."""
         name, axis = place
         if axis is None:
-            return int(self.given[name])
+            return _number_of(self.given[name])
         return int(self.given[name].shape[axis]) // int(self.mark(place).removesuffix("{}").strip(" *") or 1)
 
     def mark(self, place: Place) -> str:
@@ -238,6 +244,10 @@ class Form:
                 return None
         return None
 
+    def try_usual(self) -> Outcome | None:
+        """As a case with an axis of each size, or that which a call for real takes."""
+        return self.try_case(self.make_distinct()) or (self.try_case(self.little) if self.little else None)
+
     def count_programs(self, call: Call) -> int | None:
         """Returns the programs that a call launches. None if kernel or reference refuse it, or make other shapes."""
         shapes = {name: repr(tensor.shape) for name, tensor in call.tensors.items()}
@@ -260,7 +270,12 @@ class Form:
 
 def make_call(function: Any, texts: Sequence[str], defaults: Mapping[str, Any]) -> Callable[..., Any]:
     """Returns a function that takes the kernel's arguments, and passes them on as the texts say: `x`, `dim=-1`."""
-    return lambda **given: eval(f"_called({', '.join(texts)})", {"_called": function}, {**defaults, **given})
+
+    def call(**given: Any) -> Any:
+        return eval(f"_called({', '.join(texts)})", {"_called": function}, {**defaults, **given})
+
+    vars(call)["__wrapped__"] = function  # which tells its parameters
+    return call
 
 
 def write_tuple(parts: Sequence[str]) -> str:
@@ -305,13 +320,14 @@ def find_form(start: Form, calls: Sequence[Call]) -> tuple[Form, list[Call], boo
         for axis in range(-len(spec.shape), 0)
         if "{}" in first.mark((name, axis))
     ]
-    places += [(name, None) for name, value in first.given.items() if type(value) is int and value > 16]
+    places += [(name, None) for name, value in first.given.items() if _number_of(value) > 16]
     sizes = {place: tuple(call.size(place) for call in alike) for place in places}
     groups: Groups = [[place for place in places if sizes[place] == size] for size in dict.fromkeys(sizes.values())]
     form = _fill(start, groups, alike)
-    right = form.agrees()
-    groups = _take_apart(start, groups, alike) if right else groups
-    return _fill(start, groups, alike), alike, right
+    if form.agrees():
+        return _fill(start, _take_apart(start, groups, alike), alike), alike, True
+    done = form.try_case(size_call(form, alike[0])) if len(groups) > 1 else None  # one may have to divide another
+    return form, alike, bool(done and done.fits)
 
 
 def list_form(start: Form, calls: Sequence[Call]) -> tuple[Form, list[Call]]:
@@ -384,7 +400,11 @@ def _fill(start: Form, groups: Groups, calls: Sequence[Call]) -> Form:
         name: write_tuple([calls[0].mark((name, axis)).format(axis_of.get((name, axis))) for axis in range(-rank, 0)])
         for name, rank in ranks.items()
     }
-    numbers = {name: axis for (name, at), axis in axis_of.items() if at is None}
+    numbers = {
+        name: write_tuple([axis]) if isinstance(calls[0].given[name], tuple) else axis
+        for (name, at), axis in axis_of.items()
+        if at is None
+    }
     return _write_inputs(start, tuple(names), shapes, numbers, calls)
 
 

@@ -51,9 +51,11 @@ def make_suites(
 
     source: of the kernels that it launches. wrapper: text of the function, and of those that it calls.
     """
-    done = form.try_case(form.make_distinct())
-    values = [name for name, text in form.inputs.items() if name not in form.shapes and text not in form.axes]
-    varying = [name for name in values if len({repr(call.given[name]) for call in calls}) > 1]
+    done = form.try_usual()
+    sized = {*form.shapes, *(name for name, text in form.inputs.items() if text.strip("(,)") in form.axes)}
+    varying = [
+        name for name in form.inputs if name not in sized and len({repr(call.given[name]) for call in calls}) > 1
+    ]
     tested = [call for call in calls if call.part == "accuracy"]
     small = [call for call in tested if call.elements <= MOST_ELEMENTS]
     timed = [call for call in calls if call not in small] or small
@@ -300,7 +302,8 @@ def _find_summed(form: Form, output: Sequence[int], *, tensors: int) -> list[str
 def _find_edges(form: Form, source: str) -> tuple[list[Grid], dict[str, str]]:
     """Grids in which one axis after the other ends around its blocks. What is to look at, and a case that shows it."""
     # Sizes of blocks with which the kernel was launched, the largest first, if they do not follow from the case's.
-    trials = [done for sizes in SIZES if (done := form.try_case(form.make_distinct(sizes)))]
+    points = [*map(form.make_distinct, SIZES), *([form.little] if form.little else [])]
+    trials = [done for point in points if (done := form.try_case(point))]
     launched = [{constant for launch in done.launches for constant in launch.constants.values()} for done in trials]
     constants = sorted((constant for constant in set.intersection(*launched) if type(constant) is int), reverse=True)
     blocks = {axis: _find_block(form, axis) for axis in form.axes}
@@ -327,7 +330,13 @@ def _find_edges(form: Form, source: str) -> tuple[list[Grid], dict[str, str]]:
         values = [value for value in dict.fromkeys(values) if rest | {axis: value} not in seen]
         seen += [rest | {axis: value} for value in values]
         tried = {value: form.try_case(rest | {axis: value}) for value in values}
-        light = [value for value, done in tried.items() if done and done.programs <= MOST_PROGRAMS]
+        light = [
+            value  # not where the function answers without its kernel
+            for value, done in tried.items()
+            if done
+            and done.programs <= MOST_PROGRAMS
+            and (done.launches or value in (0, (0,)) or not trials[0].launches)
+        ]
         taken = [value for value in light if form.takes(rest | {axis: value})]
         lost = [value for value, done in tried.items() if value not in taken and value not in (0, (0,))]
         for value in lost:

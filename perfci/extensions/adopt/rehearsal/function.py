@@ -103,7 +103,7 @@ def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
         called = called or _find_call(tests, side, other, takes, path)
         forward = called.found
         called = (_turn_back(called) if files.backward else None) or called
-        done = called.found.form.try_case(called.found.form.make_distinct())
+        done = called.found.form.try_usual()
         launched = "\n".join(dict.fromkeys(launch.source for launch in done.launches)) if done else text
         called = _narrow(called) if _WHOLE_DOT.search(launched) else called
         form, right, trial, operator = called.found.form, called.found.dry, called.found.trial, called.operator
@@ -118,13 +118,13 @@ def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
             suites = _vary(op, suites, called, forward, list_options(read, takes, called.found), look)
         look += find_faults(form, op) if right and not trial.problem else []
         idle = right and not trial.launches and not any(map(form.count_programs, called.calls))
-    ties = find_ties(form, trial) if right else None
-    look += [Reason("look_ties", {"op": op})] if ties else []
-    trial = ties or trial
+    look += _list_strides(op, trial) if operator else []
+    if ties := find_ties(form, trial) if right else None:
+        trial, look = ties, [*look, Reason("look_ties", {"op": op})]
     mutates = _list_written(called, operator) if operator else list_mutated(trial)
     bounded = _bound(form, operator, are_tests=bool(tests))
-    written = [f"mutates={mutates},"] if mutates else []
     stated = _list_held(form, mutates) if right and _is_quick(form, trial, look) else []
+    written = [f"mutates={mutates},"] if mutates else []
     suites = replace(suites, accuracy=(*suites.accuracy, *bounded, *written, *stated))
     guessed = ", ".join(f"{name}: {value}" for name, value in {**form.inputs, **form.shapes}.items())
     # Of the likeliest inputs, for a person to go on with.
@@ -158,6 +158,12 @@ def _list_written(called: _Called, operator: Operator) -> tuple[str, ...]:
         inputs = {name: options.get(name, text) for name, text in form.inputs.items() if text not in form.axes}
         names += replace(form, inputs={**form.inputs, **inputs}).run(sizes).rewritten
     return tuple(dict.fromkeys(names))
+
+
+def _list_strides(op: str, trial: Trial) -> list[Reason]:
+    """What is to look at if an output has other strides than torch's operator gives."""
+    strides = dict(zip(("given", "expected"), map(str, trial.strides), strict=False))
+    return [Reason("look_strides", {"op": op, **strides})] if strides else []
 
 
 def _write_sides(
@@ -233,6 +239,12 @@ def _list_off(form: Form, trial: Trial, launched: str, suites: Suites, facts: Ma
     every = [form.little or form.make_distinct()]
     if launched.count("tl.dot(") >= _CHAINED:  # many elements show what is rounded between products
         every.append(form.make_distinct([*[2] * len(form.axes), 32, 32][-len(form.axes) :]))
+    for case in suites.cases[:1] if not form.is_ragged else ():
+        sizes, dtype = {axis: int(case[axis]) for axis in form.axes}, suites.dtypes[0]
+        # Integers may agree in a small case alone, and so may what rounds. Else the check calls the function wrong.
+        is_right = form.has_places or not any(_list_wrong(form, trial, suites, [({**sizes, "dtype": dtype}, "normal")]))
+        here = form.run(sizes)
+        every += [sizes] if is_right and not here.problem and here.seconds < _HELD_SECONDS else []
     checks = [({**sizes, "dtype": dtype}, "normal") for sizes in every for dtype in suites.dtypes]
     for (params, _), error in itertools.islice(_list_wrong(form, trial, suites, checks), 1):
         return [Reason("look_rounded", {**facts, "error": error, "dtype": params["dtype"]})]
@@ -347,11 +359,13 @@ def _find_call(
     given = {*tests[0].given} if tests else set[str]()
     shown, handed = _write_parameters(takes, given, path, side.function)
     calls = [test for test in tests if {*test.given} == given and {*test.tensors} == {*tests[0].tensors}]
-    hidden = takes != inspect.signature(side.function)
-    kernel = make_call(side.function, handed, {}) if hidden else side.function
-    start = Form(kernel, other.function, going, devices=devices)
+    defaults = {name: one.default for name, one in takes.parameters.items() if one.default is not one.empty}
+    # As the op's file calls it: what a decorator hands on by place takes no names.
+    start = Form(make_call(side.function, handed, defaults), other.function, going, devices=devices)
     going.until = time.process_time() + _SEARCH_SECONDS
-    attempt = search.search(takes, read_uses(side.function, takes), handed, calls, start, _SEARCH_SECONDS)
+    attempt = search.search(
+        takes, read_uses(side.function, takes, other.function), handed, calls, start, _SEARCH_SECONDS
+    )
     going.until, going.spent_s = math.inf, 0.0  # its cases are tried afterwards
     return _Called(attempt, attempt.calls, shown, handed)
 
@@ -407,13 +421,24 @@ def _complete_calls(called: _Called, launched: str, are_tests: bool) -> list[Cal
         most = _MOST_SAMPLES if form.sample else _MOST_CALLS
         calls = [*firsts, *(_retype(call, dtype) for call in calls[1:most] for dtype in dtypes[:1])]
     usual_sizes = (*[2] * len(form.axes), *_SMALL)[-len(form.axes) :]
-    small_sizes = [form.little.get(axis, size) for axis, size in zip(form.axes, usual_sizes, strict=True)]
-    calls = calls or [_call(form, "accuracy", small_sizes, dtype) for dtype in dtypes]
+    usual_case = {**dict(zip(form.axes, usual_sizes, strict=True)), **form.little}
+    case = usual_case if calls or not attempt.dry or _is_light(form, usual_case) else small
+    calls = calls or [_call(form, "accuracy", [*case.values()], dtype) for dtype in dtypes]
     for wanted in [] if any(call.part == "performance" for call in calls) else _list_sizes(form, launched):
         sizes = _turn(form, wanted)
         if not attempt.dry or form.try_case(dict(zip(form.axes, sizes, strict=True))):
             calls += [_call(form, "performance", sizes, dtype) for dtype in dtypes[-2:]]
     return calls
+
+
+def _is_light(form: Form, sizes: Mapping[str, Any]) -> bool:
+    """Whether kernel and reference take a case for real, in a time in which a check can call it some times."""
+    done, spent_s = form.try_case(sizes), form.rehearsal.spent_s
+    if done is None or done.programs > MOST_PROGRAMS:
+        return False
+    trial = form.run(sizes)
+    form.rehearsal.spent_s = spent_s
+    return not trial.problem and trial.seconds < _HELD_SECONDS
 
 
 def _turn(form: Form, sizes: Sequence[Any]) -> Sequence[Any]:
@@ -730,7 +755,7 @@ def _write_parameters(
     takes: inspect.Signature, given: set[str], path: Path, function: Any
 ) -> tuple[tuple[str, ...], list[str]]:
     """Returns the op's parameters and its call's arguments as text, without odd defaults that no one gives."""
-    shown, handed = list[str](), list[str]()
+    shown, handed, by_name = list[str](), list[str](), False
     for parameter in takes.parameters.values():
         if parameter.kind is parameter.VAR_KEYWORD:
             continue
@@ -742,6 +767,7 @@ def _write_parameters(
         dtype = str(parameter.default).startswith("torch.")
         plain = parameter.default is None or isinstance(parameter.default, bool | int | float | str)
         if not (needed or plain or dtype or parameter.name in given):
+            by_name = True  # what lies behind it
             continue
         kind = getattr(parameter.annotation, "__name__", str(parameter.annotation))
         shown_type = kind if kind in {"int", "float", "bool", "str"} else None
@@ -752,5 +778,5 @@ def _write_parameters(
             text += f" = {default}" if shown_type else f"={default}"
         shown += ["*"] if alone and "*" not in shown else []
         shown.append(text)
-        handed.append(f"{parameter.name}={parameter.name}" if alone else parameter.name)
+        handed.append(f"{parameter.name}={parameter.name}" if alone or by_name else parameter.name)
     return tuple(shown), handed

@@ -17,7 +17,7 @@ from perfci.extensions.adopt.rehearsal.axes import Form, list_sides, write_tuple
 
 WHOLE = "torch.randint(0, 1 << 4, {shape}, generator=generator, dtype={dtype}, device=device)"
 LONGEST = re.compile(r"max_?(in(put)?_?)?(seq_?)?len", re.IGNORECASE)
-_CUTS = re.compile(r"^cu_|offs(ets?)?$|indptr|start_?locs?$|(^|_)bins$|(^|_)starts?$|splits$", re.IGNORECASE)
+CUTS = re.compile(r"^cu_|offs(ets?)?$|indptr|start_?locs?$|(^|_)bins$|(^|_)starts?$|splits$", re.IGNORECASE)
 _LENGTHS = re.compile(r"len(gth)?s?(_\w)?$|(^|_)num_\w+", re.IGNORECASE)
 """Names of where the pieces of an axis begin, such as the sequences of a batch, and how long they are."""
 
@@ -42,7 +42,8 @@ def settle(form: Form) -> Iterator[Form]:
             return
         if unite(one, dict.fromkeys(one.axes[1:], one.axes[0])).holds({one.axes[0]: size}):
             apart = _take_apart(one, size)
-            if apart.axes:  # else all sides are numbers: parts of what no tensor has
+            # Else all sides are numbers, parts of what no tensor has, or of one size, and pass for each other.
+            if len(apart.axes) > 1 or (apart.axes and not form.rehearsal.is_late):
                 yield replace(apart, little=dict.fromkeys(apart.axes, size))
 
 
@@ -122,7 +123,7 @@ def _list_kinds(form: Form) -> Iterator[Form]:
 def _list_fillings(form: Form, name: str) -> Iterator[tuple[float, str, str]]:
     """What an integer tensor may hold: how unlikely it is by the tensor's name, its shape, and what makes it."""
     shape, text, most = form.shapes[name], form.inputs[name], f"most_{name}"
-    cuts = bool(_CUTS.search(name))
+    cuts = bool(CUTS.search(name))
     lengths = not cuts and bool(_LENGTHS.search(name))
     kind = re.search(r"dtype=([\w.]+)", text)
     dtype, sides = kind[1] if kind else "torch.int32", list_sides(shape)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import math
+import random
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,11 +18,12 @@ from perfci.extensions.adopt.rehearsal.axes import (
     Call,
     Form,
     find_form,
+    list_sides,
     make_call,
     size_call,
 )
 from perfci.extensions.adopt.rehearsal.dry_torch import Argument
-from perfci.extensions.adopt.rehearsal.relations import LONGEST, WHOLE, settle
+from perfci.extensions.adopt.rehearsal.relations import CUTS, LONGEST, WHOLE, settle, unite
 from perfci.extensions.adopt.rehearsal.trial import Trial
 from perfci.extensions.adopt.rehearsal.uses import Use, is_scalar_name, list_values
 
@@ -41,7 +43,10 @@ _NUMBERS = ("16", "2")  # that an argument may be, whatever the sizes
 _NAMED = (64, 32, 128, 16, 256, 512)  # of sides that the text names
 _EVEN = (4, 6, 10, 14, 22, 26, 34, 38)
 _POWERS = (2, 4, 16, 32, 64, 128)
+_SHORT = (1, 2)  # sizes of one axis that show which others belong to it
 _WHOLE_BLOCK = 128  # size of a last axis that is divided into blocks
+_DRAWN = (2, 4, 8, 16, 32, 64)  # sizes of which one may have to divide another, or to be above it
+_MOST_DRAWN, _MOST_TRIED = 40, 3  # ways to give them to the axes, and those tried for real
 _NARROW = ("int8", "int32", "int64", "uint8", "float8_e4m3fn", "float16")
 _EMPTY = inspect.Parameter.empty
 
@@ -106,7 +111,9 @@ def search(
             best = attempt if best is None or attempt.rank < best.rank else best
             needless = [name for name in best.trial.ignored if uses.get(name, Use()).is_tensor is None]
             further -= bool(best.form.little)  # perhaps one of the next takes all sizes
-            is_settled = best.trial.is_good and not needless and (not best.form.little or further < 0)
+            # Where sides divide others no form takes all sizes.
+            is_best = not best.form.little or further < 0 or not best.form.agrees()
+            is_settled = best.trial.is_good and not needless and is_best
             if is_settled or time.process_time() > until:
                 return best
     assert best is not None
@@ -145,7 +152,35 @@ def judge(form: Form, texts: Sequence[str], calls: Sequence[Call], *, dry: bool)
     if form.rehearsal.asks:
         form = replace(form, devices=(form.rehearsal.device, form.devices[1]))
     found = _judge(form, texts, calls)
-    return _free_numbers(found) if found.trial.is_good and not calls else found
+    found = _free_numbers(found) if found.trial.is_good and not calls else found
+    return _join_sides(found) if found.trial.is_good and found.form.has_places and not calls else found
+
+
+def _join_sides(found: Found) -> Found:
+    """The form in which two axes are one if a small size of one alone gives other values: the pages of two caches.
+
+    Integers within the first page do not show that. If no axis explains it, the trial is that in which they differ.
+    """
+    form, usual = found.form, dict(found.form.little) or found.form.make_distinct()
+    for axis, size in itertools.product(() if form.is_ragged else form.axes, _SHORT):
+        alone = form.run({**usual, axis: size})
+        if form.rehearsal.is_late or alone.problem or not (alone.share and alone.is_finite):
+            continue
+        for other in (one for one in _list_peers(form, axis) if one != axis):
+            little = {one: value for one, value in form.little.items() if one != axis}
+            joined = replace(unite(form, {axis: other}), little=little)
+            sizes = {one: usual[one] for one in joined.axes}
+            if joined.run({**sizes, other: size}).agrees and (trial := joined.run(sizes)).is_good:
+                return _join_sides(replace(found, form=joined, trial=joined.confirm(sizes, trial)))
+        return replace(found, trial=alone)
+    return found
+
+
+def _list_peers(form: Form, axis: str) -> list[str]:
+    """The axes at the same place of tensors with as many sides."""
+    shapes = [list_sides(text) for text in form.shapes.values()]
+    pairs = [zip(one, other, strict=True) for one in shapes for other in shapes if len(one) == len(other)]
+    return [other for pair in pairs for side, other in pair if side == axis and other in form.axes]
 
 
 def _free_numbers(found: Found) -> Found:
@@ -241,7 +276,8 @@ def _try_sizes(form: Form, texts: Sequence[str], calls: Sequence[Call]) -> Found
     )
     small = [call for call in calls[:1] if call.elements <= MOST_ELEMENTS and not form.is_ragged]
     of_tests = [size_call(form, call) for call in small]
-    for number, params in enumerate([*map(form.make_distinct, ways), *of_tests]):
+    drawn = (params for params in _draw_sizes(form) if best and best.trial.problem)
+    for number, params in enumerate(itertools.chain(map(form.make_distinct, ways), of_tests, drawn)):
         trial = form.run(params)
         for asking in (False, True) if trial.problem and not best else ():
             device = form.rehearsal.device
@@ -268,6 +304,17 @@ def _try_sizes(form: Form, texts: Sequence[str], calls: Sequence[Call]) -> Found
                 trial = doubled.confirm(sizes, doubled.run(sizes))
                 return Found(doubled, texts, trial, dry=True)
     return best
+
+
+def _draw_sizes(form: Form) -> Iterator[dict[str, Any]]:
+    """Sizes drawn for the axes that kernel and reference take without memory: heads that others divide."""
+    if form.has_places or not 2 < len(form.axes) <= len(_DRAWN):
+        return
+    draw = random.Random(0).sample
+    ways = (form.make_distinct(draw(_DRAWN, len(form.axes))) for _ in range(_MOST_DRAWN))
+    yield from itertools.islice(
+        (params for params in ways if (done := form.try_case(params)) and done.fits), _MOST_TRIED
+    )
 
 
 def _double(form: Form, axis: str) -> Form:
@@ -301,8 +348,10 @@ def _list_bounds(form: Form) -> Iterator[Form]:
     ways = itertools.product(dict.fromkeys(bounds), repeat=min(len(whole), 2))
     for way in itertools.islice(ways, 16):
         bound = dict(zip(whole, (*way, *way[-1:] * len(whole)), strict=False))
+        bounded = {name: text.replace("1 << 4", bound.get(name, "")) for name, text in form.inputs.items()}
         yield replace(
-            form, inputs={name: text.replace("1 << 4", bound.get(name, "")) for name, text in form.inputs.items()}
+            form,
+            inputs=bounded | {name: f"{bounded[name]}.sort(-1).values" for name in whole if CUTS.search(name)},
         )
 
 

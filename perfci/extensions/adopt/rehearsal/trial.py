@@ -47,6 +47,8 @@ class Trial:
     outputs: tuple[tuple[int, ...], ...] = ()  # shapes of the reference's outputs
     dtypes: tuple[str, ...] = ()  # of the reference's outputs
     is_alike: bool = True  # the kernel's have the same dtypes
+    strides: tuple[tuple[int, ...], ...] = ()
+    """of the first output that has gaps or another order in memory, and of the reference's"""
     launches: int = 0
     seconds: float = 0.0  # of this process
 
@@ -116,6 +118,9 @@ def try_call(
     pairs = zip(picks or (), expected, strict=False)
     differing = tuple(_differ(by_place[place], value) for place, value in pairs)
     alike = all(by_place[place].dtype == value.dtype for place, value in zip(picks or (), expected, strict=False))
+    pairs = zip(picks or (), expected, strict=False)
+    returned = ((by_place[place], value) for place, value in pairs if isinstance(place, int))
+    loose = ((one.stride(), value.stride()) for one, value in returned if one.is_contiguous() < value.is_contiguous())
     # A gradient may depend on no input, such as that of a sum.
     compared = shares if differing and not any(differing) and GRADIENT not in given else {}
     return Trial(
@@ -126,7 +131,7 @@ def try_call(
         expected=tuple(place for place, _ in listed) if len(listed) < _count(right) else None,
         outputs=tuple(tuple(value.shape) for value in expected), launches=watched.launches,
         dtypes=tuple(str(value.dtype).removeprefix("torch.") for value in expected), is_alike=alike,
-        races=watched.races,
+        races=watched.races, strides=next(loose, ()),
         idle=tuple(name for name in compared if shares[name] and _is_idle(reference, given, name, right, rewriting)),
     )  # fmt: skip
 
@@ -251,7 +256,7 @@ def _differ(output: torch.Tensor, expected: torch.Tensor) -> float:
     sizes = right.abs()
     usual = sizes[sizes.isfinite() & (sizes < _MASK)]
     allowed = _NEAR * (sizes + (usual.square().mean().sqrt() if usual.numel() else 0.0))
-    if not expected.is_floating_point() and expected.dtype != torch.bool:
+    if expected.dtype in (torch.int8, torch.uint8):
         allowed = torch.ones_like(right)  # a step, by which roundings differ
     wrong = ~((given - right).abs() <= allowed) & (given != right) & ~(given.isnan() & right.isnan())
     return float(wrong.double().mean())

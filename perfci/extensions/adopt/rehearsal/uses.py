@@ -9,7 +9,7 @@ import inspect
 import re
 import textwrap
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,8 +32,8 @@ _WHOLE = re.compile(
 
 _SCALARS: Sequence[tuple[str, Sequence[Any]]] = (
     (r"(^|_)eps(ilon)?($|_)", (1e-6,)),
-    (r"(^|_)((sm_|softmax_)?scal(e|ing)|alpha|beta|gamma|temperature|lambda\w*|slope|coef|label_smoothing|momentum|"
-     r"soft_?cap(ping)?|lse_square_scale|threshold|p|dropout\w*)$", (0.5,)),
+    (r"(^|_)((sm_|softmax_)?scal(e|ing)|alpha|beta\d?|gamma|temperature|lambda\w*|slope|coef|label_smoothing|momentum|"
+     r"soft_?cap(ping)?|lse_square_scale|threshold|p|dropout\w*|lr|learning_rate|\w*decay)$", (0.5,)),
     (r"^(dim|axis)$", (-1,)),
     (r"(^|_)(offset|shift)$", (0.0, 0, 1)),
     (r"^(is_|use_|has_|return_|causal|in_?place|training|output_|interleaved|transpose|trans_)", (False, True)),
@@ -41,10 +41,15 @@ _SCALARS: Sequence[tuple[str, Sequence[Any]]] = (
      r"^(groups|window|chunk|(block|group|chunk|tile)s(ize)?|BLOCK\w*|\w*seqlen|stride|padding|dilation)$",
      (64, 16, 4, 2, 1)),
     (r"^reduction$", ("mean", "sum", "none")),
+    (r"^normalized_shape$", ((64,),)),
     (r"^(mode|activation|casting_mode|act)\w*$", ("none", "silu", "llama")),
 )  # fmt: skip
 """Form of a name -> values that an argument of this name may have."""
 
+_OF_NUMBERS: Mapping[str, bool] = dict.fromkeys(("range", "int", "cdiv", "next_power_of_2"), True) | dict.fromkeys(
+    ("float", "bool", "str"), False
+)
+"""Functions that take no tensors -> whether they take whole numbers"""
 _DTYPES = (torch.float32, torch.bfloat16, torch.int8, torch.float8_e4m3fn, torch.int32)
 _OF_KIND: Mapping[str, Sequence[Any]] = {"int": (64, 16, 4, 2, 1), "float": (0.5,), "bool": (False, True), "str": ("",)}
 _SIDE = re.compile(r"(?:\d+ ?\* ?)?[A-Za-z_]\w*(?: ?[*+/-]+ ?\w+)*|\d+")
@@ -76,12 +81,14 @@ class Use:
         return [self.rank, *(rank for rank in usual if rank != self.rank)] if self.rank else usual or [self.least]
 
 
-def read_uses(function: Any, takes: inspect.Signature) -> dict[str, Use]:
-    """Returns what annotations, the text, and the docstring tell about each argument."""
+def read_uses(function: Any, takes: inspect.Signature, reference: Any = None) -> dict[str, Use]:
+    """Returns what annotations, the texts of function and reference, and their docstrings tell about each argument."""
     uses = {name: Use() for name in takes.parameters}
     text, doc = getattr(function, "text", (function, getattr(function, "__doc__", None)))
-    with contextlib.suppress(RecursionError):
-        _follow(text, {name: name for name in uses}, uses, _DEPTH)
+    doc = "\n".join((doc or "", getattr(reference, "__doc__", None) or ""))
+    for one in (text, reference):
+        with contextlib.suppress(RecursionError):
+            _follow(one, {name: name for name in uses}, uses, _DEPTH)
     for name, parameter in takes.parameters.items():
         kind = str(getattr(parameter.annotation, "__name__", parameter.annotation))
         use, words = uses[name], kind.replace("torch.", "")
@@ -186,6 +193,16 @@ def _read_statement(
                     use.sides = use.sides or _name_sides(sides[: use.rank])
             case ast.Subscript(value=value, slice=index) if _of_shape(value) in names:
                 _note_index(uses[names[_of_shape(value)]], index)
+            case ast.Subscript(value=ast.Name(id=name), slice=ast.Tuple(elts=places)) if name in names:  # x[i, :n]
+                count = sum(not isinstance(one, ast.Constant) or type(one.value) is int for one in places)
+                uses[names[name]].is_tensor, uses[names[name]].least = True, max(uses[names[name]].least, count)
+            case (
+                ast.Assign(targets=[ast.Name(id="grid")], value=ast.Tuple(elts=sides))
+                | ast.Call(func=ast.Subscript(slice=ast.Tuple(elts=sides)))
+            ):
+                _note_numbers([one.id for one in sides if isinstance(one, ast.Name)], names, uses, is_size=True)
+                if isinstance(node, ast.Call):
+                    _follow_call(node, scope, {**views, **names}, uses, depth)
             case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="size" | "stride"), args=[index]):
                 if name in names:
                     _note_index(uses[names[name]], index)
@@ -223,6 +240,12 @@ def _note_index(use: Use, index: ast.AST) -> None:
         value = ast.literal_eval(index)
         if type(value) is int:
             use.is_tensor, use.least = True, max(use.least, value + 1 if value >= 0 else -value)
+
+
+def _note_numbers(chosen: Iterable[str], names: Mapping[str, str], uses: Mapping[str, Use], *, is_size: bool) -> None:
+    for use in (uses[names[name]] for name in chosen if name in names):
+        if use.is_tensor is None:
+            use.is_tensor, use.is_size = False, is_size
 
 
 def _read_assert(test: ast.AST, names: Mapping[str, str], uses: Mapping[str, Use]) -> None:
@@ -271,6 +294,9 @@ def _follow_call(
     keywords = {key.arg: read(key.value) for key in node.keywords if key.arg and read(key.value) in names}
     if not given and not keywords:
         return
+    if not launch and _last(node.func) in _OF_NUMBERS:
+        _note_numbers(given.values(), names, uses, is_size=_OF_NUMBERS[_last(node.func)])
+        return
     called = _resolve(node.func.value if isinstance(node.func, ast.Subscript) else node.func, scope)
     while launch and hasattr(called, "fn") and not hasattr(called, "arg_names"):
         called = called.fn
@@ -293,13 +319,11 @@ def _follow_call(
     if getattr(called, "__module__", "").startswith("torch"):
         made = getattr(called, "__name__", "")
         if made in {"empty", "zeros", "ones", "full", "arange"}:
-            for name in given.values():
-                uses[names[name]].is_tensor, uses[names[name]].is_size = False, True
+            for place, name in given.items():
+                uses[names[name]].is_tensor, uses[names[name]].is_size = False, made != "full" or not place
         elif 0 in given and made not in {"tensor", "Size"}:
             uses[names[given[0]]].is_tensor = True
         return
-    if called in (float, int, bool, str) and 0 in given:
-        uses[names[given[0]]].is_tensor = False
     try:
         order = list(inspect.signature(called).parameters)[first:]
     except (TypeError, ValueError):
@@ -340,6 +364,12 @@ def _read_kernel(kernel: Callable[..., Any], depth: int = _DEPTH) -> _Kernel:
     pointers, inside, whole, sure = set[str](), set[str](), set[str](), True
     for node in _in_order(tree):
         match node:
+            case ast.Assign(targets=[ast.Tuple(elts=bound)], value=ast.Tuple(elts=loads)):
+                values += [
+                    (_root(one), origin.get(root, ""))
+                    for one, load in zip(bound, loads, strict=False)
+                    for root in _list_loaded(load)
+                ]
             case (
                 ast.Assign(targets=[ast.Name(id=name)], value=value)
                 | ast.AugAssign(target=ast.Name(id=name), value=value)
@@ -357,6 +387,10 @@ def _read_kernel(kernel: Callable[..., Any], depth: int = _DEPTH) -> _Kernel:
                 pointers |= {origin.get(_root(key.value), "") for key in keywords if key.arg in {"base", "pointer"}}
             case ast.BinOp(left=left, op=ast.RShift()):
                 inside |= _list_names(left)
+            case ast.Call(func=ast.Attribute(value=ast.Call() as load, attr="to"), args=[kind], keywords=[]) if _last(
+                load.func
+            ) == "load" and _last(kind) in {"int32", "int64"}:  # what it truncates has no fractions
+                whole |= {origin.get(root, "") for root in _list_loaded(load)}
             case ast.Call(func=ast.Name(id=name), args=args) if hasattr(scope.get(name), "arg_names"):
                 called = _read_kernel(scope[name].fn, depth - 1)
                 given = [*zip(scope[name].arg_names, args, strict=False)]

@@ -20,7 +20,8 @@ from perfci.extensions.adopt.rehearsal.trial import GRADIENT
 from perfci.extensions.adopt.sketch import Case, Suites
 
 _DRAWN = re.compile(r"torch\.randn\((.*), generator=generator, dtype=dtype, device=device\)")
-_WHOLE = r"torch.randint(-(1 << 40), 1 << 40, \1, generator=generator, dtype=dtype, device=device)"
+_WHOLE = r"torch.randint(-(1 << 40), 1 << 40, \1, generator=generator, device=device).to(dtype)"
+_INTEGERS = ("int64", "int16")
 _MOST = 8  # values of options that are tried
 _SECONDS = 4.0  # of this process, for all of them
 _AXES = frozenset(map(str, range(-4, 5)))
@@ -122,22 +123,24 @@ def add_axes(suites: Suites, form: Form) -> Suites:
 
 
 def add_dtypes(suites: Suites, form: Form, operator: Operator) -> Suites:
-    """Returns the suites with cases of 64-bit integers, if torch's operator takes them, and of two dtypes.
+    """Returns the suites with cases of long and short integers, if torch's operator takes them, and of two dtypes.
 
     Only with those in which both sides agree.
     """
     first = [case for case in suites.cases if case["dtype"] == f"torch.{suites.dtypes[0]}"]
-    is_whole = operator.info and operator.info.supports_dtype(torch.int64, "cpu")
+    takes = operator.info.supports_dtype if operator.info else lambda *_: False
     drawn = [name for name, text in form.inputs.items() if _DRAWN.fullmatch(text)]
     params = dict(form.little) or form.make_distinct()
     integers = {name: _DRAWN.sub(_WHOLE, form.inputs[name]) for name in drawn}
-    trial = replace(form, inputs={**form.inputs, **integers}).run(params, "int64") if drawn and is_whole else None
-    if trial and trial.agrees and trial.is_alike:
+    wide = replace(form, inputs={**form.inputs, **integers})
+    dtypes = [dtype for dtype in _INTEGERS if drawn and takes(getattr(torch, dtype), "cpu")]
+    trials = {dtype: wide.run(params, dtype) for dtype in dtypes}
+    if taken := [dtype for dtype, trial in trials.items() if trial.agrees and trial.is_alike]:
         either = {
             name: f"(\n        {form.inputs[name]}\n        if dtype.is_floating_point\n        else {text}\n    )"
             for name, text in integers.items()
         }
-        whole = ({**case, "dtype": "torch.int64"} for case in first)
+        whole = ({**case, "dtype": f"torch.{dtype}"} for dtype in taken for case in first)
         suites = replace(suites, inputs={**suites.inputs, **either}, more=(*suites.more, *whole))
     if first and len(drawn) > 1:
         text = form.inputs[drawn[-1]].replace("dtype=dtype", f"dtype={_SECOND} or dtype")
