@@ -169,3 +169,17 @@ def test_offsets_rise_from_the_first_form_on() -> None:
     texts = [one.inputs for one in _list_bounds(form)]
     assert {text["kv_indptr"].endswith(".sort(-1).values") for text in texts} == {True}
     assert {text["index"].endswith(".sort(-1).values") for text in texts} == {False}
+
+
+def test_bytes_of_which_a_kernel_takes_bits_have_all_of_them() -> None:
+    pytest.importorskip("triton")
+    from perfci.extensions.adopt.rehearsal.search import _list_tensors
+    from perfci.extensions.adopt.rehearsal.uses import read_uses
+    from tests.extensions.adopt.tried_kernels import read_codes
+
+    uses = read_uses(read_codes, inspect.signature(read_codes))
+    assert [name for name, use in uses.items() if use.is_packed] == ["packed"]
+    _, first = next(_list_tensors(uses["packed"], is_first=True))
+    assert first.dtype == "uint8"
+    assert "randint(0, 256, " in (first.text or "")
+    assert uses["index"].is_whole

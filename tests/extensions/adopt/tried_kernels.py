@@ -989,3 +989,19 @@ def grow(x: torch.Tensor):
 
 def grow_reference(x):
     return (x.float() * 1.0009765625 ** (x.shape[1] // 2)).to(x.dtype)
+
+
+@triton.jit
+def _low_half(codes):
+    return codes & 15
+
+
+@triton.jit
+def _read_codes(packed_ptr, index_ptr, out_ptr, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    codes = tl.load(packed_ptr + tl.load(index_ptr + at))
+    tl.store(out_ptr + at, _low_half(codes))
+
+
+def read_codes(packed, index, out):
+    _read_codes[(1,)](packed, index, out, BLOCK=16)

@@ -433,11 +433,12 @@ def _complete_calls(called: _Called, launched: str, are_tests: bool) -> list[Cal
 
 def _is_light(form: Form, sizes: Mapping[str, Any]) -> bool:
     """Whether kernel and reference take a case for real, in a time in which a check can call it some times."""
-    done, spent_s = form.try_case(sizes), form.rehearsal.spent_s
+    done, going = form.try_case(sizes), form.rehearsal
     if done is None or done.programs > MOST_PROGRAMS:
         return False
+    spent_s, most_s = going.spent_s, going.most_s
     trial = form.run(sizes)
-    form.rehearsal.spent_s = spent_s
+    going.spent_s, going.most_s = spent_s, most_s  # the time of smaller cases
     return not trial.problem and trial.seconds < _HELD_SECONDS
 
 

@@ -164,7 +164,7 @@ def _join_sides(found: Found) -> Found:
     form, usual = found.form, dict(found.form.little) or found.form.make_distinct()
     for axis, size in itertools.product(() if form.is_ragged else form.axes, _SHORT):
         alone = form.run({**usual, axis: size})
-        if form.rehearsal.is_late or alone.problem or not (alone.share and alone.is_finite):
+        if alone.problem or not (alone.share and alone.is_finite):
             continue
         for other in (one for one in _list_peers(form, axis) if one != axis):
             little = {one: value for one, value in form.little.items() if one != axis}
@@ -432,6 +432,7 @@ def _list_tensors(use: Use, *, is_first: bool = False) -> Iterator[tuple[float, 
     ranks = use.list_ranks()
     ranks = ranks if (is_first and not use.is_whole) or use.rank else sorted(ranks)
     kinds: tuple[str, ...] = ("int64", "int32", "float32") if use.is_whole else ("float32",)
+    kinds = ("uint8", *kinds) if use.is_packed else kinds
     kinds = (use.dtype,) if use.dtype else ("bool", "float32") if use.is_flag else kinds
     if not is_first and 1 in ranks and not use.fixed and not use.is_whole:
         yield 1.6, Argument((1,), "float32", None, ("1",))  # a number on the device
@@ -440,7 +441,7 @@ def _list_tensors(use: Use, *, is_first: bool = False) -> Iterator[tuple[float, 
         kinds = ("float32", "int64") if use.is_target and rank > 1 else kinds
         marks = tuple(str(use.fixed.get(axis, use.fixed.get(axis - rank, "{}"))) for axis in range(rank))
         for number, kind in enumerate(kinds):
-            text = WHOLE if kind.startswith("int") else None
+            text = WHOLE if kind.startswith("int") else WHOLE.replace("1 << 4", "256") if kind == "uint8" else None
             for packed in (False, True) if rank > 1 and kind == "float32" and not use.fixed else (False,):
                 sides = tuple(SIDE if "{}" in mark else int(mark) for mark in marks)
                 one = Argument((*sides[:-1], 2 * SIDE), kind, text, (*marks[:-1], "2 * {}"))

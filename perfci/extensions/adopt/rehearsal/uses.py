@@ -67,6 +67,7 @@ class Use:
     sides: tuple[str, ...] = ()  # their names, if the text has some
     least: int = 0  # of its axes
     is_whole: bool = False  # a tensor of integers
+    is_packed: bool = False  # a tensor of bytes, of which a kernel takes bits
     is_flag: bool = False  # a tensor of truths
     is_size: bool = False  # a tensor is made with it
     is_target: bool = False  # what a loss is to give: integers, one for each row, or else numbers like the input's
@@ -310,6 +311,7 @@ def _follow_call(
             use = uses[names[name]]
             if parameter in kernel.pointers:
                 use.is_tensor, use.is_whole = True, use.is_whole or parameter in kernel.whole
+                use.is_packed |= parameter in kernel.packed
             elif kernel.is_sure and kernel.pointers and use.is_tensor is None:
                 use.is_tensor = False
         return
@@ -348,6 +350,7 @@ class _Kernel:
 
     pointers: frozenset[str] = frozenset()  # it loads from them, or stores to them
     whole: frozenset[str] = frozenset()  # it loads places from them
+    packed: frozenset[str] = frozenset()  # it takes bits of them, or of what it loads from them
     places: frozenset[str] = frozenset()  # they are part of a place
     is_sure: bool = False  # all of its text was read
 
@@ -361,7 +364,7 @@ def _read_kernel(kernel: Callable[..., Any], depth: int = _DEPTH) -> _Kernel:
     takes = {arg.arg for arg in tree.args.args}
     scope = getattr(inspect.unwrap(kernel), "__globals__", {})
     origin, values, moved = {name: name for name in takes}, list[tuple[str, str]](), list[tuple[str, set[str]]]()
-    pointers, inside, whole, sure = set[str](), set[str](), set[str](), True
+    pointers, inside, whole, cut, sure = set[str](), set[str](), set[str](), set[str](), True
     for node in _in_order(tree):
         match node:
             case ast.Assign(targets=[ast.Tuple(elts=bound)], value=ast.Tuple(elts=loads)):
@@ -385,8 +388,9 @@ def _read_kernel(kernel: Callable[..., Any], depth: int = _DEPTH) -> _Kernel:
                 whole |= {origin.get(root, "") for root in _list_loaded(first)}
             case ast.Call(keywords=keywords) if _last(node.func) in _ACCESSES:
                 pointers |= {origin.get(_root(key.value), "") for key in keywords if key.arg in {"base", "pointer"}}
-            case ast.BinOp(left=left, op=ast.RShift()):
-                inside |= _list_names(left)
+            case ast.BinOp(left=left, op=ast.RShift() | ast.BitAnd(), right=right):
+                if isinstance(node.op, ast.RShift) or isinstance(right, ast.Constant):
+                    inside, cut = inside | _list_names(left), cut | _list_names(left)
             case ast.Call(func=ast.Attribute(value=ast.Call() as load, attr="to"), args=[kind], keywords=[]) if _last(
                 load.func
             ) == "load" and _last(kind) in {"int32", "int64"}:  # what it truncates has no fractions
@@ -399,6 +403,7 @@ def _read_kernel(kernel: Callable[..., Any], depth: int = _DEPTH) -> _Kernel:
                     pointers |= {origin.get(_root(value), "")} if parameter in called.pointers else set()
                     whole |= {origin.get(_root(value), "")} if parameter in called.whole else set()
                     inside |= _list_names(value) if parameter in called.places else set()
+                    cut |= _list_names(value) if parameter in called.packed else set()
                     loaded = _list_loaded(value) if parameter in called.places else ()
                     whole |= {origin.get(root, "") for root in loaded}
                 sure &= called.is_sure
@@ -411,10 +416,12 @@ def _read_kernel(kernel: Callable[..., Any], depth: int = _DEPTH) -> _Kernel:
         if isinstance(node, ast.Assign | ast.AugAssign) and isinstance(target, ast.Name):
             parts = _list_names(node.value) | ({target.id} if isinstance(node, ast.AugAssign) else set())
             spread[target.id] = parts | set().union(*(spread.get(part, set()) for part in parts))
-    reached = inside | set().union(*(spread.get(name, set()) for name in inside))
+    reached, bits = (names | set().union(*(spread.get(name, set()) for name in names)) for names in (inside, cut))
     whole |= {root for name, root in values if name in reached and root}
+    packed = bits - pointers | cut & pointers | {root for name, root in dict(reversed(values)).items() if name in bits}
     places = reached & takes - pointers
-    return _Kernel(frozenset(pointers & takes), frozenset(whole & takes), frozenset(places), is_sure=sure)
+    pointers, whole, packed = pointers & takes, whole & takes, packed & takes
+    return _Kernel(frozenset(pointers), frozenset(whole), frozenset(packed), frozenset(places), is_sure=sure)
 
 
 def _list_loaded(tree: ast.AST) -> list[str]:
