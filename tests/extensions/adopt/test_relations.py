@@ -156,21 +156,6 @@ def test_pages_of_two_caches_are_of_one_size_where_a_small_one_shows_it() -> Non
     assert joined.form.shapes["first"].split(", ")[1] == joined.form.shapes["second"].split(", ")[1]
 
 
-def test_offsets_rise_from_the_first_form_on() -> None:
-    pytest.importorskip("torch")
-    from perfci.extensions.adopt.rehearsal.axes import Form
-    from perfci.extensions.adopt.rehearsal.dry_torch import DryTorch
-    from perfci.extensions.adopt.rehearsal.relations import WHOLE
-    from perfci.extensions.adopt.rehearsal.search import _list_bounds
-
-    shapes = {"index": "(size,)", "kv_indptr": "(cuts,)"}
-    inputs = {name: WHOLE.format(shape=shape, dtype="torch.int64") for name, shape in shapes.items()}
-    form = Form(len, len, DryTorch("cuda"), ("size", "cuts"), shapes, inputs, "float32")
-    texts = [one.inputs for one in _list_bounds(form)]
-    assert {text["kv_indptr"].endswith(".sort(-1).values") for text in texts} == {True}
-    assert {text["index"].endswith(".sort(-1).values") for text in texts} == {False}
-
-
 def test_bytes_of_which_a_kernel_takes_bits_have_all_of_them() -> None:
     pytest.importorskip("triton")
     from perfci.extensions.adopt.rehearsal.search import _list_tensors

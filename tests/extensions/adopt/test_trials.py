@@ -54,7 +54,6 @@ READY = {
     "count_up": "count_up_reference",
     "double_by_place": "double_reference",
     "double_singly": "double_reference",
-    "turn": "turn_reference",
     "double_wide": "double_reference",
     "scaled_over": "scaled_over_reference",
 }
@@ -81,6 +80,7 @@ def said() -> dict[str, Any]:
     pairs["slow"] = "slow", "double_reference"
     pairs["other"] = "double_and_sizes", "triple"
     pairs["step_off"] = "round_up", "round_down_reference"
+    pairs["op_turn"] = "turn", "turn_reference"
     pairs["rounds"] = "grow", "grow_reference"
     pairs["few_places"] = "pick_few", "pick_few_reference"
     sides = {
@@ -127,6 +127,7 @@ def test_a_case_launches_few_programs(said):
 
 def test_one_axis_may_have_to_divide_another_and_to_be_below_a_third(said):
     inputs = said["op_turn"].suites.inputs
+    assert said["op_turn"].is_ready
     assert re.match(r"torch\.randn\(\((\w+), (?!\1)\w+, (?!\1)\w+\), ", inputs["x"])
     assert inputs["k"] != inputs["x"]
 

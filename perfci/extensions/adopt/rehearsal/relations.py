@@ -17,7 +17,7 @@ from perfci.extensions.adopt.rehearsal.axes import Form, list_sides, write_tuple
 
 WHOLE = "torch.randint(0, 1 << 4, {shape}, generator=generator, dtype={dtype}, device=device)"
 LONGEST = re.compile(r"max_?(in(put)?_?)?(seq_?)?len", re.IGNORECASE)
-CUTS = re.compile(r"^cu_|offs(ets?)?$|indptr|start_?locs?$|(^|_)bins$|(^|_)starts?$|splits$", re.IGNORECASE)
+_CUTS = re.compile(r"^cu_|offs(ets?)?$|indptr|start_?locs?$|(^|_)bins$|(^|_)starts?$|splits$", re.IGNORECASE)
 _LENGTHS = re.compile(r"len(gth)?s?(_\w)?$|(^|_)num_\w+", re.IGNORECASE)
 """Names of where the pieces of an axis begin, such as the sequences of a batch, and how long they are."""
 
@@ -123,7 +123,7 @@ def _list_kinds(form: Form) -> Iterator[Form]:
 def _list_fillings(form: Form, name: str) -> Iterator[tuple[float, str, str]]:
     """What an integer tensor may hold: how unlikely it is by the tensor's name, its shape, and what makes it."""
     shape, text, most = form.shapes[name], form.inputs[name], f"most_{name}"
-    cuts = bool(CUTS.search(name))
+    cuts = bool(_CUTS.search(name))
     lengths = not cuts and bool(_LENGTHS.search(name))
     kind = re.search(r"dtype=([\w.]+)", text)
     dtype, sides = kind[1] if kind else "torch.int32", list_sides(shape)

@@ -23,7 +23,7 @@ from perfci.extensions.adopt.rehearsal.axes import (
     size_call,
 )
 from perfci.extensions.adopt.rehearsal.dry_torch import Argument
-from perfci.extensions.adopt.rehearsal.relations import CUTS, LONGEST, WHOLE, settle, unite
+from perfci.extensions.adopt.rehearsal.relations import LONGEST, WHOLE, settle, unite
 from perfci.extensions.adopt.rehearsal.trial import Trial
 from perfci.extensions.adopt.rehearsal.uses import Use, is_scalar_name, list_values
 
@@ -348,10 +348,8 @@ def _list_bounds(form: Form) -> Iterator[Form]:
     ways = itertools.product(dict.fromkeys(bounds), repeat=min(len(whole), 2))
     for way in itertools.islice(ways, 16):
         bound = dict(zip(whole, (*way, *way[-1:] * len(whole)), strict=False))
-        bounded = {name: text.replace("1 << 4", bound.get(name, "")) for name, text in form.inputs.items()}
         yield replace(
-            form,
-            inputs=bounded | {name: f"{bounded[name]}.sort(-1).values" for name in whole if CUTS.search(name)},
+            form, inputs={name: text.replace("1 << 4", bound.get(name, "")) for name, text in form.inputs.items()}
         )
 
 
