@@ -89,6 +89,19 @@ def copy(x):
     return out
 
 
+@triton.jit
+def _negate(x_ptr, out_ptr):
+    at = tl.program_id(0)
+    tl.store(out_ptr + at, -tl.load(x_ptr + at))
+
+
+def neg(self):
+    out = torch.empty_like(self, memory_format=torch.contiguous_format)
+    if self.numel():
+        _negate[(self.numel(),)](self.contiguous(), out)
+    return out
+
+
 def hstack(tensors):
     assert tensors[0].is_cuda
     return torch.hstack([copy(x) for x in tensors])
@@ -114,7 +127,7 @@ def nll_loss_forward(self, target, weight=None, reduction=1, ignore_index=-100):
 def test_operators_of_lists_of_tensors_and_of_shapes_that_depend_on_each_other_have_torchs_samples(tmp_path):
     (tmp_path / "kernels").mkdir()
     (tmp_path / "lib").mkdir()
-    ops = ("hstack", "layernorm", "gather", "index", "nllloss")
+    ops = ("hstack", "layernorm", "gather", "index", "nllloss", "neg")
     for name in ops:
         (tmp_path / "lib" / f"{name}.py").write_text(OPERATORS)
 
@@ -125,6 +138,10 @@ def test_operators_of_lists_of_tensors_and_of_shapes_that_depend_on_each_other_h
     assert "normalized_shape" in texts["layernorm"]
     assert "self_shape: tuple[int, ...]," in texts["gather"]
     assert "torch.randint(0, " in texts["nllloss"] and "torch.randint(0, " in texts["index"]
+    suite = (tmp_path / "kernels" / "layernorm" / "layernorm_accuracy.py").read_text()
+    assert "normalized_shape=[(1, 2, 4097)], input_shape=[(1, 2, 4097)]" in suite  # the samples have 12 numbers at most
+    suite = (tmp_path / "kernels" / "neg" / "neg_accuracy.py").read_text()
+    assert "probe_cases=perfci.grid(rows=[3], cols=[5]" in suite  # six numbers would hardly show both infinities
     told = interpreted(tmp_path, "*", *ops)
     assert {op: failures for op, (_, failures) in told.items() if failures} == {}
     assert all(checks > 10 for checks, _ in told.values())

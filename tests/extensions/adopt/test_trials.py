@@ -95,7 +95,7 @@ def said() -> dict[str, Any]:
     )
     for op, backward in {"op_weighed": False, "weighed_back": True}.items():
         sides[op] = SketchFiles(str(SOURCE), "Weighed", None, "weighed_reference", str(SOURCE), backward=backward)
-    sides |= {op: SketchFiles(str(SOURCE), op) for op in ("cat", "cumsum", "neg")}
+    sides |= {op: SketchFiles(str(SOURCE), op) for op in ("cat", "cumsum", "logical_not", "neg")}
     sides["amax"] = SketchFiles(str(SOURCE), "amax")
     sides["repeat"] = SketchFiles(str(SOURCE), "repeat")
     sides["named"] = SketchFiles(str(SOURCE), "rms_norm")
@@ -409,6 +409,9 @@ def test_each_kernel_that_an_argument_chooses_gets_all_values_and_a_case_without
     probes, edges = said["amax"].suites.probes, said["amax"].suites.edges
     assert len({probe["dim"] for probe in probes}) == len(probes[:-1]) == 2  # the last is of few numbers
     assert "masked" in said["amax"].suites.values  # as for all that take a maximum
+    sizes = {"rows": probes[0]["rows"], "cols": probes[0]["cols"]}
+    dims = {grid["dim"] for grid in (*probes[:-1], *edges) if sizes.items() <= grid.items()}
+    assert {(case["dim"],) for case in said["amax"].suites.cases} <= dims
     # Of the first dim the edges of an axis have one already.
     assert edges[0]["dim"] not in [grid["dim"] for grid in edges if ("0",) in [grid["rows"], grid["cols"]]]
 
@@ -449,6 +452,23 @@ def test_an_operator_of_torch_gets_a_case_for_each_axis_that_its_samples_leave_o
 
     assert {case["dim"] for case in suites.cases} == {"0", "1"} and "batch" in suites.axes
     assert "2" in {case["dim"] for case in suites.more}
+
+
+def test_a_kernel_that_long_axes_of_one_argument_alone_launch_gets_a_case(said):
+    points = [point for grid in said["cumsum"].suites.edges for point in itertools.product(*grid.values())]
+    axes = [*said["cumsum"].suites.edges[0]]
+
+    assert {"rows": "4097", "dim": "1"}.items() <= set().union(
+        *(dict(zip(axes, point, strict=True)).items() for point in points if "4097" in point)
+    )
+
+
+def test_an_operator_that_tells_zeros_apart_gets_some(said):
+    """Of normal numbers it gives one truth, which says nothing of a kernel."""
+    suites = said["logical_not"].suites
+
+    assert "torch.randint(-1, 2, (size,), generator=generator, device=device).to(dtype)" in suites.inputs["self"]
+    assert "torch.int64" in {case["dtype"] for case in suites.more}
 
 
 def test_a_backward_pass_that_compares_tensors_gets_cases_around_its_blocks(said):

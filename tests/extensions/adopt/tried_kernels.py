@@ -809,8 +809,19 @@ def cat(tensors, dim=0):
     return double_and_sizes(torch.cat(tensors, dim) / 2)[0]
 
 
+@triton.jit
+def _double_long(x_ptr, out_ptr, size, BLOCK: tl.constexpr):
+    for start in range(0, size, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        tl.store(out_ptr + at, tl.load(x_ptr + at, mask=at < size) * 2, mask=at < size)
+
+
 def cumsum(self, dim):
-    return double_and_sizes(torch.cumsum(self, dim) / 2)[0]
+    made = torch.cumsum(self, dim) / 2
+    if dim == 1 and self.shape[dim] > 2048:
+        _double_long[(1,)](made, out := torch.empty_like(made), made.numel(), BLOCK=4096)
+        return out
+    return double_and_sizes(made)[0]
 
 
 @triton.jit
@@ -1005,3 +1016,7 @@ def _read_codes(packed_ptr, index_ptr, out_ptr, BLOCK: tl.constexpr):
 
 def read_codes(packed, index, out):
     _read_codes[(1,)](packed, index, out, BLOCK=16)
+
+
+def logical_not(self):
+    return double_and_sizes((self == 0).to(torch.int32))[0] == 2

@@ -42,6 +42,10 @@ _ASKS_STRIDES = r"contiguous|input_guard|\.strides\b|\.stride\((-1|[1-9])?\)"
 _DENSE = "# Dense inputs alone; leave this line out once the op takes inputs with gaps too."
 _WRONG = "# Of other layouts it gave wrong values: add those that its callers give it."
 _POWERS = (16, 32, 64, 128)  # sizes for axes that take no others
+_FEW = {1: (13,), 2: (3, 5)}  # sizes by the number of axes, for as many elements as show each kind of values
+_PAST = (129, 1025, 4097)  # sizes past which a wrapper may launch another kernel
+_MOST_GIVEN = 6  # cases with other values of arguments that vary
+_LONG_S = 1.0  # of a call with such a size
 
 
 def make_suites(
@@ -71,7 +75,7 @@ def make_suites(
     axes = 2 if form.axes == ("shape",) else len(form.axes)
     points = [form.make_distinct(sizes[-axes:]) for sizes in wanted] + [form.make_distinct()]
     if "tl.arange" not in source or axes > 3:  # it takes one element after the other, which the interpreter does slowly
-        points.insert(0, form.make_distinct((2, 3, 4, 5, 6, 7)))
+        points.insert(0, form.make_distinct(_FEW.get(axes, (2, 3, 4, 5, 6, 7))))
     points += [dict(form.little)] if form.little else []
     taken = [(max(tried.programs, FEW_PROGRAMS), point) for point in points if (tried := form.try_case(point))]
     by_cost = [point for _, point in sorted(taken, key=lambda pair: pair[0])]
@@ -80,12 +84,15 @@ def make_suites(
     left = left if done else {"look_refused": str(form.make_distinct())}
     look += [Reason(kind, {"op": op, "case": case}) for kind, case in left.items()]
     grids += _find_timed(form, timed, [*_list_points(grids), *([probe] if probe else [])])
-    fixed = {name: (form.inputs[name],) for name in varying}
     others = _list_others(form, varying, calls, probe)
     probes = [_write_point(other, probe, varying) for other in others] if probe else []
     grids += _find_empty(form, varying, calls, probe) if varying and not form.is_ragged else []
-    kinds = {name: {type(call.given[name]).__name__: 1 for call in calls} for name in varying}
-    annotations = {name: " | ".join(kind).replace("NoneType", "None") for name, kind in kinds.items()}
+    grids += _find_given(form, varying, calls, probe, others)
+    grids += _find_kernels(others, [*_list_points(grids), *([probe] if probe else [])], varying) if done else []
+    annotations = {
+        name: " | ".join(dict.fromkeys(type(call.given[name]).__name__ for call in calls)).replace("NoneType", "None")
+        for name in varying
+    }
     dot = "tl.dot(" in source
     sums = [
         _find_summed(form, output, tensors=1 if dot else 2 if "tl.sum(" in source else 99)
@@ -127,7 +134,7 @@ def make_suites(
         axes=dict.fromkeys(form.axes, "tuple[int, ...]" if form.is_ragged else "int") | annotations,
         inputs={**form.inputs, **{name: name for name in varying}},
         dtypes=dtypes,
-        edges=tuple({**grid, **fixed, **grid} for grid in grids),
+        edges=tuple({**grid, **{name: (form.inputs[name],) for name in varying}, **grid} for grid in grids),
         cases=_list_cases(form, varying, small),
         probes=tuple(probes),
         speed=_list_cases(form, varying, timed),
@@ -198,6 +205,38 @@ def _find_empty(form: Form, varying: Sequence[str], calls: Sequence[Call], probe
     for other in _list_given(form, varying, calls)[1:]:
         taken = filter(other.takes, ({**probe, axis: 0} for axis in form.axes))
         grids += [_write_point(other, sizes, varying) for sizes in itertools.islice(taken, 1)]
+    return grids
+
+
+def _find_given(
+    form: Form, varying: Sequence[str], calls: Sequence[Call], probe: Mapping[str, Any], others: Sequence[Form]
+) -> list[Grid]:
+    """A case with the probe's sizes for each of the values that vary: with them a block may end along another axis."""
+    seen = [other.inputs for other in others]
+    given = [one for one in _list_given(form, varying, calls) if one.inputs not in seen] if probe else []
+    return [_write_point(one, probe, varying) for one in given[:_MOST_GIVEN] if one.takes(probe)]
+
+
+def _find_kernels(others: Sequence[Form], earlier: Sequence[Mapping[str, Any]], varying: Sequence[str]) -> list[Grid]:
+    """Larger cases that launch a kernel which no earlier case does, of the form with each of the values that vary."""
+    form, *_ = others
+
+    def list_kernels(other: Form, point: Mapping[str, Any]) -> set[str]:
+        done = other.try_case(point, alone=True)
+        return {launch.source for launch in done.launches} if done and done.programs <= MOST_PROGRAMS else set()
+
+    little = {axis: form.little.get(axis, _LITTLE) for axis in form.axes}
+    points: list[dict[str, Any]] = [{**little, axis: size} for size in _PAST for axis in form.axes]
+    if form.axes == ("shape",):
+        points = [{"shape": shape} for size in _PAST for shape in ((_LITTLE, size), (size, _LITTLE))]
+    sizes = [{axis: point[axis] for axis in form.axes} for point in earlier]
+    seen = set[str]().union(*(list_kernels(form, point) for point in sizes))
+    seen = seen.union(*(list_kernels(other, point) for other in others for point in sizes[-1:]))
+    grids = list[Grid]()
+    for other, point in itertools.product(others, points if not (form.sample or form.has_places) else ()):
+        if list_kernels(other, point) - seen and (trial := other.run(point)).agrees and trial.seconds <= _LONG_S:
+            seen |= list_kernels(other, point)
+            grids.append(_write_point(other, point, varying))
     return grids
 
 

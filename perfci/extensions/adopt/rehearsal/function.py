@@ -5,6 +5,7 @@ Arguments are tried until the function and its reference accept them and agree o
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import dis
 import gc
@@ -40,7 +41,14 @@ from perfci.extensions.adopt.rehearsal.operators import Operator
 from perfci.extensions.adopt.rehearsal.tests import TestReader
 from perfci.extensions.adopt.rehearsal.trial import GRADIENT, Trial, answer_alike
 from perfci.extensions.adopt.rehearsal.uses import read_uses
-from perfci.extensions.adopt.rehearsal.variants import add_axes, add_dtypes, add_options, list_options
+from perfci.extensions.adopt.rehearsal.variants import (
+    add_axes,
+    add_dtypes,
+    add_options,
+    grow_samples,
+    list_options,
+    vary_truths,
+)
 from perfci.extensions.adopt.sketch import Sketch, SketchFiles, SketchFunction, Suites
 from perfci.measure.verify import Check, verify
 from perfci.ops.spec import Accuracy
@@ -113,7 +121,8 @@ def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
         suites, look = make_suites(
             op, form, calls, launched, _read_wrapper(side.function), pointwise=bool(operator and operator.pointwise)
         )
-        if right and trial.is_good and not tests:
+        # What torch itself calls an operator with is right, even if little of it is read.
+        if right and (replace(trial, unread=(), idle=()) if operator else trial).is_good and not tests:
             read = "\n".join((launched, *map(_read_wrapper, (side.function, other.function))))
             suites = _vary(op, suites, called, forward, list_options(read, takes, called.found), look)
         look += find_faults(form, op) if right and not trial.problem else []
@@ -188,7 +197,9 @@ def _vary(
 ) -> Suites:  # fmt: skip
     """The suites with cases of other values of options, or of other dtypes of torch's operator. Adds to `look`."""
     if called.operator:
-        return add_axes(add_dtypes(suites, called.found.form, called.operator), called.found.form)
+        form = called.found.form
+        suites = vary_truths(add_axes(add_dtypes(suites, form, called.operator), form), form)
+        return grow_samples(suites, form) if form.sample else suites
     suites, notes = add_options(op, suites, called.found, options, forward, turn_back if called.further else None)
     look += notes
     return suites
@@ -252,11 +263,22 @@ def _list_off(form: Form, trial: Trial, launched: str, suites: Suites, facts: Ma
 
 
 def _list_off_values(form: Form, trial: Trial, suites: Suites) -> list[str]:
-    """Kinds of values that a check calls wrong in a dtype less exact than float32, as where terms cancel."""
+    """Kinds of values that a check calls wrong, in a dtype less exact than float32 or with the sizes of the probe.
+
+    As where terms cancel, or where a kernel takes the logarithms of probabilities alone.
+    """
     sizes, until_s = form.little or form.make_distinct(), time.process_time() + _SECONDS
-    pairs = itertools.product([dtype for dtype in suites.dtypes if dtype.endswith("16")], suites.values)
-    checks = (({**sizes, "dtype": dtype}, kind) for dtype, kind in pairs if time.process_time() < until_s)
+    halves = [dtype for dtype in suites.dtypes if dtype.endswith("16")]
+    cases: list[dict[str, Any]] = [{**sizes, "dtype": dtype} for dtype in halves]
+    points = [{name: values[0] for name, values in probe.items()} for probe in suites.probes[:1]]
+    cases += [{**point, "dtype": suites.dtypes[0]} for point in _read_sizes(form, points)]
+    checks = ((case, kind) for case, kind in itertools.product(cases, suites.values) if time.process_time() < until_s)
     return list(dict.fromkeys(kind for (_, kind), _ in _list_wrong(form, trial, suites, checks)))
+
+
+def _read_sizes(form: Form, cases: Iterable[Mapping[str, str]]) -> list[dict[str, Any]]:
+    """The sizes of cases as they are written. None of a form whose axes are whole shapes."""
+    return [{axis: ast.literal_eval(case[axis]) for axis in form.axes} for case in cases if not form.is_ragged]
 
 
 def _list_wrong(
@@ -271,8 +293,8 @@ def _list_wrong(
         check, failure = Check(params, kind, "contiguous", 0, fresh=False), None
         with form.rehearsal.real(), contextlib.suppress(Exception):  # whatever other people's code raises
             failure = verify(suite, device, check, lambda error: {"error": str(error)}).failure
-        if failure and failure.kind == "wrong_values":
-            yield (params, kind), failure.facts["error"]
+        if failure and failure.kind in {"wrong_values", "not_finite"}:
+            yield (params, kind), failure.facts.get("error", math.inf)
 
 
 def _is_quick(form: Form, trial: Trial, look: Sequence[Reason]) -> bool:

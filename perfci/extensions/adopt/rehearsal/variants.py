@@ -12,16 +12,23 @@ from typing import Any
 import torch
 
 from perfci.core.model import Reason
-from perfci.extensions.adopt.rehearsal.axes import SIZES, Form, list_sides
+from perfci.extensions.adopt.rehearsal.axes import SEEDS, SIZES, Form, list_sides
 from perfci.extensions.adopt.rehearsal.backward import Backward
 from perfci.extensions.adopt.rehearsal.operators import Operator
 from perfci.extensions.adopt.rehearsal.search import Found
-from perfci.extensions.adopt.rehearsal.trial import GRADIENT
+from perfci.extensions.adopt.rehearsal.trial import GRADIENT, answer_alike
 from perfci.extensions.adopt.sketch import Case, Suites
 
 _DRAWN = re.compile(r"torch\.randn\((.*), generator=generator, dtype=dtype, device=device\)")
 _WHOLE = r"torch.randint(-(1 << 40), 1 << 40, \1, generator=generator, device=device).to(dtype)"
 _INTEGERS = ("int64", "int16")
+_NORMAL = re.compile(r"torch\.randn\((.*?), generator=generator, dtype=((?:second or )?dtype), device=device\)")
+_FEW = r"torch.randint(-1, 2, \1, generator=generator, device=device).to(\2)"
+_INFINITE = r"torch.randint(0, 2, \1, generator=generator, device=device).to(\2).reciprocal()"
+"""Numbers of which some are 0, or infinite: of others logical_not or isinf gives one answer."""
+
+_GROWN = (33, 129, 1025, 4097)  # sizes in the place of one of torch's samples
+_QUICK_S = 1.0  # of a call with such a size
 _MOST = 8  # values of options that are tried
 _SECONDS = 4.0  # of this process, for all of them
 _AXES = frozenset(map(str, range(-4, 5)))
@@ -153,3 +160,60 @@ def add_dtypes(suites: Suites, form: Form, operator: Operator) -> Suites:
             inputs = {**suites.inputs, drawn[-1]: given}
             suites = replace(suites, inputs=inputs, options=options, more=(*suites.more, case))
     return suites
+
+
+def vary_truths(suites: Suites, form: Form) -> Suites:
+    """Returns the suites with zeros or infinities among the numbers, where the truths of others are all one."""
+    params = dict(form.little) or form.make_distinct()
+    usual = form.run(params)
+
+    def list_truths(one: Form) -> set[bool]:
+        """What the reference gives for some values."""
+        _, reference = answer_alike(one.kernel, one.reference, usual)
+        given = [one.make_inputs(params, seed=seed) for seed in range(SEEDS)]
+        with one.rehearsal.real():
+            answers = [output for inputs in given for output in reference(**inputs)]
+            return {truth for output in answers for truth in output.unique().tolist()}
+
+    truths = list_truths(form) if usual.agrees and {*usual.dtypes} == {"bool"} else set[bool]()
+    for numbers in (_FEW, _INFINITE) if len(truths) == 1 else ():
+        other = replace(form, inputs={name: _NORMAL.sub(numbers, text) for name, text in form.inputs.items()})
+        if other.run(params).agrees and list_truths(other) != truths:
+            return replace(suites, inputs={name: _NORMAL.sub(numbers, text) for name, text in suites.inputs.items()})
+    return suites
+
+
+def grow_samples(suites: Suites, form: Form) -> Suites:
+    """Returns the suites of a form that has torch's samples alone with larger cases, if both sides agree.
+
+    A size is another wherever it is in shapes and in arguments of several numbers, such as a normalized_shape, or in
+    single numbers too, such as how many channels there are.
+    """
+    whole = {name: text for name, text in form.inputs.items() if re.fullmatch(r"\d+|[(\[][\d, ]+[)\]]", text)}
+    sides = dict.fromkeys(side for shape in form.sample.values() for side in shape[-1:] if side > 1)
+    options, inputs, cases = dict(suites.options), dict(suites.inputs), list[Case]()
+    until_s = time.process_time() + _SECONDS
+    for side, size in itertools.product(sides, _GROWN):
+        shapes = {axis: _swap(repr(shape), side, size) for axis, shape in form.sample.items()}
+        swapped = {name: _swap(text, side, size) for name, text in whole.items()}
+        several = {name: text for name, text in swapped.items() if not text.isdigit()}
+        for texts in (several, swapped) if several != swapped else (several,):
+            if time.process_time() > until_s:
+                break
+            changed = {name: text for name, text in texts.items() if text != whole[name]}
+            other = replace(form, inputs={**form.inputs, **changed})
+            trial = other.run({axis: ast.literal_eval(text) for axis, text in shapes.items()})
+            if trial.agrees and trial.is_alike and trial.seconds < _QUICK_S:
+                added = {name: text for name, text in changed.items() if name not in suites.axes}
+                kinds = {name: "int" if text.isdigit() else "tuple[int, ...]" for name, text in added.items()}
+                options |= {name: f"{kind} = {form.inputs[name]}" for name, kind in kinds.items()}
+                inputs |= {name: name for name in added}
+                fixed = {name: text for name, text in other.inputs.items() if name in suites.axes}
+                cases.append({**fixed, **shapes, **added, "dtype": f"torch.{suites.dtypes[0]}"})
+                break
+    return replace(suites, inputs=inputs, options=options, more=(*suites.more, *cases))
+
+
+def _swap(text: str, side: int, size: int) -> str:
+    """Numbers with another size in the place of one."""
+    return re.sub(rf"\b{side}\b", str(size), text)
