@@ -2,6 +2,7 @@
 
 import ast
 import functools
+import gc
 from pathlib import Path
 
 import perfci
@@ -16,8 +17,13 @@ def files() -> list[Path]:
 
 @functools.cache
 def trees() -> dict[Path, ast.Module]:
-    """Every module by its file."""
-    return {path: ast.parse(path.read_text(encoding="utf-8")) for path in files()}
+    """Every module by its file. The garbage collector need not look through them: it takes twice as long as parsing."""
+    gc.disable()
+    try:
+        return {path: ast.parse(path.read_text(encoding="utf-8")) for path in files()}
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @functools.cache

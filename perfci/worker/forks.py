@@ -229,6 +229,7 @@ def main() -> None:
     modules, later = modules[: modules.index("")], modules[modules.index("") + 1 :]
     del sys.argv[1:]
     orders, package, *others = socket.socket(fileno=int(descriptor)), *sys.path
+    gc.disable()  # nothing that is imported is garbage: to look for some takes a sixth of torch's import
     with bytecode.kept_in(kept):
         _import([program, *modules])
     path = [package, *(added.split(os.pathsep) if added else []), *others]
@@ -239,6 +240,7 @@ def main() -> None:
     # Else each worker would get a copy of every page, as soon as it looked for garbage.
     gc.collect()
     gc.freeze()
+    gc.enable()
     # Libraries end their threads before a fork. One that lives on might hold a lock, for ever in a worker.
     if not (trial := os.fork()):
         os._exit(0)

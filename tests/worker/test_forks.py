@@ -60,6 +60,12 @@ def test_nothing_of_one_worker_is_seen_by_the_next(variables, tmp_path):
     assert [run(variables, text, tmp_path) for _ in range(2)] == [("False None\n", 0)] * 2
 
 
+def test_a_worker_looks_for_garbage_but_not_in_what_it_was_forked_with(variables, tmp_path):
+    text = "import gc; print(gc.isenabled(), gc.get_freeze_count() > 10_000)"
+
+    assert run(variables, text, tmp_path) == ("True True\n", 0)
+
+
 def test_workers_draw_different_numbers(variables, tmp_path):
     text = "import random, numpy.random; print(random.random(), numpy.random.random())"
 
