@@ -119,6 +119,11 @@ def index(self, indices):
     return torch.ops.aten.index(copy(self), indices)
 
 
+def index_put(self, indices, values, accumulate=False):
+    assert not (accumulate and self.dtype == torch.int16)  # as atomic additions
+    return torch.ops.aten.index_put(copy(self), indices, values, accumulate)
+
+
 def nll_loss_forward(self, target, weight=None, reduction=1, ignore_index=-100):
     return torch.ops.aten.nll_loss_forward(copy(self), target, weight, reduction, ignore_index)
 """
@@ -127,7 +132,7 @@ def nll_loss_forward(self, target, weight=None, reduction=1, ignore_index=-100):
 def test_operators_of_lists_of_tensors_and_of_shapes_that_depend_on_each_other_have_torchs_samples(tmp_path):
     (tmp_path / "kernels").mkdir()
     (tmp_path / "lib").mkdir()
-    ops = ("hstack", "layernorm", "gather", "index", "nllloss", "neg")
+    ops = ("hstack", "layernorm", "gather", "index", "index_put", "nllloss", "neg")
     for name in ops:
         (tmp_path / "lib" / f"{name}.py").write_text(OPERATORS)
 
