@@ -88,7 +88,15 @@ def make_suites(
     probes = [_write_point(other, probe, varying) for other in others] if probe else []
     grids += _find_empty(form, varying, calls, probe) if varying and not form.is_ragged else []
     grids += _find_given(form, varying, calls, probe, others)
-    grids += _find_kernels(others, [*_list_points(grids), *([probe] if probe else [])], varying) if done else []
+    grids += (
+        _find_kernels(
+            _list_given(form, varying, calls)[:_MOST_GIVEN],
+            [*_list_points(grids), *([probe] if probe else [])],
+            varying,
+        )
+        if done
+        else []
+    )
     annotations = {
         name: " | ".join(dict.fromkeys(type(call.given[name]).__name__ for call in calls)).replace("NoneType", "None")
         for name in varying
