@@ -29,6 +29,9 @@ _COMPILE = f"static OP --case --target {_BASE}"
 _WIDER = ("--thorough", "--sanitize")
 """Options of a check without which it lacks what it found by them."""
 
+_WATCHED = "sanitize="  # how the case of a check by a sanitizer begins
+_PLACED = ", "  # between a case and the place in memory, or the values, with which --thorough tries it
+
 PLACES = 6  # most folders and files that a command names
 
 _SLOWER = frozenset({Verdict.REGRESSED, Verdict.TAIL})  # than the base: the reason lies in what changed
@@ -144,7 +147,7 @@ def _fill(advised: str, row: Judgement, run: Run) -> str:
         "--size": ranks,
         "OP": row.op,
         "--op": row.op,
-        "--case": _name_case(row, ranks, run),
+        "--case": _name_case(row, ranks),
         "--seed": str(next((op.seed for op in run.ops if op.op == row.op and op.seed is not None), run.plan.seed)),
         "--budget": units.significant(4 * run.plan.budget_s),
         "--target": row.target,
@@ -161,15 +164,12 @@ def _fill(advised: str, row: Judgement, run: Run) -> str:
     )
 
 
-def _name_case(row: Judgement, ranks: str | None, run: Run) -> str | None:
-    """The case of a row as --case takes it: of a group without its ranks, none of what no suite has.
-
-    Sanitizers, searches and places in memory have such cases.
-    """
+def _name_case(row: Judgement, ranks: str | None) -> str | None:
+    """The case of a row as --case takes it: of a group without its ranks, none of what no suite has."""
+    case = row.case or ""
     if ranks is not None:
-        return (row.case or "").partition(",")[2] or None
-    planned = next((op.accuracy for op in run.plan.ops if op.op == row.op), ())
-    return None if row.suite is Suite.ACCURACY and planned and row.case not in planned else row.case
+        return case.partition(",")[2] or None
+    return None if case.startswith(_WATCHED) or _PLACED in case else row.case
 
 
 def _write_diff(run: Run, op: str) -> str:
