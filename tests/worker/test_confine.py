@@ -351,7 +351,8 @@ def test_root_cannot_write_what_is_the_systems_in_proc(granted, by):
 @isolating
 @pytest.mark.parametrize("by", WAYS[:2])
 def test_the_shared_memory_of_an_isolated_program_is_its_own(granted, by):
-    place = Path(f"/dev/shm/perfci-test-{os.getpid()}")
+    # Of no other test: a worker's end may look for who uses a name while another one has it.
+    place = Path(f"/dev/shm/perfci-test-{os.getpid()}-{by.__name__}")
     with place.open("w+") as held:  # what is open there no other worker's end removes
         held.write("theirs")
         held.flush()
@@ -368,7 +369,10 @@ def test_the_shared_memory_of_an_isolated_program_is_its_own(granted, by):
 @pytest.mark.parametrize("is_forked", [True, False], ids=["forked", "started"])
 def test_a_judge_shares_memory_with_the_processes_that_it_starts_and_with_no_other(granted, is_forked):
     """CUDA and torch hand a GPU's memory to another process by files there."""
-    place, look = Path(f"/dev/shm/perfci-test-{os.getpid()}"), "import os; print(os.listdir('/dev/shm'))"
+    place, look = (
+        Path(f"/dev/shm/perfci-test-{os.getpid()}-judge-{is_forked}"),
+        "import os; print(os.listdir('/dev/shm'))",
+    )
     started = confined([sys.executable, "-c", look], [str(granted)])
     if is_forked:
         # The judge's own server forks what it starts, as it forks the process of an op's code.
