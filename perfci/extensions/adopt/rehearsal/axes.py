@@ -25,6 +25,8 @@ MOST_ROOM = 1 << 21  # of that of any call for real, which has some copies of it
 SEEDS = 3  # with which values are made for a form that is to hold
 MOST_TRIALS = 3000  # ways to take sides apart that are tried at most. Each takes less than a millisecond
 
+PAST = (129, 1025, 4097)  # sizes past which a wrapper may launch another kernel
+QUICK_S = 1.0  # of a call with such a size
 SIZES = (
     (3, 5, 7, 11, 13, 17, 19, 23, 29, 31),
     (192, 320, 448, 704, 832, 1088, 1216, 1472, 1856, 1984),

@@ -14,6 +14,8 @@ from perfci.core.model import Reason
 from perfci.extensions.adopt.rehearsal.axes import (
     MOST_ELEMENTS,
     MOST_SECONDS,
+    PAST,
+    QUICK_S,
     SIZES,
     Call,
     Form,
@@ -43,9 +45,7 @@ _DENSE = "# Dense inputs alone; leave this line out once the op takes inputs wit
 _WRONG = "# Of other layouts it gave wrong values: add those that its callers give it."
 _POWERS = (16, 32, 64, 128)  # sizes for axes that take no others
 _FEW = {1: (13,), 2: (3, 5)}  # sizes by the number of axes, for as many elements as show each kind of values
-_PAST = (129, 1025, 4097)  # sizes past which a wrapper may launch another kernel
 _MOST_GIVEN = 6  # cases with other values of arguments that vary
-_LONG_S = 1.0  # of a call with such a size
 
 
 def make_suites(
@@ -88,15 +88,7 @@ def make_suites(
     probes = [_write_point(other, probe, varying) for other in others] if probe else []
     grids += _find_empty(form, varying, calls, probe) if varying and not form.is_ragged else []
     grids += _find_given(form, varying, calls, probe, others)
-    grids += (
-        _find_kernels(
-            _list_given(form, varying, calls)[:_MOST_GIVEN],
-            [*_list_points(grids), *([probe] if probe else [])],
-            varying,
-        )
-        if done
-        else []
-    )
+    grids += _find_kernels(_list_given(form, varying, calls) if done else [], _list_points(grids), probe, varying)
     annotations = {
         name: " | ".join(dict.fromkeys(type(call.given[name]).__name__ for call in calls)).replace("NoneType", "None")
         for name in varying
@@ -225,24 +217,28 @@ def _find_given(
     return [_write_point(one, probe, varying) for one in given[:_MOST_GIVEN] if one.takes(probe)]
 
 
-def _find_kernels(others: Sequence[Form], earlier: Sequence[Mapping[str, Any]], varying: Sequence[str]) -> list[Grid]:
+def _find_kernels(
+    given: Sequence[Form], points: Sequence[Mapping[str, Any]], probe: Mapping[str, Any], varying: Sequence[str]
+) -> list[Grid]:
     """Larger cases that launch a kernel which no earlier case does, of the form with each of the values that vary."""
-    form, *_ = others
+    if not given or given[0].sample or given[0].has_places:
+        return []
+    form, earlier, others = given[0], [*points, *([probe] if probe else [])], given[:_MOST_GIVEN]
 
     def list_kernels(other: Form, point: Mapping[str, Any]) -> set[str]:
         done = other.try_case(point, alone=True)
         return {launch.source for launch in done.launches} if done and done.programs <= MOST_PROGRAMS else set()
 
     little = {axis: form.little.get(axis, _LITTLE) for axis in form.axes}
-    points: list[dict[str, Any]] = [{**little, axis: size} for size in _PAST for axis in form.axes]
+    longer: list[dict[str, Any]] = [{**little, axis: size} for size in PAST for axis in form.axes]
     if form.axes == ("shape",):
-        points = [{"shape": shape} for size in _PAST for shape in ((_LITTLE, size), (size, _LITTLE))]
+        longer = [{"shape": shape} for size in PAST for shape in ((_LITTLE, size), (size, _LITTLE))]
     sizes = [{axis: point[axis] for axis in form.axes} for point in earlier]
     seen = set[str]().union(*(list_kernels(form, point) for point in sizes))
     seen = seen.union(*(list_kernels(other, point) for other in others for point in sizes[-1:]))
     grids = list[Grid]()
-    for other, point in itertools.product(others, points if not (form.sample or form.has_places) else ()):
-        if list_kernels(other, point) - seen and (trial := other.run(point)).agrees and trial.seconds <= _LONG_S:
+    for other, point in itertools.product(others, longer):
+        if list_kernels(other, point) - seen and (trial := other.run(point)).agrees and trial.seconds <= QUICK_S:
             seen |= list_kernels(other, point)
             grids.append(_write_point(other, point, varying))
     return grids

@@ -250,10 +250,10 @@ def _list_off(form: Form, trial: Trial, launched: str, suites: Suites, facts: Ma
     every = [form.little or form.make_distinct()]
     if launched.count("tl.dot(") >= _CHAINED:  # many elements show what is rounded between products
         every.append(form.make_distinct([*[2] * len(form.axes), 32, 32][-len(form.axes) :]))
-    for case in suites.cases[:1] if not form.is_ragged else ():
-        sizes, dtype = {axis: int(case[axis]) for axis in form.axes}, suites.dtypes[0]
+    for sizes in _read_sizes(form, suites.cases[:1]):
         # Integers may agree in a small case alone, and so may what rounds. Else the check calls the function wrong.
-        is_right = form.has_places or not any(_list_wrong(form, trial, suites, [({**sizes, "dtype": dtype}, "normal")]))
+        check = {**sizes, "dtype": suites.dtypes[0]}, "normal"
+        is_right = form.has_places or not any(_list_wrong(form, trial, suites, [check]))
         here = form.run(sizes)
         every += [sizes] if is_right and not here.problem and here.seconds < _HELD_SECONDS else []
     checks = [({**sizes, "dtype": dtype}, "normal") for sizes in every for dtype in suites.dtypes]

@@ -115,10 +115,9 @@ def try_call(
     rewriting = {name: for_reference[name] for name in rewritten}
     picks = _pick(outputs, expected)
     by_place = dict(outputs)
-    pairs = zip(picks or (), expected, strict=False)
+    pairs = [*zip(picks or (), expected, strict=False)]
     differing = tuple(_differ(by_place[place], value) for place, value in pairs)
-    alike = all(by_place[place].dtype == value.dtype for place, value in zip(picks or (), expected, strict=False))
-    pairs = zip(picks or (), expected, strict=False)
+    alike = all(by_place[place].dtype == value.dtype for place, value in pairs)
     returned = ((by_place[place], value) for place, value in pairs if isinstance(place, int))
     loose = ((one.stride(), value.stride()) for one, value in returned if one.is_contiguous() < value.is_contiguous())
     # A gradient may depend on no input, such as that of a sum.

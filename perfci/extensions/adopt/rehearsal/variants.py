@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from perfci.core.model import Reason
-from perfci.extensions.adopt.rehearsal.axes import SEEDS, SIZES, Form, list_sides
+from perfci.extensions.adopt.rehearsal.axes import PAST, QUICK_S, SEEDS, SIZES, Form, list_sides
 from perfci.extensions.adopt.rehearsal.backward import Backward
 from perfci.extensions.adopt.rehearsal.operators import Operator
 from perfci.extensions.adopt.rehearsal.search import Found
@@ -27,8 +27,7 @@ _FEW = r"torch.randint(-1, 2, \1, generator=generator, device=device).to(\2)"
 _INFINITE = r"torch.randint(0, 2, \1, generator=generator, device=device).to(\2).reciprocal()"
 """Numbers of which some are 0, or infinite: of others logical_not or isinf gives one answer."""
 
-_GROWN = (33, 129, 1025, 4097)  # sizes in the place of one of torch's samples
-_QUICK_S = 1.0  # of a call with such a size
+_GROWN = (33, *PAST)  # sizes in the place of one of torch's samples
 _MOST = 8  # values of options that are tried
 _SECONDS = 4.0  # of this process, for all of them
 _AXES = frozenset(map(str, range(-4, 5)))
@@ -212,7 +211,7 @@ def grow_samples(suites: Suites, form: Form) -> Suites:
             changed = {name: text for name, text in texts.items() if text != whole[name]}
             other = replace(form, inputs={**form.inputs, **changed})
             trial = other.run({axis: ast.literal_eval(text) for axis, text in shapes.items()})
-            if trial.agrees and trial.is_alike and trial.seconds < _QUICK_S:
+            if trial.agrees and trial.is_alike and trial.seconds <= QUICK_S:
                 added = {name: text for name, text in changed.items() if name not in suites.axes}
                 kinds = {name: "int" if text.isdigit() else "tuple[int, ...]" for name, text in added.items()}
                 options |= {name: f"{kind} = {form.inputs[name]}" for name, kind in kinds.items()}
