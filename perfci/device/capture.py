@@ -235,19 +235,25 @@ def watch_calls(
         if driver or capture.repeats:
             return
         # Packages, and compiled modules of the project, that may launch anything.
-        loaded = sys.modules.keys() - _LOADED
+        loaded, caches = sys.modules.keys() - _LOADED, _find_caches()
         files = {name: getattr(sys.modules[name], "__file__", None) or "" for name in loaded}
-        extensions = [name for name, file in files.items() if file.endswith(".so") and not _is_known(name, Path(file))]
+        compiled = {name: file for name, file in files.items() if file.endswith(".so")}
+        extensions = [name for name, file in compiled.items() if not _is_known(name, file, caches)]
         for package in sorted([*extensions, *loaded & UNHEARD])[:1]:
             capture.unknown(Reason("captured_package", {"package": package}))
 
 
-def _is_known(name: str, path: Path) -> bool:
-    """Whether a compiled module is installed, or one that Triton or torch compiles for itself while it works."""
+def _find_caches() -> tuple[Path, ...]:
+    """Folders of what Triton or torch compiles for itself while it works."""
     folders = [os.environ.get(variable) for variable in ("TRITON_CACHE_DIR", "TRITON_HOME", "TORCHINDUCTOR_CACHE_DIR")]
-    caches = [Path.home() / ".triton", *(Path(folder) for folder in folders if folder)]
+    return (Path.home() / ".triton", *(Path(folder) for folder in folders if folder))
+
+
+@functools.cache
+def _is_known(name: str, file: str, caches: tuple[Path, ...]) -> bool:
+    """Whether a compiled module is installed, or lies in one of the caches."""
     made = name.startswith("__triton") or name in {"cuda_utils", "hip_utils", "npu_utils"}
-    return made or is_installed(str(path)) or any(path.is_relative_to(folder) for folder in caches)
+    return made or is_installed(file) or any(Path(file).is_relative_to(folder) for folder in caches)
 
 
 class _Operations(Mode):

@@ -12,7 +12,7 @@ from collections.abc import Collection, Generator, Iterator, Sequence
 from dataclasses import dataclass
 
 from perfci.core.cores import count_cores
-from perfci.core.model import Device
+from perfci.core.model import Device, Suite
 from perfci.core.variables import OPENS_NONE
 from perfci.core.wording import say
 from perfci.extensions.offline.backends import can_precompile
@@ -73,6 +73,8 @@ class Lanes(Precompiler):
                     behind=behind, suites=task.suites, pattern=task.pattern, cases=task.cases,
                 )  # fmt: skip
                 self._waiting.append(_Part(task.op, of_base, ahead, around))
+        # A control has few kernels, but they may be slow to compile, and the change's look is short.
+        self._waiting.sort(key=lambda part: Suite.ACCURACY in part.task.suites)
         return [self._compile(ends) for _ in range(min(lanes, len(self._waiting)))]
 
     def wait(self, ops: Sequence[str]) -> Generator[Sequence[Running], None, str]:

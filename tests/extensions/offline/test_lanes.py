@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections import deque
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from perfci.core.stopping import Stopped
 from perfci.core.variables import OPENS_NONE
 from perfci.extensions.offline import lanes as offline
 from perfci.extensions.offline.task import Precompile
+from perfci.runs.tasks import Tasks
 from perfci.worker.protocol import Doing
 from tests.processes import runs
 from tests.runs.stand_ins import write_ops
@@ -266,3 +268,20 @@ def test_the_first_op_whose_answers_are_checked_is_looked_at_while_it_compiles(m
 
     assert lanes.looks == ["relu", "scale"]
     assert seen == [True]
+
+
+def test_a_control_which_may_be_slow_to_compile_is_compiled_first_and_looked_at_last(measure, lanes, monkeypatch):
+    first = Tasks.measure_first
+
+    def measure_first(tasks, planned, cases):
+        task = first(tasks, planned, cases)
+        return replace(task, suites=(Suite.PERFORMANCE,)) if planned.op == "scale" else task
+
+    monkeypatch.setattr(Tasks, "measure_first", measure_first)
+    lanes.let_end("relu")
+    lanes.let_end("scale")
+
+    measure()
+
+    assert [task.op for task in lanes.tasks][:2] == ["scale", "scale"]
+    assert lanes.looks == ["relu", "scale"]
