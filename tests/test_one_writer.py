@@ -54,6 +54,7 @@ READS = {
     "extensions/adopt/sketch.py": (1, PACKED),
     "extensions/agents/profile_task.py": (1, PRIVATE),
     "extensions/driver/callbacks.py": (1, "of the kernel's"),
+    "extensions/interpreter/memory.py": (1, "of the kernel's"),
     "extensions/npu/hivm.py": (1, WORKER),
     "extensions/npu/host.py": (1, "of CANN, where it is installed"),
     "extensions/npu/profiler.py": (2, PRIVATE),

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from perfci.core.errors import DeviceError
-from perfci.core.model import CompiledKernel, Device, DeviceState, Identity, Launch, Limits, Reason
+from perfci.core.model import CompiledKernel, Device, DeviceState, Fact, Identity, Launch, Limits, Reason
 from perfci.device.arrays import Arrays, Inputs
 from perfci.ops.recording import Recording
 
@@ -58,6 +58,7 @@ class Race:
     kind: str  # two stores, load and store, or OUTSIDE
     addresses: int  # number of elements concerned
     programs: tuple[int, int]  # the pair that was seen first
+    facts: Mapping[str, Fact] = field(default_factory=dict)  # about an access outside
 
 
 class Session(Protocol):

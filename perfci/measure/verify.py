@@ -419,6 +419,10 @@ def _find_misuse(calls: _Calls, *, lends: bool) -> Iterator[Reason]:
         yield Reason("output_reused", {"case": case})
     if calls.damage.zones:  # before what it does to other elements: to race, and to leave some out
         yield Reason("wrote_outside", {"case": case, **calls.damage.facts})
+    for race in calls.races:
+        if race.kind == OUTSIDE:
+            place = {**race.facts, "case": case, "program": race.programs[0]}
+            yield Reason("used_outside", {**place, "count": race.addresses})
     for first, second in zip(calls.first, calls.second, strict=True):
         if arrays.same_bits(first, second):
             continue
@@ -431,9 +435,6 @@ def _find_misuse(calls: _Calls, *, lends: bool) -> Iterator[Reason]:
             differing = (left != right) & ~(np.isnan(left) & np.isnan(right))
             yield Reason("differs_from_itself", _locate(case, differing))
     for race in calls.races:
-        if race.kind == OUTSIDE:
-            yield Reason("used_outside", {"case": case, "count": race.addresses, "program": race.programs[0]})
-            continue
         pair = {"first": race.programs[0], "second": race.programs[1]}
         yield Reason("race", {"case": case, "kind": race.kind, "count": race.addresses, **pair})
 

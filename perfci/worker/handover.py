@@ -112,7 +112,7 @@ class Called:
     error: Mapping[str, Fact] | None = None  # what the kernel raised
     kinds: tuple[str, ...] = ()  # names of the exception's classes
     damage: Damage = field(default_factory=Damage)  # to guard zones
-    races: tuple[tuple[str, Count, tuple[Whole, Whole]], ...] = ()
+    races: tuple[tuple[str, Count, tuple[Whole, Whole], Mapping[str, Fact]], ...] = ()
     spent_us: tuple[Amount, ...] = ()  # what it claims on a device without hardware
     turn_s: tuple[Amount, Amount] | None = None  # seconds of a turn. Believed on a device without hardware alone
     in_use: Count | None = None  # bytes of device memory

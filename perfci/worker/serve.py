@@ -147,7 +147,7 @@ class _Server:
             memory=tuple(lender.lent[first:]),
             again=tuple(numbers.values()),
             damage=watch.find_damage() if watch else Damage(),
-            races=tuple((race.kind, race.addresses, race.programs) for race in races),
+            races=tuple((race.kind, race.addresses, race.programs, race.facts) for race in races),
             spent_us=tuple(device.spent_us(capture)),
             in_use=arrays.memory_in_use(),
             launched=tuple(kernels or ()),

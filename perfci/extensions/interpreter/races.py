@@ -1,22 +1,19 @@
-"""Races of interpreted launches and accesses outside its tensors, by every access of every program.
+"""Races of interpreted launches and accesses outside their tensors, by every access of every program.
 
 Two programs of one launch race if both store different values to one address, or if one stores a value that differs
 from what the other loads there. Races of a launch with atomics or volatile loads are left alone: they may synchronise
-it. A launch that can have read addresses from one of its tensors may use memory of none of them, except what lies
-around its tensors' elements in their storage.
+it.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
 import numpy as np
-import torch
 
-from perfci.device.arrays import leaves
 from perfci.device.seam import OUTSIDE, Race
-from perfci.device.tensors import GUARD_BYTES
+from perfci.extensions.interpreter.memory import guard
 
 Array = np.ndarray[Any, Any]
 
@@ -25,39 +22,33 @@ MOST_ACCESSES = 4_000_000  # a launch with more is not looked at: noting it woul
 _WIDTHS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 
+Access = tuple[Array, Array, Array, int]  # addresses, values, mask and program of a load or store
+
+
 class _Log:
     """One launch's accesses."""
 
-    def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
-        self._tensors = tensors
-        # Addresses, bits and program of each load or store.
-        self.loads: list[tuple[Array, Array, int]] = []
-        self.stores: list[tuple[Array, Array, int]] = []
-        self.atomics: list[tuple[Array, Array, int]] = []
+    def __init__(self) -> None:
+        self.loads: list[Access] = []
+        self.stores: list[Access] = []
         self.count = 0
         self.program = -1
         self.synchronised = False
 
-    def note(self, kept: list[tuple[Array, Array, int]], pointers: Array, values: Array, mask: Array | bool) -> None:
-        if self.count > MOST_ACCESSES:
+    def note(self, kept: list[Access], pointers: Array, values: Array, mask: Array | bool) -> None:
+        if self.synchronised or self.count > MOST_ACCESSES:
             return
-        chosen = np.broadcast_to(mask, pointers.shape).reshape(-1).astype(bool)  # the interpreter may hold int32
-        bits = np.ascontiguousarray(values).reshape(-1)
-        wide = bits.view(_WIDTHS[bits.dtype.itemsize]).astype(np.uint64)
-        addresses, wide = pointers.reshape(-1)[chosen], wide[chosen]
-        if kept and kept[-1][2] == self.program:
-            before = kept[-1]
-            if np.array_equal(before[0], addresses) and np.array_equal(before[1], wide):  # it waits for a flag
-                return
+        access = pointers, values, np.broadcast_to(mask, pointers.shape), self.program
+        if kept and kept[-1][3] == self.program and _are_same(kept[-1], access):  # it waits for a flag
+            return
         self.count += pointers.size
-        kept.append((addresses, wide, self.program))
+        kept.append(access)
 
     def race(self) -> Race | None:
-        if self.count > MOST_ACCESSES:
+        if self.synchronised or self.count > MOST_ACCESSES or not self.program:
             return None
-        loads, stores, atomics = map(_join_accesses, (self.loads, self.stores, self.atomics))
-        clash = None if self.synchronised else _two_stores(stores) or _load_and_store(loads, stores)
-        return clash or _outside(self._tensors, loads, stores, atomics)
+        loads, stores = map(_join_accesses, (self.loads, self.stores))
+        return _two_stores(stores) or _load_and_store(loads, stores)
 
 
 class _Watched:
@@ -76,17 +67,13 @@ class _Watched:
         self._log.note(self._log.stores, pointers, values, mask)
         return self._memory.store(pointers, values, mask)
 
-    def atomic_rmw(self, kind: Any, pointers: Array, values: Array, mask: Array, order: Any) -> Any:
-        self._note_atomic(pointers, values, mask)
-        return self._memory.atomic_rmw(kind, pointers, values, mask, order)
-
-    def atomic_cas(self, pointers: Array, expected: Array, values: Array, order: Any) -> Any:
-        self._note_atomic(pointers, values, True)
-        return self._memory.atomic_cas(pointers, expected, values, order)
-
-    def _note_atomic(self, pointers: Array, values: Array, mask: Array | bool) -> None:
+    def atomic_rmw(self, *args: Any) -> Any:
         self._log.synchronised = True
-        self._log.note(self._log.atomics, pointers, np.broadcast_to(values, pointers.shape), mask)
+        return self._memory.atomic_rmw(*args)
+
+    def atomic_cas(self, *args: Any) -> Any:
+        self._log.synchronised = True
+        return self._memory.atomic_cas(*args)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._memory, name)
@@ -94,19 +81,19 @@ class _Watched:
 
 @contextmanager
 def watch_races() -> Iterator[list[Race]]:
-    """Collect a race of every interpreted launch inside. Needs a process that runs with TRITON_INTERPRET=1."""
+    """Collect races of every interpreted launch inside, and what it uses outside its tensors.
+
+    Needs a process that runs with TRITON_INTERPRET=1.
+    """
     from triton.runtime import interpreter
 
     races: list[Race] = []
-    memory, run = interpreter._interpreter, interpreter.GridExecutor.__call__
-    builder = interpreter.interpreter_builder
+    memory = guard()
+    builder, run = interpreter.interpreter_builder, interpreter.GridExecutor.__call__
     place, load = builder.set_grid_idx, builder.create_masked_load
 
     def launch(executor: Any, *args: Any, **kwargs: Any) -> Any:
-        given = leaves([args, kwargs])
-        log = _Log(
-            [tensor for tensor in (getattr(one, "base", one) for one in given) if isinstance(tensor, torch.Tensor)]
-        )
+        log = _Log()
 
         def start_program(*index: int) -> None:
             log.program += 1
@@ -124,21 +111,37 @@ def watch_races() -> Iterator[list[Race]]:
             ):
                 return run(executor, *args, **kwargs)
         finally:
-            if race := log.race():
+            if (made := memory.launch) and made.outside:
+                count = np.unique(np.concatenate(made.outside)).size
+                races.append(Race(OUTSIDE, count, (made.program, made.program), made.facts))
+            elif race := log.race():
                 races.append(race)
 
     with mock.patch.object(interpreter.GridExecutor, "__call__", launch):
         yield races
 
 
-def _join_accesses(accesses: list[tuple[Array, Array, int]]) -> tuple[Array, Array, Array]:
+def _are_same(one: Access, other: Access) -> bool:
+    """Whether two accesses have the same addresses and values. Most differ in the first."""
+    (pointers, values, mask, _), (others, other_values, other_mask, _) = one, other
+    if pointers.shape != others.shape or pointers.item(0) != others.item(0):
+        return False
+    pairs = ((pointers, others), (values, other_values), (mask, other_mask))
+    return all(np.array_equal(left, right) for left, right in pairs)
+
+
+def _join_accesses(accesses: list[Access]) -> tuple[Array, Array, Array]:
     """Addresses, bits and programs of all accesses, sorted by address."""
     none = np.empty(0, np.uint64)
-    addresses = np.concatenate([none, *(access.astype(np.uint64) for access, _, _ in accesses)])
-    bits = np.concatenate([none, *(access for _, access, _ in accesses)])
-    programs = np.concatenate([none.astype(int), *(np.full(access.size, program) for access, _, program in accesses)])
-    order = np.argsort(addresses, kind="stable")
-    return addresses[order], bits[order], programs[order]
+    addresses, bits, programs = [none], [none], [none.astype(int)]
+    for pointers, values, mask, program in accesses:
+        chosen = mask.astype(bool)  # the interpreter may hold int32
+        addresses.append(pointers[chosen].astype(np.uint64))
+        bits.append(np.ascontiguousarray(values).view(_WIDTHS[values.dtype.itemsize])[chosen].astype(np.uint64))
+        programs.append(np.full(addresses[-1].size, program))
+    joined = [np.concatenate(parts) for parts in (addresses, bits, programs)]
+    order = np.argsort(joined[0], kind="stable")
+    return joined[0][order], joined[1][order], joined[2][order]
 
 
 def _two_stores(stores: tuple[Array, Array, Array]) -> Race | None:
@@ -157,34 +160,6 @@ def _load_and_store(loads: tuple[Array, Array, Array], stores: tuple[Array, Arra
     place[place == stored.size] = 0
     clash = (stored[place] == addresses) & (stored_by[place] != programs) & (stored_bits[place] != bits)
     return _describe_clash("load and store", clash, addresses, programs, stored_by[place])
-
-
-def _outside(tensors: Sequence[torch.Tensor], *accesses: tuple[Array, Array, Array]) -> Race | None:
-    """Accesses of no tensor's elements, nor of what its storage has between guards."""
-    wide = [tensor for tensor in tensors if tensor.dtype in {torch.int64, torch.uint64} and tensor.numel()]
-    holds_addresses = any(bool((tensor.view(torch.int64) > 1 << 32).any()) for tensor in wide)
-    storages = [tensor.untyped_storage() for tensor in tensors]
-    wholes = [(storage.data_ptr(), storage.data_ptr() + storage.nbytes()) for storage in storages]
-    spans = []
-    for tensor, (first, last) in zip(tensors, wholes, strict=True):
-        extent = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)) + 1
-        begin = tensor.data_ptr()
-        end = begin + extent * tensor.element_size()
-        spans.append((min(begin, first + GUARD_BYTES), max(end, last - GUARD_BYTES)))
-    for addresses, _, programs in accesses:
-        stray = ~_lies_in(addresses, spans)
-        if holds_addresses:
-            stray &= _lies_in(addresses, wholes)
-        if stray.any():
-            return _describe_clash(OUTSIDE, stray, addresses, programs, programs)
-    return None
-
-
-def _lies_in(addresses: Array, spans: Iterable[tuple[int, int]]) -> Array:
-    inside = np.zeros(addresses.size, bool)
-    for begin, end in spans:
-        inside |= (addresses >= begin) & (addresses < end)
-    return inside
 
 
 def _describe_clash(kind: str, clash: Array, addresses: Array, programs: Array, others: Array) -> Race | None:

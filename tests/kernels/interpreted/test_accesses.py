@@ -62,7 +62,7 @@ def add_up(x_ptr, out_ptr, size, shift, block: tl.constexpr):
     tl.atomic_add(out_ptr + place // 4, tl.where(place < size, x, 0.0), mask=place < size + 4 * shift)
 
 
-@pytest.mark.parametrize(("shift", "outside"), [(0, 0), (1, 1), (4, 4)])
+@pytest.mark.parametrize(("shift", "outside"), [(0, 0), (1, 2), (4, 8)])
 def test_a_launch_with_atomics_is_watched_for_what_it_uses_outside(shift, outside):
     cpu = open_device("cpu", seed=1)
     given = cpu.arrays.place({"x": torch.arange(8.0), "out": torch.zeros(2)}, "contiguous")
@@ -149,6 +149,46 @@ def test_addresses_that_a_tensor_holds_are_no_strays():
 
     assert list(races) == []
     assert out.tolist() == source.tolist()
+
+
+@triton.jit
+def copy_from(address, out_ptr, block: tl.constexpr):
+    place = tl.arange(0, block)
+    tl.store(out_ptr + place, tl.load(address.to(tl.pointer_type(tl.float32)) + place))
+
+
+def test_an_address_given_as_a_number_is_no_stray_unless_no_memory_is_there():
+    source, out = torch.arange(8.0), torch.zeros(8)
+    with open_device("cpu", seed=1).watch_races() as races:
+        copy_from[(1,)](source.data_ptr(), out, 8)
+    assert list(races) == []
+    assert out.tolist() == source.tolist()
+
+    with open_device("cpu", seed=1).watch_races() as races:
+        copy_by_table[(1,)](torch.tensor([1 << 50]), out, 8)
+    assert [race.addresses for race in races] == [8]
+
+
+@triton.jit
+def scale_far(x_ptr, out_ptr, far, block: tl.constexpr):
+    place = tl.arange(0, block)
+    x = tl.load(x_ptr + place.to(tl.int64) * far)
+    tl.store(out_ptr + place.to(tl.int64) * far, x)
+    tl.atomic_add(out_ptr + place.to(tl.int64) * far, x)
+    tl.atomic_cas(out_ptr + far, 1.0, 2.0)
+
+
+def test_a_wild_address_is_named_and_not_used_also_where_no_one_watches():
+    x, out, far = torch.ones(4), torch.zeros(4), 1 << 40
+    with open_device("cpu", seed=1).watch_races() as races:
+        scale_far[(2,)](x, out, far, 4)
+    scale_far[(1,)](x, out, far, 4)
+
+    assert out.tolist() == [2.0, 0.0, 0.0, 0.0]  # each program stores 1 and adds 1
+    [race] = races
+    line = scale_far.fn.__code__.co_firstlineno + 3
+    told = {"verb": "reads", "far": 4 * (far - 3), "side": "past the end", "tensor": "x_ptr", "line": line}
+    assert race.facts == told | {"file": "tests/kernels/interpreted/test_accesses.py"}
 
 
 @triton.jit
