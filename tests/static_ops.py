@@ -67,7 +67,9 @@ def run(
     """The answer of a worker that compiles the ops for a target; program: in place of the worker's own."""
     read, written = os.pipe()
     given = [os.environ["PYTHONPATH"]] if "PYTHONPATH" in os.environ else []
-    environment = os.environ | LINE_FREE | HIDDEN | {"OMP_NUM_THREADS": "1", "TRITON_CACHE_DIR": str(cache)}
+    # What differs from test to test would have each import torch and Triton anew.
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("GIT_", "PYTEST_"))}
+    environment = kept | LINE_FREE | HIDDEN | {"OMP_NUM_THREADS": "1", "TRITON_CACHE_DIR": str(cache)}
     environment |= {"PYTHONPATH": os.pathsep.join([str(ROOT), *given])} | variables
     forked = None
     if not program and "TRITON_INTERPRET" not in variables:  # which a worker drops before it imports Triton

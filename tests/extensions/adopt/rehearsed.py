@@ -7,16 +7,18 @@ import sys
 from perfci.core import extensions
 from perfci.core.codec import decode, encode
 from perfci.core.errors import PerfciError
-from perfci.extensions.adopt.rehearsal import axes, function
+from perfci.extensions.adopt.rehearsal import axes, function, relations
 from perfci.extensions.adopt.sketch import SketchFiles
 
 for correct in extensions.provided("interpreter"):
     correct()
 answers = {}
-usual, most = function._SECONDS, axes.MOST_SECONDS
+LIMITS = [(function, "_SEARCH_SECONDS"), (function, "_SECONDS"), (axes, "MOST_SECONDS"), (relations, "_SECONDS")]
+usual = [getattr(module, limit) for module, limit in LIMITS]
 for name, (op, files, is_hopeless) in json.load(sys.stdin).items():
-    share = 1 / 6 if is_hopeless else 1  # there is no form to find
-    function._SECONDS, axes.MOST_SECONDS = usual * share, most * share
+    share = 1 / 12 if is_hopeless else 1  # there is no form to find
+    for (module, limit), seconds in zip(LIMITS, usual, strict=True):
+        setattr(module, limit, seconds * share)
     wanted = decode(json.dumps(files).encode(), SketchFiles)
     with contextlib.redirect_stdout(sys.stderr):
         try:

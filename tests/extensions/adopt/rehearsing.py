@@ -10,6 +10,7 @@ import sys
 import textwrap
 from collections.abc import Collection, Mapping
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -53,6 +54,18 @@ def rehearse(wanted: Mapping[str, tuple[str, SketchFiles]], hopeless: Collection
         name: answer.get("reason") or decode(json.dumps(answer["sketch"]).encode(), Sketch)
         for name, answer in answers.items()
     }
+
+
+class Rehearsals(dict[str, Any]):
+    """As `rehearse` of all names, but of those alone that a test asks for, once each."""
+
+    def __init__(self, wanted: Mapping[str, tuple[str, SketchFiles]], hopeless: Collection[str] = ()) -> None:
+        super().__init__()
+        self._wanted, self._hopeless = wanted, hopeless
+
+    def __missing__(self, name: str) -> Any:
+        self |= rehearse({name: self._wanted[name]}, self._hopeless)
+        return self[name]
 
 
 def unpack(kind: str, folder: Path) -> Path:

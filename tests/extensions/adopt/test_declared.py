@@ -7,7 +7,7 @@ import pytest
 
 from perfci.extensions.adopt.place import place_op, write_draft
 from perfci.extensions.adopt.sketch import Copy, SketchFiles, draft
-from tests.extensions.adopt.rehearsing import interpreted, rehearse
+from tests.extensions.adopt.rehearsing import Rehearsals, interpreted
 
 HERE = Path(__file__).parent
 MADE = {
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
 @pytest.fixture(scope="module")
 def said() -> dict[str, Any]:
-    return rehearse(
+    return Rehearsals(
         {
             name: (
                 name,
@@ -37,17 +37,27 @@ def said() -> dict[str, Any]:
     )
 
 
+class Told(dict[str, tuple[int, list[str]]]):
+    """How many checks an op had, and which failed: of those alone that a test asks for."""
+
+    def __init__(self, said: Rehearsals, root: Path) -> None:
+        super().__init__()
+        self._said, self._root = said, root
+
+    def __missing__(self, op: str) -> tuple[int, list[str]]:
+        file, _ = MADE[op]
+        copies = [Copy(f"_{file}", (HERE / file).read_text(), file, "")]
+        write_draft(place_op(op, self._root / "kernels", {}), draft(op, self._said[op], copies))
+        self |= interpreted(self._root, "*", op)
+        return self[op]
+
+
 @pytest.fixture(scope="module")
-def told(said, tmp_path_factory) -> dict[str, tuple[int, list[str]]]:
-    root = tmp_path_factory.mktemp("declared")
-    for op, (file, _) in MADE.items():
-        write_draft(
-            place_op(op, root / "kernels", {}),
-            draft(op, said[op], [Copy(f"_{file}", (HERE / file).read_text(), file, "")]),
-        )
-    return interpreted(root, "*", *MADE)
+def told(said, tmp_path_factory) -> Told:
+    return Told(said, tmp_path_factory.mktemp("declared"))
 
 
+@pytest.mark.nightly
 def test_a_kernel_that_rounds_to_integers_may_be_a_step_off(said, told):
     assert 'tolerance={"int8": (0.0, 1.0)},' in said["quantise"].suites.accuracy
     assert [failure for failure in told["quantise"][1] if "rows=0" not in failure] == []
@@ -64,6 +74,7 @@ def test_a_dtype_in_which_the_reference_answers_in_another_is_left_out(said, tol
     assert told["double_in_float32"][1] == []
 
 
+@pytest.mark.nightly
 def test_layouts_are_those_that_a_function_with_strides_takes(said, told):
     lines = {op: [line for line in said[op].suites.accuracy if "layouts" in line] for op in MADE}
 
@@ -73,6 +84,7 @@ def test_layouts_are_those_that_a_function_with_strides_takes(said, told):
     assert told["add"][1] == told["add_packed"][1] == []
 
 
+@pytest.mark.nightly
 def test_layouts_of_which_a_trial_gives_wrong_values_are_left_out_and_named(said, told):
     (layouts,) = [line for line in said["add_dense"].suites.accuracy if line.startswith("layouts")]
     (look,) = [reason for reason in said["add_dense"].look if reason.kind == "look_layouts"]
@@ -82,5 +94,6 @@ def test_layouts_of_which_a_trial_gives_wrong_values_are_left_out_and_named(said
     assert told["add_dense"][1] == []
 
 
+@pytest.mark.nightly
 def test_an_input_that_is_read_by_the_strides_of_another_is_found(told):
     assert {failure.split(" ", 3)[1] for failure in told["add_alike"][1]} == {"normal"}

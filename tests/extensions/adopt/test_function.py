@@ -129,6 +129,7 @@ def test_what_names_no_function_is_told_before_anything_runs(tmp_path, source, r
     assert expected in sentence(caught.value.reason)
 
 
+@pytest.mark.nightly
 def test_code_of_the_project_is_imported_and_a_file_is_copied_whole_if_that_is_asked_for(tmp_path, monkeypatch, capsys):
     package = tmp_path / "src" / "my_own_library"
     package.mkdir(parents=True)
@@ -158,6 +159,7 @@ def test_unary_binary_and_row_wise_functions_pass_without_an_edit(made):
     assert all(checks > 15 for checks, _ in told.values())
 
 
+@pytest.mark.nightly
 def test_a_reference_that_ends_its_process_without_elements_leaves_the_op_ready(tmp_path):
     (tmp_path / "pyproject.toml").write_text("[tool.perfci]\n")
     (tmp_path / "twice.py").write_text(TWICE)

@@ -106,8 +106,9 @@ def project(tmp_path, monkeypatch) -> Path:
     return tmp_path
 
 
-def test_packages_that_ask_for_a_gpu_when_they_are_imported_are_brought_in_and_checked(project):
-    for name in INITS:
+@pytest.mark.parametrize("names", [("registers", "compiled"), pytest.param(tuple(INITS), marks=pytest.mark.nightly)])
+def test_packages_that_ask_for_a_gpu_when_they_are_imported_are_brought_in_and_checked(project, names):
+    for name in names:
         op = f"of_{name}"
         files = find_files(f"{name}.op:double", "ref.py:double", settings.load(project), op=op)
         sketch = rehearse({op: (op, files)})[op]  # a process each
@@ -118,11 +119,12 @@ def test_packages_that_ask_for_a_gpu_when_they_are_imported_are_brought_in_and_c
         assert ("_sketched.pretend(" in text) == (name not in {"compiler", "compiled"})
         assert ("_sketched.leave_out(" in text) == (name == "compiled")
 
-    told = interpreted(project, "dtype=float32", *(f"of_{name}" for name in INITS))
+    told = interpreted(project, "dtype=float32", *(f"of_{name}" for name in names))
     assert {op: failures for op, (_, failures) in told.items() if failures} == {}
     assert all(checks > 10 for checks, _ in told.values())
 
 
+@pytest.mark.nightly
 def test_a_reference_of_a_package_that_asks_for_a_gpu_is_imported_as_its_kernel_is(project):
     (project / "properties" / "ref.py").write_text("def double(x):\n    return x * 2\n")
 
@@ -157,6 +159,7 @@ def test_a_package_that_is_not_installed_is_named_and_no_gpu_is_asked_for(projec
     assert "without a GPU" not in said
 
 
+@pytest.mark.nightly
 def test_a_library_that_hands_triton_on_where_it_sees_a_gpu_alone_gets_one(project):
     """As vLLM does."""
     handing = "import torch\nimport triton as real\nfrom types import SimpleNamespace\n"

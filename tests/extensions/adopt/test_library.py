@@ -129,6 +129,7 @@ def nll_loss_forward(self, target, weight=None, reduction=1, ignore_index=-100):
 """
 
 
+@pytest.mark.nightly
 def test_operators_of_lists_of_tensors_and_of_shapes_that_depend_on_each_other_have_torchs_samples(tmp_path):
     (tmp_path / "kernels").mkdir()
     (tmp_path / "lib").mkdir()
@@ -164,6 +165,7 @@ def test_an_argument_that_no_python_function_can_have_is_left_to_torch():
     assert [one.name for one in find_operators("uniform_")[0].arguments] == ["self"]
 
 
+@pytest.mark.nightly
 def test_a_single_file_needs_no_name(project, capsys):
     root = project.parent / "single"
     (root / "kernels").mkdir(parents=True)
@@ -205,6 +207,7 @@ class MyReLU6Function(torch.autograd.Function):
 """
 
 
+@pytest.mark.nightly
 def test_a_file_of_one_autograd_function_needs_no_name_and_has_a_backward_pass(tmp_path, capsys):
     (tmp_path / "kernels").mkdir()
     (tmp_path / "pyproject.toml").write_text("[tool.perfci]\n")

@@ -76,6 +76,7 @@ def test_a_new_op_for_the_fake_device_passes_at_once_and_by_its_path(project, ca
     assert subprocess.run(by_path, cwd=project, capture_output=True, check=False).returncode == 0
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.torch
 def test_a_new_op_passes_at_once_in_the_interpreter(project, capsys):

@@ -6,7 +6,7 @@ import pytest
 
 from perfci.core.wording import sentence
 from perfci.extensions.adopt.sketch import SketchFiles
-from tests.extensions.adopt.rehearsing import rehearse
+from tests.extensions.adopt.rehearsing import Rehearsals
 
 SOURCE = str(Path(__file__).parent / "faulty_kernels.py")
 FAULTS = {
@@ -26,6 +26,7 @@ FAULTS = {
     "whole_blocks": {"look_beyond": "whole_blocks loads or stores outside of its tensors at rows="},
 }
 """function -> kinds of notes, and a part of each"""
+DAILY = {"rows_second", "whole_rows", "in_place", "put"}
 
 pytestmark = pytest.mark.torch
 
@@ -34,10 +35,12 @@ pytestmark = pytest.mark.torch
 def said():
     others = {"in_place": "double_in_place", "put": "put_all", "put_far": "put_all"}
     pairs = {name: others.get(name, "double") for name in FAULTS}
-    return rehearse({name: (name, SketchFiles(SOURCE, name, None, other, SOURCE)) for name, other in pairs.items()})
+    return Rehearsals({name: (name, SketchFiles(SOURCE, name, None, other, SOURCE)) for name, other in pairs.items()})
 
 
-@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize(
+    "name", [name if name in DAILY else pytest.param(name, marks=pytest.mark.nightly) for name in FAULTS]
+)
 def test_a_fault_that_no_small_case_shows_is_named(said, name):
     notes = {reason.kind: sentence(reason) for reason in said[name].look}
 

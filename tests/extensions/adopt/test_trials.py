@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from perfci.extensions.adopt.sketch import Sketch, SketchFiles, draft
-from tests.extensions.adopt.rehearsing import rehearse
+from tests.extensions.adopt.rehearsing import Rehearsals
 
 SOURCE = Path(__file__).parent / "tried_kernels.py"
 READY = {
@@ -58,6 +58,13 @@ READY = {
     "scaled_over": "scaled_over_reference",
 }
 """function -> reference"""
+DAILY = {
+    *("DoubledInto", "accumulate", "count_up", "double_and_sizes", "double_for_cuda", "double_here", "double_into"),
+    *("double_source", "double_whole", "halves", "largest", "logarithm", "mean_double", "picked", "rise", "scaled"),
+    *("spread_nan", "where_positive"),
+}
+"""Those of which other tests of the day ask more: each takes a second."""
+NIGHTLY = pytest.mark.nightly
 
 pytestmark = pytest.mark.torch
 
@@ -99,7 +106,8 @@ def said() -> dict[str, Any]:
     sides["amax"] = SketchFiles(str(SOURCE), "amax")
     sides["repeat"] = SketchFiles(str(SOURCE), "repeat")
     sides["named"] = SketchFiles(str(SOURCE), "rms_norm")
-    return rehearse({op: (op, files) for op, files in sides.items()}, hopeless=("random", "slow", "step_off", "wrong"))
+    wanted = {op: (op, files) for op, files in sides.items()}
+    return Rehearsals(wanted, hopeless=("count", "other", "random", "slow", "step_off", "wrong"))
 
 
 def kinds(sketch: Sketch) -> set[str]:
@@ -115,16 +123,19 @@ def test_what_a_kernel_truncates_holds_integers(said):
     assert said["op_count_up"].suites.inputs["counts"].startswith("torch.randint(")
 
 
+@NIGHTLY
 def test_integers_of_32_bits_that_are_a_step_off_are_not_ready(said):
     assert not said["step_off"].is_ready
     assert kinds(said["step_off"]) >= {"look_differs"}
 
 
+@NIGHTLY
 def test_a_case_launches_few_programs(said):
     (case, *_) = said["op_double_singly"].suites.cases
     assert int(case["rows"]) * int(case["cols"]) <= 128
 
 
+@NIGHTLY
 def test_one_axis_may_have_to_divide_another_and_to_be_below_a_third(said):
     inputs = said["op_turn"].suites.inputs
     assert said["op_turn"].is_ready
@@ -132,6 +143,7 @@ def test_one_axis_may_have_to_divide_another_and_to_be_below_a_third(said):
     assert inputs["k"] != inputs["x"]
 
 
+@NIGHTLY
 def test_an_output_with_other_strides_than_those_of_torchs_operator_is_named(said):
     (reason,) = [reason for reason in said["neg"].look if reason.kind == "look_strides"]
     assert said["neg"].is_ready
@@ -139,12 +151,14 @@ def test_an_output_with_other_strides_than_those_of_torchs_operator_is_named(sai
     assert "look_strides" not in kinds(said["cumsum"])
 
 
+@NIGHTLY
 def test_no_case_is_one_in_which_the_function_launches_no_kernel(said):
     sizes = [size for grid in said["op_double_wide"].suites.edges for size in grid["cols"]]
     assert "127" in sizes
     assert "1" not in sizes
 
 
+@NIGHTLY
 def test_a_shape_that_is_an_argument_follows_an_axis(said):
     assert said["op_scaled_over"].suites.inputs["normalized_shape"] == "(cols,)"
 
@@ -158,7 +172,7 @@ def test_what_rounds_too_much_in_a_case_of_the_suite_alone_is_not_ready(said):
     assert reason.facts["dtype"] in {"float16", "bfloat16"}
 
 
-@pytest.mark.parametrize("name", READY)
+@pytest.mark.parametrize("name", [name if name in DAILY else pytest.param(name, marks=NIGHTLY) for name in READY])
 def test_a_function_that_agrees_with_its_reference_is_ready(said, name):
     assert {reason.kind for reason in said[f"op_{name}"].look} & {"look_integers", "look_refused"} == set()
     assert said[f"op_{name}"].is_ready
@@ -170,6 +184,7 @@ def test_a_number_without_annotation_and_a_tensor_of_fewer_axes_are_told_from_te
     assert inputs["weight"].startswith("torch.randn((cols,)")
 
 
+@NIGHTLY
 def test_slots_of_a_cache_of_blocks_are_there_once_each_and_what_has_one_size_has_one_axis(said):
     inputs = said["op_store_rows"].suites.inputs
     assert inputs["x"].startswith("torch.randn((rows, cols), ")
@@ -193,11 +208,13 @@ def test_what_is_written_into_holds_whole_numbers_if_the_reference_makes_them(sa
     assert "dtype=torch.int" in said["op_double_whole"].suites.inputs["out"]
 
 
+@NIGHTLY
 def test_a_function_that_gives_its_input_back_without_a_look_at_it_is_not_ready(said):
     assert not said["kept"].is_ready
     assert "look_unread" in {reason.kind for reason in said["kept"].look}
 
 
+@NIGHTLY
 def test_there_are_fewer_places_than_rows_where_the_function_asks_for_that(said):
     assert said["fewer"].is_ready
     inputs = said["fewer"].suites.inputs
@@ -238,6 +255,7 @@ def test_a_function_that_asks_for_a_device_in_a_helper_gets_it(said):
     assert said["op_double_into"].kernel.device is None
 
 
+@NIGHTLY
 def test_a_tensor_of_a_fixed_size_and_one_of_a_single_number_are_told_from_rows(said):
     inputs = said["op_polynomial"].suites.inputs
     assert inputs["w"].startswith("torch.randn((2,)")
@@ -256,6 +274,7 @@ def test_a_size_of_which_the_reference_makes_nan_is_no_case(said):
     assert "0" in said["op_scaled"].suites.edges[0]["rows"]
 
 
+@NIGHTLY
 def test_places_that_are_stored_to_are_there_once_each(said):
     assert said["op_put"].suites.inputs["places"].startswith("torch.randperm(rows, ")
     assert said["op_put_lanes"].suites.inputs["places"].startswith("torch.randperm(size, ")
@@ -265,6 +284,7 @@ def test_places_that_are_stored_to_are_there_once_each(said):
     assert "expanded" not in layouts
 
 
+@NIGHTLY
 def test_outputs_of_which_the_values_decide_the_size_are_compared_and_empty_ones_are_left_out(said):
     assert "return source(x)[0]\n" in written(said["op_keep"], "baseline")
 
@@ -275,15 +295,18 @@ def test_places_of_equal_values_are_not_compared_where_they_differ(said):
     assert "look_ties" not in {reason.kind for reason in said["op_picked"].look}
 
 
+@NIGHTLY
 def test_complex_numbers_are_compared_as_pairs(said):
     assert "return torch.view_as_real(source(x))\n" in written(said["op_paired"], "triton")
 
 
+@NIGHTLY
 def test_a_function_that_launches_no_kernel_is_not_ready(said):
     assert [reason.kind for reason in said["copied"].look] == ["look_idle_kernel"]
     assert said["repeat"].is_ready  # its first call launches none, and others do
 
 
+@NIGHTLY
 def test_a_function_that_is_not_called_as_torchs_operator_is_compared_with_the_function_of_its_name(said):
     assert said["named"].is_ready
     assert said["named"].reference.call == "torch.nn.functional.rms_norm"
@@ -296,11 +319,13 @@ def test_values_for_which_the_reference_raises_are_left_out(said):
     assert '"nan"' not in accuracy and '"inf"' not in accuracy
 
 
+@NIGHTLY
 def test_a_form_in_which_the_values_do_not_depend_on_an_input_is_not_chosen(said):
     inputs = said["op_centred"].suites.inputs
     assert inputs["groups"] != "cols" or "(batch, rows, cols)" in inputs["x"]
 
 
+@NIGHTLY
 def test_no_case_is_a_point_of_two_grids(said):
     grids = said["powers"].suites.edges
     points = [
@@ -315,6 +340,7 @@ def test_a_backward_pass_takes_the_gradient_of_the_output(said):
     assert "return _call(x, of=(x,), gradient=gradient)\n" in written(said["op_back"], "triton")
 
 
+@NIGHTLY
 def test_a_backward_pass_that_writes_into_the_gradient_gets_a_copy_and_a_weights_gradient_is_a_sum(said):
     assert said["op_weighted"].is_ready
     assert "gradients(source.apply, copies=True)" in written(said["op_weighted"], "triton")
@@ -326,16 +352,18 @@ def test_a_function_without_a_backward_pass_is_not_ready(said):
     assert said["no_gradient"].look[0].kind == "look_no_gradient"
 
 
-@pytest.mark.parametrize("name", ["wrong", "other"])
+@pytest.mark.parametrize("name", ["wrong", pytest.param("other", marks=NIGHTLY)])
 def test_values_that_differ_in_every_form_are_not_ready(said, name):
     assert not said[name].is_ready
     assert {"look_differs", "look_untried"} & {reason.kind for reason in said[name].look}
 
 
+@NIGHTLY
 def test_launches_that_take_too_long_in_the_interpreter_are_ended(said):
     assert "the launches take more than" in said["slow"].look[0].facts["error"]
 
 
+@NIGHTLY
 def test_sides_have_the_names_of_the_text_and_an_argument_that_the_function_cannot_lack_is_given(said):
     shapes = {name: text.split("(")[2].split(")")[0] for name, text in said["op_state_times"].suites.inputs.items()}
     assert shapes == {"state": "batch, rows, cols", "x": "batch, rows", "skip": "rows,"}
@@ -346,12 +374,14 @@ def test_what_a_kernel_shifts_holds_integers(said):
     assert said["unpack"].suites.inputs["codes"].startswith("torch.randint(")
 
 
+@NIGHTLY
 def test_pieces_of_an_axis_are_cut_by_rising_integers_of_which_the_last_is_its_end(said):
     inputs = said["op_sum_pieces"].suites.inputs
     assert inputs["cu_seqlens"].startswith("torch.linspace(0, rows, cu_seqlens_size, device=device)")
     assert inputs["max_seqlen"] == "rows"
 
 
+@NIGHTLY
 def test_a_function_for_halves_is_called_with_halves_and_with_the_dtype_that_it_cannot_lack(said):
     suites = said["op_scale_halves"].suites
     assert {*suites.dtypes} <= {"float16", "bfloat16"}
@@ -359,6 +389,7 @@ def test_a_function_for_halves_is_called_with_halves_and_with_the_dtype_that_it_
     assert suites.inputs["out_dtype"] == "torch.float32"
 
 
+@NIGHTLY
 def test_a_product_of_rounded_products_is_not_ready_without_a_tolerance(said):
     assert said["chained"].look[0].kind == "look_rounded"
     assert said["chained"].suites.dtypes == ("float16", "bfloat16")
@@ -370,6 +401,7 @@ def test_a_function_that_is_off_in_one_of_the_dtypes_of_its_suites_is_not_ready(
     assert said["off_in_halves"].suites.dtypes == ("float32", "float16") and not said["off_in_halves"].is_ready
 
 
+@NIGHTLY
 def test_random_numbers_are_named_as_what_differs(said):
     assert [reason.kind for reason in said["random"].look] == ["look_random"]
 
@@ -388,11 +420,13 @@ def test_values_of_which_the_function_gives_other_answers_are_named_and_left_out
     assert "look_values" in {reason.kind for reason in said["op_where_positive"].look}  # NaN in one of both tensors
 
 
+@NIGHTLY
 def test_integers_point_into_the_axis_that_they_fit_whichever_is_longer(said):
     assert said["double_rows"].is_ready
     assert said["double_rows"].suites.inputs["ids"].startswith("torch.randint(0, table_rows,")
 
 
+@NIGHTLY
 def test_a_shape_that_a_function_refuses_tells_the_axes_of_an_argument(said):
     assert said["op_gated"].suites.inputs["gate"].startswith("torch.randn((rows, cols)")
     assert said["op_rows_of"].suites.inputs["size"] == "cols"
@@ -405,6 +439,7 @@ def test_a_case_lies_past_the_size_from_which_on_a_kernel_has_another_block(said
     assert ("129",) in [grid["rows"] for grid in said["larger_blocks"].suites.probes]  # with all values
 
 
+@NIGHTLY
 def test_each_kernel_that_an_argument_chooses_gets_all_values_and_a_case_without_elements(said):
     probes, edges = said["amax"].suites.probes, said["amax"].suites.edges
     assert len({probe["dim"] for probe in probes}) == len(probes[:-1]) == 2  # the last is of few numbers
@@ -416,11 +451,13 @@ def test_each_kernel_that_an_argument_chooses_gets_all_values_and_a_case_without
     assert edges[0]["dim"] not in [grid["dim"] for grid in edges if ("0",) in [grid["rows"], grid["cols"]]]
 
 
+@NIGHTLY
 def test_few_numbers_are_summed_in_the_least_exact_dtype_with_all_values(said):
     assert said["named"].suites.probes[1:] == ({"rows": ("3",), "cols": ("5",), "dtype": ("*DTYPES[-1:]",)},)
     assert not said["op_cast"].suites.probes[1:]  # which sums nothing
 
 
+@NIGHTLY
 def test_each_value_of_an_option_for_which_both_agree_is_a_case_and_another_is_named(said):
     suites, (note,) = said["op_weighed"].suites, [one for one in said["op_weighed"].look if one.kind == "look_option"]
 
@@ -430,6 +467,7 @@ def test_each_value_of_an_option_for_which_both_agree_is_a_case_and_another_is_n
     assert '"reduction": reduction' in written(said["op_weighed"], "baseline")
 
 
+@NIGHTLY
 def test_the_gradient_has_the_shape_of_the_output_that_an_option_makes(said):
     suites = said["weighed_back"].suites
 
@@ -437,6 +475,7 @@ def test_the_gradient_has_the_shape_of_the_output_that_an_option_makes(said):
     assert "torch.randn({'none': (rows,)}.get(reduction, ())" in suites.inputs["gradient"]
 
 
+@NIGHTLY
 def test_an_operator_of_torch_gets_long_and_short_integers_and_inputs_of_two_dtypes_if_it_takes_them(said):
     of = {op: [{*case.items()} for case in said[op].suites.more] for op in ("amax", "cat")}
 
@@ -447,6 +486,7 @@ def test_an_operator_of_torch_gets_long_and_short_integers_and_inputs_of_two_dty
     assert any("dtype=second or dtype" in text for text in said["cat"].suites.inputs.values())
 
 
+@NIGHTLY
 def test_an_operator_of_torch_gets_a_case_for_each_axis_that_its_samples_leave_out(said):
     suites = said["cumsum"].suites
 
@@ -454,6 +494,7 @@ def test_an_operator_of_torch_gets_a_case_for_each_axis_that_its_samples_leave_o
     assert "2" in {case["dim"] for case in suites.more}
 
 
+@NIGHTLY
 def test_a_kernel_that_long_axes_of_one_argument_alone_launch_gets_a_case(said):
     points = [point for grid in said["cumsum"].suites.edges for point in itertools.product(*grid.values())]
     axes = [*said["cumsum"].suites.edges[0]]
@@ -463,6 +504,7 @@ def test_a_kernel_that_long_axes_of_one_argument_alone_launch_gets_a_case(said):
     )
 
 
+@NIGHTLY
 def test_an_operator_that_tells_zeros_apart_gets_some(said):
     """Of normal numbers it gives one truth, which says nothing of a kernel."""
     suites = said["logical_not"].suites
@@ -471,10 +513,12 @@ def test_an_operator_that_tells_zeros_apart_gets_some(said):
     assert "torch.int64" in {case["dtype"] for case in suites.more}
 
 
+@NIGHTLY
 def test_a_backward_pass_that_compares_tensors_gets_cases_around_its_blocks(said):
     assert said["ends_early"].is_ready
     assert said["ends_early"].suites.edges
 
 
+@NIGHTLY
 def test_a_kernel_that_adds_atomically_outside_of_its_tensors_does_not_end_the_rehearsal(said):
     assert "reaches beyond its tensors" in said["count"].look[0].facts["error"]

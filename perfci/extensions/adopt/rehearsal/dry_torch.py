@@ -175,17 +175,22 @@ class DryTorch:
         modes = list[Any]()
         while torch._C._len_torch_function_stack():
             modes.append(torch.overrides._pop_mode())
-        with ExitStack() as stack:
-            stack.enter_context(mock.patch.object(torch.utils._device, "CURRENT_DEVICE", None))
-            stack.enter_context(mock.patch.dict(vars(triton.runtime.driver), self._driver, clear=True))
-            for owner, name, value in self._real:
-                if value is not None:
-                    stack.enter_context(mock.patch.object(owner, name, value))
-            try:
+        # By hand: some sixty patches of mock a call took a sixth of the time of a search.
+        replaced = [(owner, name, vars(owner)[name]) for owner, name, value in self._real if value is not None]
+        for owner, name, value in self._real:
+            if value is not None:
+                setattr(owner, name, value)
+        try:
+            with (
+                mock.patch.object(torch.utils._device, "CURRENT_DEVICE", None),
+                mock.patch.dict(vars(triton.runtime.driver), self._driver, clear=True),
+            ):
                 yield
-            finally:
-                for mode in reversed(modes):
-                    torch.overrides._push_mode(mode)
+        finally:
+            for owner, name, value in replaced:
+                setattr(owner, name, value)
+            for mode in reversed(modes):
+                torch.overrides._push_mode(mode)
 
     def _note_asking(self, answer: Callable[..., Any]) -> Callable[..., Any]:
         def give(*args: Any, **kwargs: Any) -> Any:
