@@ -215,7 +215,7 @@ CRASHED = {"failure": Reason("worker_killed", {"op": "op", "where": "accuracy", 
 def test_the_kind_of_a_change_is_told_of_what_passed_only(checks, op, told):
     checked = run(accuracy=checks, planned=_changed("op"), op={"change": SuiteChange(), **op})
 
-    assert _told(checked) == ([f"op: a change of its kernel. {told}"] if told else [])
+    assert _told(checked) == ([f"op: a change of its kernel's file. {told}"] if told else [])
 
 
 def test_changes_of_one_kind_are_told_in_one_and_of_an_op_without_a_changed_file_nothing_is():
@@ -224,7 +224,9 @@ def test_changes_of_one_kind_are_told_in_one_and_of_an_op_without_a_changed_file
     same = PlannedOp("same", (CASE,), (CASE,), base=PlannedBase(performance=(CASE,)))
     alike = replace(one, ops=ops, plan=replace(one.plan, ops=(*one.plan.ops, same)))
 
-    assert _told(alike) == ["a; b; c; ...: a change of its kernel. Arguments are what they were, and 4 checks passed."]
+    assert _told(alike) == [
+        "a; b; c; ...: a change of its kernel's file. Arguments are what they were, and 4 checks passed."
+    ]
 
 
 def test_an_op_of_which_only_files_of_others_changed_is_not_said_to_be_tuned():

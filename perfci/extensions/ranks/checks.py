@@ -16,6 +16,9 @@ from perfci.ops.spec import Accuracy, Params
 CALLS = (KERNEL, KERNEL, REFERENCE, REFERENCE)
 """What a check calls, in this order on all ranks: the reference in the case's dtype, then in float64."""
 
+MOST = 1e18
+"""That an error in a message may be."""
+
 
 def check(
     suite: Accuracy,
@@ -56,9 +59,9 @@ def check(
     ]
     worst = max(errors, key=lambda error: error.share)
     whole = RankError(
-        error=math.hypot(*(error.error for error in errors)),
-        exact=math.hypot(*(error.exact for error in errors)),
-        usual=math.hypot(*(error.usual for error in errors)),
+        error=_bound(math.hypot(*(error.error for error in errors))),
+        exact=_bound(math.hypot(*(error.exact for error in errors))),
+        usual=_bound(math.hypot(*(error.usual for error in errors))),
         count=sum(error.count for error in errors),
         wrong=sum(error.wrong for error in errors),
         worst=worst.worst,
@@ -89,11 +92,16 @@ def _measure(got: Any, usual: Any, exact: Any, suite: Accuracy, terms: int) -> R
     mismatch = closeness.find_mismatch(got, exact, rtol, atol) if share > 1 else closeness.Mismatch(0, 0.0, ())
     root = math.sqrt(ours.stats.count)
     return RankError(
-        error=(ours.stats.rmse or 0.0) * root,
-        exact=ours.exact * root,
-        usual=(theirs.stats.rmse or 0.0) * root,
+        error=_bound((ours.stats.rmse or 0.0) * root),
+        exact=_bound(ours.exact * root),
+        usual=_bound((theirs.stats.rmse or 0.0) * root),
         count=math.prod(exact.shape),
         wrong=max(mismatch.count, 1) if share > 1 else 0,
         worst=str(mismatch.worst_index) if mismatch.count else "",
-        share=min(share, 1e300),
+        share=_bound(share),
     )
+
+
+def _bound(amount: float) -> float:
+    """The most that a message carries, for what memory that no kernel has written may give."""
+    return amount if amount < MOST else MOST

@@ -4,8 +4,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from msgspec import convert, to_builtins  # noqa: E402
+
 from perfci.device import open_device  # noqa: E402
 from perfci.extensions.ranks.checks import check  # noqa: E402
+from perfci.extensions.ranks.records import RankError  # noqa: E402
 from perfci.ops.spec import Accuracy  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -23,3 +26,12 @@ def test_what_a_kernel_writes_beside_its_output_is_counted_though_the_output_is_
     error = check(suite, {}, {"x": torch.arange(4.0)}, open_device("cpu", seed=1))["error"]
 
     assert (error.wrong, error.outside) == (0, outside)
+
+
+@pytest.mark.parametrize("number", [3e38, float("inf"), float("nan")])
+def test_an_error_of_any_size_is_one_that_a_rank_can_send(number):
+    suite = Accuracy(kernel=lambda x: torch.full_like(x, number), reference=lambda x: 2 * x, make_inputs=dict, cases=())
+    error = check(suite, {}, {"x": torch.arange(4.0)}, open_device("cpu", seed=1))["error"]
+
+    assert convert(to_builtins(error), RankError) == error
+    assert error.wrong and error.share > 1
