@@ -6,10 +6,12 @@ import sys
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from perfci.cli.demo import write_project
 
 
+@pytest.mark.nightly
 def test_a_folder_on_the_path_that_hides_an_installed_package_is_named_once(tmp_path):
     write_project(tmp_path / "project")
     hiding = tmp_path / "hiding"

@@ -42,6 +42,7 @@ def run(place: Path, *arguments: str, where: Path) -> subprocess.CompletedProces
     )  # fmt: skip
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "names",

@@ -71,6 +71,7 @@ def nightly(project, kept):
     return Nightly(project, kept)
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_slow_down_that_noise_hid_is_found_between_two_commits(nightly):
     head = nightly.slow_down("scale", 344.0)

@@ -200,6 +200,7 @@ def test_uncommitted_changes_count_and_a_faster_kernel_is_improved(topic):
 # --- differences between the revisions --------------------------------------------------------------------------------
 
 
+@pytest.mark.nightly
 def test_what_can_be_compared_is_and_the_rest_is_said(topic):
     """An op is new, one is gone, one takes another argument, one has another case and lacks another."""
     topic.copy_op("scale", "twice")
@@ -282,6 +283,7 @@ def test_an_op_and_its_cases_under_other_names_are_duelled_with_what_they_were(t
     assert not {"base_lacks_op", "weaker_unknown"} & set(notes(answer))
 
 
+@pytest.mark.nightly
 def test_work_that_moves_to_the_import_of_the_kernels_file_is_the_first_calls(topic):
     def limit():
         (topic.root / "thresholds").mkdir()
@@ -298,6 +300,7 @@ def test_work_that_moves_to_the_import_of_the_kernels_file_is_the_first_calls(to
     assert verdict(apart, "relu", 256) == ("TOO_SLOW", ["compile_too_slow", "new_case"])
 
 
+@pytest.mark.nightly
 def test_a_base_that_is_broken_itself_fails_no_change(topic):
     """On main one op does not import, one is wrong, one raises, and one takes its process with it."""
 
@@ -370,6 +373,7 @@ def test_a_merge_request_cannot_loosen_the_rules_by_which_it_is_judged(topic, mo
     assert (later.code, said(later)) == (2, said(answer))
 
 
+@pytest.mark.nightly
 def test_on_main_everything_is_timed_and_what_did_not_change_cannot_have_regressed(repository):
     assert repository.check().code == 0
     assert repository.accept().code == 0
@@ -487,6 +491,7 @@ def test_an_editable_installation_of_the_work_tree_leads_the_judge_to_the_bases_
     assert logs(topic) == {"describe", "describe-base", "scale", "scale-base"}
 
 
+@pytest.mark.nightly
 @pytest.mark.torch
 @pytest.mark.slow
 def test_revisions_that_register_a_torch_operator_of_one_name_run_their_own_in_two_processes(topic):
@@ -606,6 +611,7 @@ def other_python(tmp_path_factory):
     return str(python)
 
 
+@pytest.mark.nightly
 def test_a_toolchain_that_makes_the_kernel_slower_is_seen(topic, other_python):
     """On main the kernel is slow in this interpreter alone, so that here the change of toolchain is to blame."""
     on_main(

@@ -90,6 +90,7 @@ def test_suites_that_a_change_weakens_do_not_let_a_wrong_backend_of_it_pass(topi
     assert accuracy(answer, "relu@cuda") == "WRONG"
 
 
+@pytest.mark.nightly
 def test_shards_have_a_backend_that_a_change_adds_as_it_was_planned(topic):
     add(topic, "cuda")
     commit_all(topic.root)
@@ -155,6 +156,7 @@ def test_what_an_import_says_of_a_package_that_is_there_or_not_the_backends_excu
     assert answer.verdicts("relu@tilelang") == {"ERROR"}
 
 
+@pytest.mark.nightly
 def test_suites_that_name_no_backend_leave_the_others_unchanged_when_one_changes(relu):
     for part in ("accuracy", "performance"):
         relu.edit("relu", part, "from relu_triton import relu as kernel\n", "")
@@ -184,6 +186,7 @@ def test_the_first_backend_keeps_the_name_of_the_op_and_what_is_stored_under_it(
     assert "NEW" not in answer.verdicts("relu")
 
 
+@pytest.mark.nightly
 def test_an_op_goes_on_under_another_name_with_each_of_its_backends(topic):
     topic.copy_op("relu", "clip")
     for path in topic.op_file("relu", "triton").parent.glob("*.py"):
@@ -396,6 +399,7 @@ def test_an_environment_that_is_not_there_leaves_its_backend_unchecked(project, 
         assert kind in text and said in text
 
 
+@pytest.mark.nightly
 def test_an_environment_without_the_package_says_what_to_install_there_and_a_lie_excuses_nothing(apart, other_python):
     add(apart, "cutile", "import numpy as np\n", "import numpy as np\nimport cuda.tile\n")
     give_python(apart, other_python, "cutile")
@@ -428,6 +432,7 @@ def test_settings_of_a_backend_that_perfci_does_not_have_are_an_error(project):
     assert answer.code == 1 and "backends.tileland" in answer.err
 
 
+@pytest.mark.nightly
 def test_in_a_pipeline_the_interpreter_is_the_one_that_the_base_names(apart, other_python, monkeypatch):
     file = apart.root / "pyproject.toml"
     file.write_text(file.read_text().replace(str(other_python), "/bin/true"))

@@ -59,6 +59,7 @@ def test_inputs_of_zeros_hide_no_wrong_kernel(topic):
     assert any(check.of_base and check.failure for op in topic.run_record().ops for check in op.accuracy)
 
 
+@pytest.mark.nightly
 def test_a_parameter_that_nobody_needs_ends_no_duel(topic):
     for part in ("triton", "baseline"):
         topic.edit("scale", part, "def scale(x, factor)", "def scale(x, factor, spare=2)")
@@ -158,6 +159,7 @@ def test_fewer_cases_a_larger_tolerance_and_lost_flags_fail_and_are_said_first(t
     assert topic.perfci("compare", str(topic.root / "reports")).code == 2
 
 
+@pytest.mark.nightly
 def test_what_is_declared_with_a_reason_is_taken_until_its_day(topic):
     loosen(topic)
     limits = topic.root / "thresholds" / "scale.yaml"
@@ -233,6 +235,7 @@ def mean_more(project):
         project.edit("scale", part, "x.dtype.type(factor)", "x.dtype.type(factor + 1)")
 
 
+@pytest.mark.nightly
 def test_another_answer_takes_all_four_files_and_a_persons_word(topic):
     mean_more(topic)
     lacking = check(topic)
@@ -364,6 +367,7 @@ def test_the_function_that_users_call_is_judged_whatever_the_suites_name(topic):
     assert weaker(topic) == {"kernel"}
 
 
+@pytest.mark.nightly
 def test_a_wrapper_in_a_suite_is_weaker_unless_the_base_has_it_too(topic):
     topic.edit("scale", "accuracy", "    kernel=kernel,", "    kernel=lambda x, factor: kernel(x, factor),")
 

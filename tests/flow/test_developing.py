@@ -22,6 +22,7 @@ def list_ops(project):
 # --- --lf -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.nightly
 def test_what_failed_in_the_last_run_is_checked_alone_until_nothing_fails(project):
     project.edit("row_sum", "triton", *BREAK)
     assert project.check().code == 2

@@ -44,6 +44,7 @@ def test_on_several_boards_that_the_project_names_the_verdicts_are_those_of_one(
     assert (launches.note, {row.op for row in launches.rows}) == (None, set(OPS))
 
 
+@pytest.mark.nightly
 def test_what_one_board_suspects_is_looked_at_on_another_too(project, boards):
     begin_topic(project.root)
     project.edit("scale", "triton", "US_PER_MEGABYTE = 320.0", "US_PER_MEGABYTE = 400.0")
@@ -79,6 +80,7 @@ def test_a_sick_board_gets_no_work_and_says_so_until_people_clear_it(project, bo
     )
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_signal_ends_the_workers_of_all_boards_which_run_at_once(project, boards, monkeypatch):
     """Each op hangs: one after the other, the second would not begin."""

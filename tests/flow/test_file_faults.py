@@ -270,6 +270,7 @@ def locked(project, more: str = "") -> Path:
     return folder
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_second_run_on_a_device_waits_for_the_first_and_goes_on_when_it_ends(project, tmp_path):
     folder = locked(project)

@@ -30,6 +30,7 @@ def type_in(folder, command):
     )
 
 
+@pytest.mark.nightly
 @pytest.mark.torch
 @pytest.mark.slow
 def test_the_ordered_command_works_as_it_is_typed(tmp_path):

@@ -64,6 +64,7 @@ def test_an_op_is_named_by_its_name_its_folder_or_a_folder_above(nested, name):
     assert [op["op"] for op in json.loads(answer.out)] == ["scale"]
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.parametrize("place", [pytest.param(".", marks=pytest.mark.nightly), "kernels/attention/flash/scale"])
 def test_a_nested_suite_runs_by_its_path_from_anywhere(nested, place):

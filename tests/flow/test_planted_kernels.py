@@ -110,6 +110,7 @@ def write_column_sums(project: Path, kernel: str) -> None:
         )
 
 
+@pytest.mark.nightly
 def test_a_performance_suite_that_cannot_run_is_an_error_without_a_device_too(tmp_path, capsys):
     if device() == "cuda":
         pytest.skip("a GPU runs the suite itself")

@@ -88,9 +88,9 @@ def shows_its_trick(op: str, trick: Trick, judged: Judged, *more: str) -> bool:
 # --- on the fake device -----------------------------------------------------------------------------------------------
 
 
-def find_family(op: str, trick: Trick) -> tuple[str, str]:
-    """What an op's trick is about, by its name, and how it shows."""
-    return op.partition("_")[0], trick.shows
+def find_family(op: str, trick: Trick) -> str:
+    """What an op's trick is about, by its name."""
+    return op.partition("_")[0]
 
 
 def list_asked(request) -> set[str]:

@@ -25,6 +25,7 @@ def topic(project):
     return project
 
 
+@pytest.mark.nightly
 def test_every_format_says_what_takes_longer_and_how_often(topic):
     answer = topic.check("scale")
 

@@ -72,6 +72,7 @@ def test_breaking_the_function_that_ships_is_wrong(stranger, monkeypatch, capsys
     assert not list((stranger / "kernels").rglob("_*silu*"))
 
 
+@pytest.mark.nightly
 @pytest.mark.torch
 @pytest.mark.slow
 def test_a_reference_of_the_project_is_imported_too(stranger, capsys):
@@ -127,6 +128,7 @@ def test_nothing_is_copied_unless_it_is_asked_for(stranger, capsys):
     assert list((stranger / "kernels").iterdir()) == []
 
 
+@pytest.mark.nightly
 @pytest.mark.torch
 @pytest.mark.slow
 def test_the_first_line_says_that_it_is_a_copy_and_a_check_that_its_original_changed(stranger, capsys):

@@ -30,6 +30,7 @@ def commands(repository):
     }
 
 
+@pytest.mark.nightly
 def test_a_slower_kernel_makes_merge_alone_red_and_the_note_says_so(repository, server):
     demo = repository()
     demo.change("scale", 328.0)

@@ -154,6 +154,7 @@ def test_rounds_end_with_the_budget_of_device_time_and_all_else_goes_on(kernel):
     assert len(history["rounds"]) == 1
 
 
+@pytest.mark.nightly
 def test_the_workers_of_all_requests_are_forked_from_one_process(kernel, monkeypatch):
     began = []
     start = forks.subprocess.Popen

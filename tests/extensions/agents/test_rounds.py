@@ -227,6 +227,7 @@ def test_another_file_that_the_op_imports_is_refused_and_one_that_ops_share_is_a
     assert [round_.files for round_ in rounds(kernel)] == [("lib.py",), ("kernels/_shared.py",)]
 
 
+@pytest.mark.nightly
 def test_the_same_files_get_no_second_chance(kernel):
     attempt(kernel, 330.0)
     attempt(kernel, 340.0)
@@ -236,6 +237,7 @@ def test_the_same_files_get_no_second_chance(kernel):
     assert last(kernel).reasons[0].facts["number"] == 1
 
 
+@pytest.mark.nightly
 def test_a_spent_budget_is_said_and_can_be_raised(kernel):
     settings = "[tool.perfci]\nrounds = 1\n[tool.perfci.fake]\nlaunch_noise = 0.004\n"
     (kernel.root / "pyproject.toml").write_text(settings)
@@ -310,6 +312,7 @@ def test_an_expected_gain_is_a_percentage(kernel, gain):
 # --- what is shown ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.nightly
 def test_the_logbook_fits_its_schema_and_is_the_answer_of_the_command(kernel):
     answer = attempt(kernel, 300.0, "--format", "json", "--expect", "4 %")
 
@@ -352,6 +355,7 @@ def test_a_check_does_not_take_the_logbook_for_a_change_of_the_op(kernel):
     assert planned.base.same
 
 
+@pytest.mark.nightly
 def test_a_merge_requests_note_has_the_rounds_of_a_kernel_that_is_the_best_of_them(kernel):
     attempt(kernel, 300.0, why="<script> fewer | bytes")
     kernel.perfci("check", "scale", "--device", "fake", "--suite", "accuracy")

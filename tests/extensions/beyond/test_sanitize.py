@@ -172,6 +172,7 @@ def test_a_finding_is_wrong_with_kernel_and_line(sanitize):
     assert said.startswith("memcheck found in softmax_kernel (/repo/kernels/softmax/softmax_triton.py:95), 2 times: ")
 
 
+@pytest.mark.nightly
 def test_sanitizers_that_find_nothing_are_checks_that_passed(sanitize):
     answer, op = sanitize()
 

@@ -76,6 +76,7 @@ def _numbered(text):
     ).splitlines()
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_what_is_installed_from_the_work_tree_is_each_revisions_own(project, editable):
     """An editable installation leads every import to the work tree, with a code that is none of the revisions'."""

@@ -186,6 +186,7 @@ def released(project):
     return Released(project)
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_creep_of_steps_that_no_check_sees_is_found_against_the_release(released):
     head = released.creep()

@@ -34,6 +34,7 @@ def test_on_a_sound_device_all_comes_out_as_it_should(project):
     assert not (project.root / "reports" / "run.json").exists()
 
 
+@pytest.mark.nightly
 def test_on_a_noisy_device_it_says_what_was_not_found(project):
     (project.root / "pyproject.toml").write_text("[tool.perfci.fake]\nlaunch_noise = 0.2\n")
 
@@ -46,6 +47,7 @@ def test_on_a_noisy_device_it_says_what_was_not_found(project):
     assert "perfci doctor" in lines[-1]
 
 
+@pytest.mark.nightly
 def test_an_op_that_needs_a_process_for_each_revision_is_tried_in_two(project, editable):
     project.edit("relu", "triton", "US_PER_MEGABYTE = 320.0", "from speeds import SPEED as US_PER_MEGABYTE")
     editable(project.root, 320.0)

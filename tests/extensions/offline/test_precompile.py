@@ -40,6 +40,7 @@ def binaries(cache: Path) -> set[str]:
     return {path.parent.name for path in cache.glob("*/*.cubin")}
 
 
+@pytest.mark.nightly
 def test_every_layout_of_every_case_is_compiled(tmp_path: Path) -> None:
     pytest.importorskip("triton")
     assert precompile(tmp_path)

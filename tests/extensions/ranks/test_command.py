@@ -168,6 +168,7 @@ def check(project, *arguments, device="fake"):
     return done.code, " ".join(done.out.split()), (project / "reports" / "report.md").read_text()
 
 
+@pytest.mark.nightly
 def test_a_check_without_boards_for_groups_says_which_command_checks_them(tmp_path):
     sentence = "talk is for groups of 2, 4 ranks, and none was checked here: `perfci ranks talk"
     _, said, report = check(make_project(tmp_path))

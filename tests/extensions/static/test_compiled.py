@@ -60,6 +60,7 @@ def said(tmp_path_factory):
     return run(root, ops, "sm_80", tmp_path_factory.mktemp("cache"), TRITON_INTERPRET="1")
 
 
+@pytest.mark.nightly
 def test_every_op_is_answered_whatever_its_neighbours_do(said):
     statics = compiled(said)
 

@@ -46,6 +46,7 @@ def compiled(project: Path, *options: str) -> tuple[set[str], set[str]]:
     )
 
 
+@pytest.mark.nightly
 @pytest.mark.torch
 @pytest.mark.slow
 def test_what_the_environment_decides_is_not_taken_from_another_environments_cache(project, monkeypatch, tmp_path):
@@ -92,6 +93,7 @@ def test_an_interpreter_that_is_a_script_shows_what_a_variable_changes_and_leave
     assert compiled(project)[0] == parted
 
 
+@pytest.mark.nightly
 @pytest.mark.torch
 @pytest.mark.slow
 def test_what_a_call_missed_is_looked_for_again(project, tmp_path):

@@ -79,6 +79,7 @@ assert torch.equal(double(torch.ones(2)), torch.full((2,), 2.0))
 """
 
 
+@pytest.mark.nightly
 def test_calls_of_marked_steps_are_counted_with_their_case_and_their_share(project):
     done = python(project, "-c", STEPS)
 
