@@ -250,7 +250,7 @@ def test_a_projects_first_ops_have_a_base_without_a_kernels_folder(project):
         ("448.0", "REGRESSED", True),
         pytest.param("384.0", "PASS", True, marks=pytest.mark.nightly),
         pytest.param("320.0", "UNCHANGED", True, marks=pytest.mark.nightly),
-        ("448.0", "REGRESSED", False),
+        pytest.param("448.0", "REGRESSED", False, marks=pytest.mark.nightly),
     ],
 )
 def test_an_op_and_its_cases_under_other_names_are_duelled_with_what_they_were(topic, us, expected, says):

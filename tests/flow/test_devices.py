@@ -59,6 +59,7 @@ def test_what_one_board_suspects_is_looked_at_on_another_too(project, boards):
         assert {block.board or run.environment.device.uuid for block in case.blocks} == {"FAKE-0", "FAKE-1"}
 
 
+@pytest.mark.nightly
 def test_a_sick_board_gets_no_work_and_says_so_until_people_clear_it(project, boards):
     project.plant_sick("FAKE-1")
 

@@ -62,6 +62,7 @@ def test_what_another_triton_makes_worse_is_named_and_the_rest_passes(project):
     assert static["base_toolchain"].startswith(f"triton {triton.__version__}")
 
 
+@pytest.mark.nightly
 def test_a_version_that_there_is_not_is_one_message_and_leaves_nothing_half_done(project):
     for _ in range(2):
         done = _check(project, "--toolchain", "triton==0.0.1", PIP_NO_INDEX="1")

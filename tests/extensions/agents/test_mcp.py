@@ -188,6 +188,7 @@ def test_the_session_of_the_guide_is_one_that_a_client_has(monkeypatch, tmp_path
     assert told == held
 
 
+@pytest.mark.nightly
 def test_a_signal_ends_the_round_under_way_and_the_server(kernel):
     kernel.edit("scale", "triton", "    out = np.empty", "    __import__('time').sleep(100)\n    out = np.empty")
     command = [*COMMAND, "mcp", "--device", "fake", "--project", str(kernel.root)]

@@ -149,6 +149,7 @@ def try_round(project, us, *arguments):
     return read_logbook(project.root / "kernels" / "relu").rounds[-1]
 
 
+@pytest.mark.nightly
 def test_the_next_round_notes_counters_and_the_advice_that_it_follows(project):
     begin_topic(project.root)
 

@@ -193,6 +193,7 @@ def test_a_machine_without_sanitizers_says_so(project, monkeypatch):
 NOTHING = "Target application terminated before first instrumented API call"
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("why", [pytest.param("Device not supported", marks=pytest.mark.nightly), NOTHING])
 def test_a_sanitizer_that_watched_nothing_leaves_the_op_unchecked_and_not_wrong(sanitize, why):
     answer, op = sanitize("memcheck", f"========= Error: {why}. Please refer to the documentation.\n")

@@ -111,5 +111,6 @@ def test_a_process_that_compiles_has_its_driver_before_torch_opens_the_machines(
     assert run(BEFORE_TORCH, LD_LIBRARY_PATH=str(tmp_path), **variables) == said
 
 
+@pytest.mark.nightly
 def test_it_answers_for_the_target_and_hands_on_tensors_by_their_addresses():
     assert run(ANSWERS) == "9 0 2 4 16 3 4 6 1 801"

@@ -146,6 +146,7 @@ def test_an_op_has_its_pictures_and_its_tables(page):
     assert "open" not in sections["broadcast"].attributes
 
 
+@pytest.mark.nightly
 def test_a_run_of_many_cases_folds_what_is_fine_and_stays_small(page):
     root = page("large")
     bodies = [body for body in root.root.one("table", id="table").all("tbody") if "data-key" in body.attributes]

@@ -143,6 +143,7 @@ def test_without_measured_limits_there_is_no_roofline(examples, tmp_path):
     assert not list(tmp_path.glob("roofline*"))
 
 
+@pytest.mark.nightly
 def test_what_was_timed_beside_an_ops_kernel_is_drawn_case_by_case(examples, tmp_path):
     run, judgements = examples.full()
     one = PeerFigure("cuda", 12.0, Interval(1.2, 1.18, 1.22)), PeerFigure("cutile", failure=Reason("peer_unsupported"))

@@ -101,6 +101,7 @@ def compile_op(project):
     return done, {case["case"]: case["identity"] for case in op["cases"]}
 
 
+@pytest.mark.nightly
 def test_a_change_that_groups_of_one_size_alone_launch_is_seen_on_each_of_their_ranks(project):
     path = project / "kernels" / "shift" / "shift_triton.py"
     path.write_text(path.read_text().replace("+ RANKS)", "+ RANKS * (1 + RANKS // 4))"))

@@ -56,6 +56,7 @@ def test_a_verdict_its_headline_note_and_page_say_what_it_costs_the_model(modell
     assert note.index("A step of llama takes") < note.index("| verdict")
 
 
+@pytest.mark.nightly
 def test_a_limit_of_a_model_without_times_of_a_device_judges_nothing_and_says_so(modelled):
     write_workload(modelled.root / "kernels", replace(LLAMA, clock="host"))
     answer = modelled.check("scale")
@@ -98,6 +99,7 @@ def scripted(project):
 STEP = ("model-llama", "performance", "step")
 
 
+@pytest.mark.nightly
 def test_a_script_is_duelled_in_turns_by_the_same_rule(scripted, project):
     answer = scripted(328.0)
 

@@ -24,6 +24,7 @@ def reference(x):
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.torch
 @pytest.mark.slow
 def test_the_sizes_of_a_workload_become_the_timed_cases(tmp_path, capsys):
