@@ -304,6 +304,13 @@ def excess(actual: Numbers, expected: Numbers, rtol: float, atol: Any) -> Number
 # --- what an output is compared with ----------------------------------------------------------------------------------
 
 
+def keep_limits(exact: Numbers, usual: Any) -> Numbers:
+    """Returns an answer in float64 with the largest number of the dtype in the place of float64's, as of nan_to_num."""
+    lib, right, limited = library(exact), widen(exact), widen(usual)
+    limits = lib.isfinite(right) & (lib.abs(right) >= 2.0**1023) & lib.isfinite(limited)
+    return lib.where(limits, limited, right) if bool(limits.any()) else exact
+
+
 @dataclass(frozen=True)
 class Standard:
     """The answers that an output is compared with. Arrays lie where they are compared, in their dtypes."""
@@ -318,12 +325,17 @@ class Standard:
     peak: float = RATIO  # of single elements
     slack: Any = 0.0  # further errors of each element that are allowed
     infinite: bool = False  # there are infinities among the inputs, of which another formula may make no NaN
+    others: Sequence[tuple[Any, Any]] = ()  # answers to further draws of the inputs, as `usual` and `exact`
 
     # Broken answers are compared one after the other, so what the reference alone decides is computed once.
     @functools.cached_property
     def usual_by_size(self) -> ErrorsBySize:
-        """The reference's errors."""
-        return sort_errors(self.usual, self.exact, 0.0, 0.0, summed=self.summed)
+        """The reference's errors, of all draws."""
+        pairs = ((self.usual, self.exact), *self.others)
+        draws = [sort_errors(usual, exact, 0.0, 0.0, summed=self.summed) for usual, exact in pairs]
+        largest = functools.reduce(np.maximum, (draw.largest for draw in draws))
+        counts = functools.reduce(np.add, (draw.counts for draw in draws))
+        return ErrorsBySize(counts, largest, max(draw.rms for draw in draws))
 
     @functools.cached_property
     def is_finite(self) -> bool:

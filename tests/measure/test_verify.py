@@ -688,3 +688,32 @@ def test_a_reference_may_give_numbers_of_8_bits_of_its_own():
     given = Check({**CASES[0], "dtype": "float32"}, "confident", "contiguous", 0, fresh=False)
     result = verify(suite(narrow, narrow, make_inputs=make), open_device("cpu", seed=0), given, describe)
     assert result.failure is None
+
+
+def test_an_error_that_the_reference_has_with_other_inputs_is_no_fault_in_a_narrow_dtype(device):
+    def make(rows, cols, dtype, device, seed):
+        return {"x": np.full((rows, cols), 1.99 if seed else 1.0, dtype)}
+
+    def kernel_off_by(steps):
+        return lambda x: x + np.float16(steps * 2.0**-10)
+
+    narrow = {
+        "reference": lambda x: (x.astype(np.float64) * 1.0002).astype(x.dtype),
+        "make_inputs": make,
+        "cases": grid(rows=[3], cols=[4], dtype=["float16"]),
+        "tolerance": {"float16": (0.0, 0.0)},
+    }
+    given = check(params=narrow["cases"][0])
+
+    assert verify(suite(kernel_off_by(1), **narrow), device, given, describe).failure is None
+    assert failure(device, kernel_off_by(2), given, **narrow).failure.kind == "wrong_values"
+
+
+@pytest.mark.parametrize(("kernel", "kind"), [(np.nan_to_num, None), (lambda x: x.copy(), "not_finite")])
+def test_a_dtypes_largest_number_is_not_taken_for_an_infinity(device, kernel, kind):
+    def make(rows, cols, dtype, device, seed):
+        return {"x": np.full((rows, cols), np.inf, dtype)}
+
+    found = verify(suite(kernel, np.nan_to_num, make_inputs=make), device, check(), describe).failure
+
+    assert (found.kind if found else None) == kind

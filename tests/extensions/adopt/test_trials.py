@@ -344,6 +344,7 @@ def test_a_backward_pass_takes_the_gradient_of_the_output(said):
 def test_a_backward_pass_that_writes_into_the_gradient_gets_a_copy_and_a_weights_gradient_is_a_sum(said):
     assert said["op_weighted"].is_ready
     assert "gradients(source.apply, copies=True)" in written(said["op_weighted"], "triton")
+    assert "mutates" not in written(said["op_weighted"], "accuracy")
     assert said["op_weighted"].suites.performance == ("reduces=lambda rows, **_: rows,",)
 
 

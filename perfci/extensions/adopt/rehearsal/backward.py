@@ -43,20 +43,24 @@ def turn_back(forward: search.Found) -> Backward | None:
     if not of or form.is_ragged:
         return None
     made = f"torch.randn({text}, generator=generator, dtype=dtype, device=device)"
-    pair = [
-        _call_back(function, place, of, copies=copies and not number)
-        for number, (function, place) in enumerate(zip((form.kernel, form.reference), places, strict=True))
-    ]
     takes = {**form.inputs, GRADIENT: made}
-    back = replace(form, kernel=pair[0], reference=pair[1], inputs=takes, shapes={**form.shapes, GRADIENT: text})
-    back = replace(back, little={}, devices=(devices[0], devices[1]))
-    attempt = search.judge(back, [*forward.texts, f"of={write_tuple(of)}", f"{GRADIENT}={GRADIENT}"], (), dry=True)
-    copies |= bool(attempt.trial.written)  # as where the gradient of an input takes the place of the output's
+    handed = [*forward.texts, f"of={write_tuple(of)}", f"{GRADIENT}={GRADIENT}"]
+
+    def attempt(*, copies: bool) -> tuple[Form, search.Found]:
+        pair = (_call_back(form.kernel, places[0], of, copies=copies), _call_back(form.reference, places[1], of))
+        back = replace(form, kernel=pair[0], reference=pair[1], inputs=takes, shapes={**form.shapes, GRADIENT: text})
+        back = replace(back, little={}, devices=(devices[0], devices[1]))
+        return back, search.judge(back, handed, (), dry=True)
+
+    back, found = attempt(copies=copies)
+    if found.trial.written and not copies:  # as where the gradient of an input takes the place of the output's
+        copies = True
+        back, found = attempt(copies=True)
     texts = tuple(
         (f", {place}" if place else "") + (", copies=True" if copies and not number else "")
         for number, place in enumerate(places)
     )
-    return Backward(replace(attempt, dry=back.agrees() or attempt.trial.is_good), of, (texts[0], texts[1]))
+    return Backward(replace(found, dry=back.agrees() or found.trial.is_good), of, (texts[0], texts[1]))
 
 
 def _ask_either(
@@ -80,7 +84,9 @@ def _ask(function: Callable[..., Any], place: int, **given: Any) -> tuple[set[st
     return {name for name, value in zip(leaves, made, strict=True) if value is not None}, tuple(output.shape)
 
 
-def _call_back(function: Callable[..., Any], place: int, of: Sequence[str], *, copies: bool) -> Callable[..., Any]:
+def _call_back(
+    function: Callable[..., Any], place: int, of: Sequence[str], *, copies: bool = False
+) -> Callable[..., Any]:
     def call(**given: Any) -> Any:
         gradient = given.pop(GRADIENT)
         named = tuple(given[name] for name in of)
