@@ -168,3 +168,25 @@ def test_bytes_of_which_a_kernel_takes_bits_have_all_of_them() -> None:
     assert first.dtype == "uint8"
     assert "randint(0, 256, " in (first.text or "")
     assert uses["index"].is_whole
+
+
+def test_a_case_whose_places_the_reference_refuses_is_left_out() -> None:
+    torch = pytest.importorskip("torch")
+    from perfci.extensions.adopt.rehearsal.axes import Argument, Call, Form
+    from perfci.extensions.adopt.rehearsal.cases import _list_cases
+    from perfci.extensions.adopt.rehearsal.dry_torch import DryTorch
+
+    def pick(x: "torch.Tensor", index: "torch.Tensor", dim: int) -> "torch.Tensor":
+        return torch.gather(x, dim, index)
+
+    shapes = {"x": "(rows, cols)", "index": "(rows, few)"}
+    inputs = {
+        "x": "torch.randn((rows, cols), generator=generator, dtype=dtype, device=device)",
+        "index": "torch.randn((rows, few), generator=generator, device=device).argsort(0)",
+        "dim": "0",
+    }
+    given = {"x": Argument((10, 5), "float32", None), "index": Argument((10, 2), "int64", None)}
+    calls = [Call("accuracy", {**given, "dim": dim}, {}) for dim in (0, 1)]
+    form = Form(pick, pick, DryTorch("cuda"), ("rows", "cols", "few"), shapes, inputs, "float32")
+
+    assert [case["dim"] for case in _list_cases(form, ("dim",), calls)] == ["0"]
