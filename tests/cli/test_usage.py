@@ -51,7 +51,6 @@ def test_a_language_that_perfci_does_not_have_is_refused(capsys):
     assert "'tlh' is not one of 'en', 'zh'" in capsys.readouterr().err
 
 
-@pytest.mark.nightly
 def test_commands_that_are_printed_ask_for_the_language_too(tmp_path, capsys):
     assert run(["demo", "--keep", str(tmp_path / "demo"), "--lang", "zh"]) == 2
 

@@ -49,7 +49,8 @@ def shrunk(op):
     return {**shrunk, "heads": HEADS[op]} if op in HEADS else shrunk
 
 
-@pytest.mark.parametrize("op", first_daily(((op,) for op in LARGE), kind=lambda _: None, name=str))
+@pytest.mark.nightly
+@pytest.mark.parametrize("op", LARGE)
 def test_every_large_case_is_past_2_to_the_32_and_its_output_can_be_verified_in_slices(op, run):
     own = open_endurance(open_device("cpu", seed=1))
     (params,) = suite_of(op).large_cases
