@@ -9,7 +9,7 @@ from pathlib import Path
 from perfci.core.errors import GitError
 from perfci.core.model import Base
 from perfci.core.wording import say
-from perfci.git.command import ask, find_object, git, is_shallow, parse_commit
+from perfci.git.command import ask, find_first, find_object, git, is_shallow, parse_commit
 
 MERGED = frozenset({"merged_result", "merge_train"})  # GitLab's pipelines on a commit that merges into the target
 DEFAULT_BRANCHES = ("origin/main", "origin/master", "main", "master")  # if neither GitLab nor the clone names one
@@ -60,7 +60,7 @@ def find_default(folder: Path, variables: Mapping[str, str]) -> str | None:
     recorded = git(folder, "symbolic-ref", "-q", "refs/remotes/origin/HEAD")
     first = (recorded.strip().removeprefix("refs/remotes/"),) if isinstance(recorded, str) else ()
     names = (f"origin/{default}", default) if default else (*first, *DEFAULT_BRANCHES)
-    named = next((name for name in names if parse_commit(folder, _ref(name))), None)
+    named = find_first(folder, {name: _ref(name) for name in names})
     return named or (default if default and variables.get("CI_COMMIT_BRANCH") == default else None)
 
 

@@ -97,6 +97,14 @@ def parse_commit(folder: Path, name: str) -> str | None:
     return find_object(folder, f"{commit}^{{commit}}") if commit else None
 
 
+def find_first(folder: Path, references: Mapping[str, str]) -> str | None:
+    """Returns the first key of which the reference leads to a commit. None if none does."""
+    asked = {key: f"{name}^{{commit}}" for key, name in references.items() if not re.search(r"\s", name)}
+    told = git(folder, "cat-file", "--batch-check=%(objecttype)", given="".join(f"{name}\n" for name in asked.values()))
+    lines = told.splitlines() if isinstance(told, str) else ()
+    return next((key for key, line in zip(asked, lines, strict=True) if line == "commit"), None)
+
+
 def read_file(folder: Path, commit: str, name: str) -> bytes | None:
     """Returns the content of a file of a project, by its name there, at a commit. None if it has no such file."""
     top = require(repository.find_repository(folder)).top
