@@ -56,6 +56,7 @@ READY = {
     "double_singly": "double_reference",
     "double_wide": "double_reference",
     "scaled_over": "scaled_over_reference",
+    "scaled_by_number": "scaled_by_number_reference",
 }
 """function -> reference"""
 DAILY = {
@@ -89,6 +90,7 @@ def said() -> dict[str, Any]:
     pairs["step_off"] = "round_up", "round_down_reference"
     pairs["op_turn"] = "turn", "turn_reference"
     pairs["rounds"] = "grow", "grow_reference"
+    pairs["first_alone"] = "double_first", "double_reference"
     pairs["few_places"] = "pick_few", "pick_few_reference"
     sides = {
         op: SketchFiles(str(SOURCE), name, None, reference, None if reference.startswith("torch.") else str(SOURCE))
@@ -270,8 +272,8 @@ def test_inputs_on_which_the_reference_is_nan_are_made_where_it_is_not(said):
 
 
 def test_a_size_of_which_the_reference_makes_nan_is_no_case(said):
-    assert "0" not in said["op_mean_double"].suites.edges[0]["rows"]
-    assert "0" in said["op_scaled"].suites.edges[0]["rows"]
+    assert "0" not in [size for grid in said["op_mean_double"].suites.edges for size in grid["rows"]]
+    assert "0" in [size for grid in said["op_scaled"].suites.edges for size in grid["rows"]]
 
 
 @NIGHTLY
@@ -390,10 +392,29 @@ def test_a_function_for_halves_is_called_with_halves_and_with_the_dtype_that_it_
     assert suites.inputs["out_dtype"] == "torch.float32"
 
 
-@NIGHTLY
-def test_a_product_of_rounded_products_is_not_ready_without_a_tolerance(said):
-    assert said["chained"].look[0].kind == "look_rounded"
-    assert said["chained"].suites.dtypes == ("float16", "bfloat16")
+def test_a_product_of_rounded_products_states_what_its_rounding_may_be_off(said):
+    lines = [line for line in said["chained"].suites.accuracy if line.startswith("tolerance")]
+    bounds = eval(lines[0].removeprefix("tolerance=").removesuffix(","))
+    assert said["chained"].is_ready and "look_tolerance" in kinds(said["chained"])
+    assert 1e-4 < bounds["float16"][1] < 1e-2 and lines[1:]
+    assert not [line for line in said["op_scaled"].suites.accuracy if line.startswith("tolerance")]
+
+
+def test_a_kernel_that_rounds_to_one_dtype_and_takes_whole_blocks_alone_gets_these(said):
+    assert said["chained"].suites.dtypes == ("float16",)
+    assert {int(case["rows"]) % 64 for case in said["chained"].suites.cases} == {0}
+
+
+def test_a_tensor_without_axes_is_given_where_others_launch_no_kernel(said):
+    assert said["op_scaled_by_number"].suites.inputs["factor"].startswith("torch.randn((), ")
+
+
+def test_what_is_right_in_a_small_case_alone_is_not_ready(said):
+    assert said["first_alone"].look[0].kind == "look_rounded"
+
+
+def test_sizes_that_blocks_divide_come_before_those_of_which_each_has_a_program(said):
+    assert len(said["op_scaled"].suites.edges[0]["cols"]) > 1 == len(said["op_scaled"].suites.edges[0]["rows"])
 
 
 def test_a_function_that_is_off_in_one_of_the_dtypes_of_its_suites_is_not_ready(said):

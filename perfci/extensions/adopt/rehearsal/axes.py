@@ -140,6 +140,11 @@ class Form:
         return self.axes == ("shape",) or bool(self.sample)
 
     @property
+    def small(self) -> dict[str, Any]:
+        """A case that calls for real take."""
+        return dict(self.little) or self.make_distinct()
+
+    @property
     def has_places(self) -> bool:
         """Whether integers may point into a tensor: one beyond it would write into memory of something else."""
         makers = "torch.randint(", "torch.randperm(", ".argsort(", "torch.linspace("

@@ -31,7 +31,7 @@ def turn_back(forward: search.Found) -> Backward | None:
     picks = [pick for pick in trial.picks or () if isinstance(pick, int)]
     places = (picks or [0])[0], (trial.expected or [0])[0]
     copies = bool(trial.written)
-    params = dict(form.little) or form.make_distinct()
+    params = form.small
     inputs = form.make_inputs(params, "float32")
     sides = zip((form.kernel, form.reference), places, form.devices, strict=True)
     asked = [_ask_either(form, function, place, device, inputs) for function, place, device in sides]

@@ -102,7 +102,7 @@ def make_suites(
     summed = list(dict.fromkeys(axis for axes in sums for axis in axes))
     # Of the axes those that it needs, so that a new one is no edit here.
     reduces = f"reduces=lambda {', '.join(summed)}, **_: {' * '.join(summed)},"
-    small_case = form.little or form.make_distinct()
+    small_case = form.small
     layouts, wrong = _write_layouts(op, others, small_case, wrapper)
     look += wrong
     lines = [*layouts, *([reduces] if summed else [])]
@@ -367,11 +367,13 @@ def _find_edges(form: Form, source: str) -> tuple[list[Grid], dict[str, str]]:
     spare = [constant for constant in constants if 8 <= constant <= 1024 and constant not in blocks.values()]
     flat = _is_flat(form, blocks)
     grids, seen, left = list[Grid](), list[dict[str, Any]](), dict[str, str]()
-    small = dict(form.little) or form.make_distinct()
+    small = form.small
     seconds = form.run(small).seconds
     is_slow = seconds > _SLOW_S
     most = math.prod(small.values()) * _LONGEST_S / seconds if is_slow and not form.is_ragged else MOST_ELEMENTS
-    for number, axis in enumerate(form.axes):
+    # Those that blocks divide come first, as the time for all calls is bounded.
+    for axis in sorted(form.axes, key=lambda axis: 0 < (blocks[axis] or 0) < 4):
+        number = form.axes.index(axis)
         block = 1 if flat and number else blocks[axis] or (spare or [usual])[0]
         around = [1, 2, 13] if block < 4 else [1, block - 1, block, block + 1, 2 * block + 1]
         around = [1, block + 1] if is_slow else around
@@ -382,7 +384,7 @@ def _find_edges(form: Form, source: str) -> tuple[list[Grid], dict[str, str]]:
             values = [*((value,) for value in values), (3, block + 1), (3, 5, 7)]
         others = 1 if flat and not number else _LITTLE
         rest = {one: form.little.get(one, others) for one in form.axes}
-        values += [value for value in _POWERS if value > 2 * block and form.little]
+        values += [value for value in _POWERS if value > 2 * block and block >= 4 and form.little]
         values = [value for value in dict.fromkeys(values) if rest | {axis: value} not in seen]
         seen += [rest | {axis: value} for value in values]
         tried = {value: form.try_case(rest | {axis: value}) for value in values}

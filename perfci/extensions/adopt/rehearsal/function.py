@@ -39,7 +39,7 @@ from perfci.extensions.adopt.rehearsal.dry_torch import Argument, DryTorch
 from perfci.extensions.adopt.rehearsal.notes import find_faults
 from perfci.extensions.adopt.rehearsal.operators import Operator
 from perfci.extensions.adopt.rehearsal.tests import TestReader
-from perfci.extensions.adopt.rehearsal.trial import GRADIENT, Trial, answer_alike
+from perfci.extensions.adopt.rehearsal.trial import GRADIENT, Trial, answer_alike, find_rounding, watch
 from perfci.extensions.adopt.rehearsal.uses import read_uses
 from perfci.extensions.adopt.rehearsal.variants import (
     add_axes,
@@ -50,6 +50,7 @@ from perfci.extensions.adopt.rehearsal.variants import (
     vary_truths,
 )
 from perfci.extensions.adopt.sketch import Sketch, SketchFiles, SketchFunction, Suites
+from perfci.measure.closeness import TOLERANCES
 from perfci.measure.verify import Check, verify
 from perfci.ops.spec import Accuracy
 from perfci.worker.load import describe_exception
@@ -66,6 +67,7 @@ _DRAWS = re.compile(r"\b(tl\.rand(n|int)?(4x)?|(\w+_)?philox\w*|uint_to_uniform_
 """Random numbers."""
 _TIMES = 8
 _CHAINED = 2  # products of a kernel of which one is a factor of the other, as attention's
+_ROUNDS = "twice what the reference is off if factors of its products are rounded to the inputs' dtype"
 
 _WHOLE_DOT = re.compile(r"(?s)(tl\.zeros\([^\n]*tl\.int32.*tl\.dot\()|(tl\.dot\([^\n]*out_dtype=tl\.int32)")
 """A product of integers: it is added up in int32."""
@@ -131,10 +133,10 @@ def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
     if ties := find_ties(form, trial) if right else None:
         trial, look = ties, [*look, Reason("look_ties", {"op": op})]
     mutates = _list_written(called, operator) if operator else list_mutated(trial)
-    bounded = _bound(form, operator, are_tests=bool(tests))
-    stated = _list_held(form, mutates) if right and _is_quick(form, trial, look) else []
-    written = [f"mutates={mutates},"] if mutates else []
-    suites = replace(suites, accuracy=(*suites.accuracy, *bounded, *written, *stated))
+    is_quick = right and not trial.problem and trial.seconds < _QUICK
+    stated = _list_held(form, mutates) if is_quick else []
+    written = [*_bound(form, operator, are_tests=bool(tests)), *([f"mutates={mutates},"] if mutates else []), *stated]
+    suites = replace(suites, accuracy=(*suites.accuracy, *written))
     guessed = ", ".join(f"{name}: {value}" for name, value in {**form.inputs, **form.shapes}.items())
     # Of the likeliest inputs, for a person to go on with.
     error = "" if right else form.run(form.make_distinct()).problem or "outputs of other shapes"
@@ -142,10 +144,12 @@ def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
     # What torch itself calls an operator with is right, even if little of it is read.
     judged = replace(trial, unread=(), idle=()) if operator else trial
     unsure = explain(judged, dry=right, idle=idle, draws=_draws(form, launched), facts=facts)
-    unsure = unsure or _list_off(form, trial, launched, suites, facts)
+    suites, unsure, rounding = (
+        _bound_rounding(form, trial, launched, suites, facts) if not unsure else (suites, unsure, [])
+    )
     off = [] if unsure else _list_off_values(form, trial, suites)
     suites = replace(suites, values=tuple(kind for kind in suites.values if kind not in off))
-    look += [Reason("look_values", {"op": op, "values": ", ".join(off)})] if off else []
+    look += [*rounding, *([Reason("look_values", {"op": op, "values": ", ".join(off)})] if off else [])]
     if files.backward and not called.further:
         unsure = [Reason("look_no_gradient", {**facts, "function": files.function})]
     guess = [] if unsure or operator or tests else [Reason("look_guessed", facts)]
@@ -161,7 +165,7 @@ def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
 def _list_written(called: _Called, operator: Operator) -> tuple[str, ...]:
     """What torch's operator writes into, by its schema or in a trial: instance_norm's statistics, with some options."""
     form, names = called.found.form, list(operator.mutates)
-    sizes = form.little or form.make_distinct()
+    sizes = form.small
     for call in called.calls[:_MOST_CALLS] if not called.found.trial.problem else ():
         options = {name: repr(value) for name, value in call.given.items() if name not in form.shapes}
         inputs = {name: options.get(name, text) for name, text in form.inputs.items() if text not in form.axes}
@@ -207,7 +211,7 @@ def _vary(
 
 def _draws(form: Form, launched: str) -> bool:
     """Whether kernels draw random numbers that change the answer. Few of them may agree by chance."""
-    sizes = form.little or form.make_distinct()
+    sizes = form.small
     return bool(_DRAWS.search(launched)) and any(form.run(sizes).share for _ in range(_TIMES))
 
 
@@ -230,12 +234,12 @@ def _list_held(form: Form, mutates: Sequence[str]) -> list[str]:
 
 def _make_suite(form: Form, mutates: Sequence[str], seconds: float) -> Accuracy:
     """The suite of one small case. seconds: of this process, which its calls may take."""
-    sides = zip((form.kernel, form.reference), form.devices, strict=True)
+    sides = zip((watch(form.kernel, seconds), form.reference), form.devices, strict=True)
     until_s = time.process_time() + seconds
     kernel, reference = (
         _limit(sketched.wrap(function, device) if device else function, until_s) for function, device in sides
     )
-    params = {**(form.little or form.make_distinct()), "dtype": form.dtype}
+    params = {**form.small, "dtype": form.dtype}
 
     def make_inputs(dtype: str, device: str, seed: int, **sizes: int) -> Mapping[str, Any]:  # noqa: ARG001
         return form.make_inputs(sizes, dtype, seed)
@@ -247,19 +251,51 @@ def _list_off(form: Form, trial: Trial, launched: str, suites: Suites, facts: Ma
     """Why a function is not ready: it has no cases, or a check of the first values calls it wrong in a dtype."""
     if not (suites.edges or suites.cases or suites.probes):
         return [Reason("look_no_cases", {**facts})]
-    every = [form.little or form.make_distinct()]
-    if launched.count("tl.dot(") >= _CHAINED:  # many elements show what is rounded between products
-        every.append(form.make_distinct([*[2] * len(form.axes), 32, 32][-len(form.axes) :]))
-    for sizes in _read_sizes(form, suites.cases[:1]):
-        # Integers may agree in a small case alone, and so may what rounds. Else the check calls the function wrong.
-        check = {**sizes, "dtype": suites.dtypes[0]}, "normal"
-        is_right = form.has_places or not any(_list_wrong(form, trial, suites, [check]))
-        here = form.run(sizes)
-        every += [sizes] if is_right and not here.problem and here.seconds < _HELD_SECONDS else []
+    every = _list_checked(form, launched, suites)
     checks = [({**sizes, "dtype": dtype}, "normal") for sizes in every for dtype in suites.dtypes]
     for (params, _), error in itertools.islice(_list_wrong(form, trial, suites, checks), 1):
         return [Reason("look_rounded", {**facts, "error": error, "dtype": params["dtype"]})]
     return []
+
+
+def _bound_rounding(
+    form: Form, trial: Trial, launched: str, suites: Suites, facts: Mapping[str, Any]
+) -> tuple[Suites, list[Reason], list[Reason]]:
+    """The suites, with a tolerance if a kernel needs one for its products; why it is not ready; what is to look at."""
+    off = _list_off(form, trial, launched, suites, facts)
+    if [reason.kind for reason in off] == ["look_rounded"] and "tl.dot(" in launched:
+        wider = _allow_rounding(form, trial, launched, suites)
+        if wider is not suites and not _list_off(form, trial, launched, wider, facts):
+            return wider, [], [Reason("look_tolerance", {"op": facts["op"]})]
+    return suites, off, []
+
+
+def _list_checked(form: Form, launched: str, suites: Suites) -> list[dict[str, Any]]:
+    """Sizes of the small case, of one that shows what is rounded between products, and of the suite's first case."""
+    more = _read_sizes(form, suites.cases[:1])
+    if launched.count("tl.dot(") >= _CHAINED:  # many elements show what is rounded between products
+        more.insert(0, form.make_distinct([*[2] * len(form.axes), 32, 32][-len(form.axes) :]))
+    tried = ((sizes, form.run(sizes)) for sizes in more)
+    quick = (sizes for sizes, here in tried if not here.problem and here.seconds < _HELD_SECONDS)
+    return [form.small, *quick]
+
+
+def _allow_rounding(form: Form, trial: Trial, launched: str, suites: Suites) -> Suites:
+    """The suites with the tolerance of products of products, whose operands have to be rounded to the inputs' dtype.
+
+    It is twice what the reference is off once factors of its products are rounded so.
+    """
+    _, reference = answer_alike(form.kernel, form.reference, trial)
+    stated, every, bounds = _read_stated(suites), _list_checked(form, launched, suites), dict[str, list[float]]()
+    terms = stated.get("reduces", lambda **_: 1)
+    for dtype, sizes in itertools.product(suites.dtypes, every) if "tolerance" not in stated else ():
+        with form.rehearsal.real(), contextlib.suppress(Exception):  # whatever other people's code raises
+            for kind, error in find_rounding(reference, form.make_inputs(sizes, dtype)):
+                bounds.setdefault(kind, [*TOLERANCES[kind]]).append(2 * error / math.sqrt(max(terms(**sizes), 1)))
+    written = ", ".join(f'"{kind}": ({rtol}, {max(atols):.1e})' for kind, (rtol, *atols) in bounds.items())
+    if not written or not all(map(math.isfinite, itertools.chain(*bounds.values()))):
+        return suites
+    return replace(suites, accuracy=(*suites.accuracy, f"tolerance={{{written}}},", f'tolerance_reason="{_ROUNDS}",'))
 
 
 def _list_off_values(form: Form, trial: Trial, suites: Suites) -> list[str]:
@@ -267,7 +303,7 @@ def _list_off_values(form: Form, trial: Trial, suites: Suites) -> list[str]:
 
     As where terms cancel, or where a kernel takes the logarithms of probabilities alone.
     """
-    sizes, until_s = form.little or form.make_distinct(), time.process_time() + _SECONDS
+    sizes, until_s = form.small, time.process_time() + _SECONDS
     halves = [dtype for dtype in suites.dtypes if dtype.endswith("16")]
     cases: list[dict[str, Any]] = [{**sizes, "dtype": dtype} for dtype in halves]
     points = [{name: values[0] for name, values in probe.items()} for probe in suites.probes[:1]]
@@ -287,8 +323,7 @@ def _list_wrong(
     """Yields cases and kinds of values that a check calls wrong, and by how much they are off."""
     kernel, reference = answer_alike(form.kernel, form.reference, trial)
     suite = _make_suite(replace(form, kernel=kernel, reference=reference), (), 2 * _SECONDS)
-    stated = make_call(dict, ["\n".join((*suites.accuracy, ""))], {"perfci": perfci})()
-    suite, device = replace(suite, **{**stated, "mutates": ()}), open_device("cpu", seed=0)
+    suite, device = replace(suite, **{**_read_stated(suites), "mutates": ()}), open_device("cpu", seed=0)
     for params, kind in checks:
         check, failure = Check(params, kind, "contiguous", 0, fresh=False), None
         with form.rehearsal.real(), contextlib.suppress(Exception):  # whatever other people's code raises
@@ -297,10 +332,10 @@ def _list_wrong(
             yield (params, kind), failure.facts.get("error", math.inf)
 
 
-def _is_quick(form: Form, trial: Trial, look: Sequence[Reason]) -> bool:
-    """Whether a call for real is safe without a look at each access, and quick."""
-    is_safe = not form.has_places and all(reason.kind != "look_beyond" for reason in look)
-    return is_safe and not trial.problem and trial.seconds < _QUICK
+def _read_stated(suites: Suites) -> dict[str, Any]:
+    """What the accuracy suite states beside its cases."""
+    stated: dict[str, Any] = make_call(dict, ["\n".join((*suites.accuracy, ""))], {"perfci": perfci})()
+    return stated
 
 
 def _limit(function: Callable[..., Any], until_s: float) -> Callable[..., Any]:
@@ -416,7 +451,7 @@ def _narrow(called: _Called) -> _Called:
         texts = {name: re.sub(dense, whole, form.inputs[name]) for name in chosen}
         scales = {name: form.inputs[name].replace("dtype=dtype", "dtype=torch.float32") for name in names}
         narrow = replace(form, dtype="int8", inputs={**form.inputs, **scales, **texts})
-        trial = narrow.run(form.little or form.make_distinct())
+        trial = narrow.run(form.small)
         if trial.is_good:
             break
     form = narrow
@@ -426,7 +461,7 @@ def _narrow(called: _Called) -> _Called:
 def _complete_calls(called: _Called, launched: str, are_tests: bool) -> list[Call]:
     """The calls, in all dtypes that both take if no test chose them, and with those of the performance suite."""
     attempt, form, calls = called.found, called.found.form, list(called.calls)
-    small, dry = form.little or form.make_distinct(), form.agrees()
+    small, dry = form.small, form.agrees()
 
     def is_taken(dtype: str) -> bool:
         if dry and not replace(form, dtype=dtype).agrees():

@@ -44,9 +44,13 @@ _NAMED = (64, 32, 128, 16, 256, 512)  # of sides that the text names
 _EVEN = (4, 6, 10, 14, 22, 26, 34, 38)
 _POWERS = (2, 4, 16, 32, 64, 128)
 _SHORT = (1, 2)  # sizes of one axis that show which others belong to it
+_BLOCKS = (1, 2, 128, 64, 256, 32, 16, 512, 4, 8)  # where a kernel masks nothing
 _WHOLE_BLOCK = 128  # size of a last axis that is divided into blocks
 _DRAWN = (2, 4, 8, 16, 32, 64)  # sizes of which one may have to divide another, or to be above it
 _MOST_DRAWN, _MOST_TRIED = 40, 3  # ways to give them to the axes, and those tried for real
+_HALVES = ("float16", "bfloat16")
+_OF_DTYPES = re.compile(r"same dtype|Got \w*(fp16|bf16)|Unsupported \w+ dtype")
+"""Errors of a product of which the kernel rounds one factor"""
 _NARROW = ("int8", "int32", "int64", "uint8", "float8_e4m3fn", "float16")
 _EMPTY = inspect.Parameter.empty
 
@@ -113,7 +117,7 @@ def search(
             further -= bool(best.form.little)  # perhaps one of the next takes all sizes
             # Where sides divide others no form takes all sizes.
             is_best = not best.form.little or further < 0 or not best.form.agrees()
-            is_settled = best.trial.is_good and not needless and is_best
+            is_settled = best.trial.is_good and best.trial.launches and not needless and is_best
             if is_settled or time.process_time() > until:
                 return best
     assert best is not None
@@ -127,7 +131,7 @@ def _halve(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _shorten(given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """The arguments with fewer rows of some tensors."""
-    tensors = [name for name, value in given.items() if isinstance(value, Argument) and value.shape[0] == SIDE]
+    tensors = [name for name, value in given.items() if isinstance(value, Argument) and value.shape[:1] == (SIDE,)]
     for count in range(1, min(len(tensors), _MOST_SHORT + 1)):
         for chosen in itertools.combinations(reversed(tensors), count):
             fewer = {name: replace(given[name], shape=(SIDE // 2, *given[name].shape[1:])) for name in chosen}
@@ -138,7 +142,7 @@ def _guess(start: Form, given: Mapping[str, Any]) -> Form:
     """A form for a person to correct."""
     small = (2, 3, 4, 8, 16, 128)
     usual = {
-        name: replace(value, shape=small[-len(value.shape) :]) if isinstance(value, Argument) else value
+        name: replace(value, shape=small[len(small) - len(value.shape) :]) if isinstance(value, Argument) else value
         for name, value in given.items()
     }
     has_tensors = any(isinstance(value, Argument) for value in usual.values())
@@ -271,6 +275,7 @@ def _try_sizes(form: Form, texts: Sequence[str], calls: Sequence[Call]) -> Found
         else (
             *(SIZES[0][:count], SIZES[0][:count][::-1], _EVEN[:count], _POWERS[:count], _POWERS[:count][::-1]),
             (*_POWERS[: count - 1], _WHOLE_BLOCK),
+            _BLOCKS[max(5 - count, 0) :][:count],
             *([tuple(form.little.values())] if form.little else []),
         )
     )
@@ -284,6 +289,10 @@ def _try_sizes(form: Form, texts: Sequence[str], calls: Sequence[Call]) -> Found
             passing = replace(form, devices=(device, device if asking else form.devices[1]))
             other = passing.run(params) if passing.devices != form.devices and trial.problem else trial
             form, trial = (passing, other) if other.problem is None else (form, trial)
+        for dtype in _HALVES:
+            if _OF_DTYPES.search(trial.problem or ""):
+                form = replace(form, dtype=dtype)
+                trial = form.run(params)
         some = number > 1 or (number and best and best.trial.problem and form.has_places)  # a chance for places
         attempt = Found(replace(form, little=params if some else {}), texts, trial, dry=True, calls=calls)
         if number == 1 and best and best.trial.problem is None and best.trial.rank < trial.rank:
@@ -411,8 +420,8 @@ def _size_sides(given: Mapping[str, Any], uses: Mapping[str, Use]) -> dict[str, 
     first = next((known[name] for name in tensors if known.get(name)), ())
     sized = dict(given)
     for name, value in tensors.items():
-        sides = known.get(name) or first[-len(value.shape) :]
-        if {*value.shape} != {SIDE} or len(sides) != len(value.shape) or not sizes.keys() >= {*sides}:
+        sides = known.get(name) or first[max(len(first) - len(value.shape), 0) :]
+        if {*value.shape} - {SIDE} or len(sides) != len(value.shape) or not sizes.keys() >= {*sides}:
             return {}
         sized[name] = replace(value, shape=tuple(sizes[side] for side in sides))
     return sized if len(sizes) > 1 else {}
@@ -434,6 +443,7 @@ def _list_tensors(use: Use, *, is_first: bool = False) -> Iterator[tuple[float, 
     kinds = (use.dtype,) if use.dtype else ("bool", "float32") if use.is_flag else kinds
     if not is_first and 1 in ranks and not use.fixed and not use.is_whole:
         yield 1.6, Argument((1,), "float32", None, ("1",))  # a number on the device
+        yield 1.7, Argument((), "float32", None)
     for place, rank in enumerate(ranks):
         cost = 0.0 if not place else (3.0 if use.rank else 0.0) + (place if is_first else place / 2)
         kinds = ("float32", "int64") if use.is_target and rank > 1 else kinds

@@ -15,6 +15,8 @@ import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
 
+from perfci.device.tensors import TorchArrays
+
 _NEAR = 2e-2  # error of a right answer at most, of its size: float16 and TF32 are right, another formula is not
 _MASK = 1e5  # numbers from here on stand for a mask, and say nothing about the others' size
 _MOST = 0.5  # of a tensor that a launch reads at least. None of it is read of one that only shows a shape
@@ -22,6 +24,7 @@ _ROOM = 2 << 30  # bytes that a call may take beside what the process has
 _MADE = ("empty", "zeros", "ones", "full", "rand", "new_", "bernoulli")  # functions that ask for a tensor's form alone
 
 BEYOND = "the kernel reaches beyond its tensors"  # as a trial's problem
+_PRODUCTS = frozenset({"matmul", "__matmul__", "__rmatmul__", "mm", "bmm", "addmm", "baddbmm", "einsum", "linear"})
 GRADIENT = "gradient"  # what a backward pass takes beside the function's inputs
 
 Array = np.ndarray[Any, Any]
@@ -68,10 +71,11 @@ class Trial:
         return self.agrees and not self.unread and not self.idle and not self.races
 
     @property
-    def rank(self) -> tuple[bool, bool, int, float, int]:
-        """The least is the best."""
-        lost = len(self.unread) + len(self.idle) + self.races
-        return self.problem is not None, not self.is_finite, lost, self.share, len(self.ignored)
+    def rank(self) -> tuple[Any, ...]:
+        """The least is the best: of what raises that which a kernel raises."""
+        lost, raised = len(self.unread) + len(self.idle) + self.races, self.problem or ""
+        stage = 0 if not raised else 1 if raised.startswith("InterpreterError") else 2
+        return stage, not self.is_finite, lost, self.share, len(self.ignored), not self.launches
 
 
 def try_call(
@@ -135,6 +139,16 @@ def try_call(
     )  # fmt: skip
 
 
+def watch(kernel: Callable[..., Any], seconds: float) -> Callable[..., Any]:
+    """Returns the kernel such that it raises where it reaches beyond its tensors, or takes more seconds."""
+
+    def call(**given: Any) -> Any:
+        with _Accesses({}, seconds).watch():
+            return kernel(**given)
+
+    return call
+
+
 @contextmanager
 def _bounded_memory() -> Iterator[None]:
     """What takes more memory than _ROOM beyond the present one raises inside, where the system has such a limit."""
@@ -170,6 +184,34 @@ def answer_alike(
         return call
 
     return give(kernel, trial.picks), give(reference, None if trial.rewritten else trial.expected)
+
+
+def find_rounding(
+    reference: Callable[..., tuple[torch.Tensor, ...]], given: Mapping[str, Any]
+) -> Iterator[tuple[str, float]]:
+    """Yields each output's dtype, and how far it is off if factors of products are rounded as the inputs are."""
+    exact = reference(**TorchArrays("cpu").upcast(given))
+    with _Rounds(next(value.dtype for value in given.values() if torch.is_tensor(value) and value.is_floating_point())):
+        rounded = reference(**given)
+    for one, right in zip(rounded, exact, strict=True):
+        if one.is_floating_point():
+            yield str(one.dtype).removeprefix("torch."), float((one.double() - right.double()).abs().max())
+
+
+class _Rounds(TorchFunctionMode):
+    """Rounds what torch multiplies as matrices to a dtype."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self._dtype = dtype
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        is_product = getattr(func, "__name__", "") in _PRODUCTS
+        return func(*map(self._round, args) if is_product else args, **(kwargs or {}))
+
+    def _round(self, value: Any) -> Any:
+        is_rounded = isinstance(value, torch.Tensor) and value.is_floating_point()
+        return value.to(self._dtype).to(value.dtype) if is_rounded else value
 
 
 def _is_idle(

@@ -71,7 +71,7 @@ def add_options(
     forward: where the op is its backward pass, which `turn` makes.
     """
     form, kept, look, until_s = found.form, list[Variant](), list[Reason](), time.process_time() + _SECONDS
-    params = dict(form.little) or form.make_distinct()
+    params = form.small
     for name, usual, value in itertools.islice(options, _MOST):
         if time.process_time() > until_s:
             break
@@ -136,7 +136,7 @@ def add_dtypes(suites: Suites, form: Form, operator: Operator) -> Suites:
     first = [case for case in suites.cases if case["dtype"] == f"torch.{suites.dtypes[0]}"]
     takes = operator.info.supports_dtype if operator.info else lambda *_: False
     drawn = [name for name, text in form.inputs.items() if _DRAWN.fullmatch(text)]
-    params = dict(form.little) or form.make_distinct()
+    params = form.small
     integers = {name: _DRAWN.sub(_WHOLE, form.inputs[name]) for name in drawn}
     wide = replace(form, inputs={**form.inputs, **integers})
     dtypes = [dtype for dtype in _INTEGERS if drawn and takes(getattr(torch, dtype), "cpu")]
@@ -172,7 +172,7 @@ def _is_taken(form: Form, case: Case, dtype: str) -> bool:
 
 def vary_truths(suites: Suites, form: Form) -> Suites:
     """Returns the suites with zeros or infinities among the numbers, where the truths of others are all one."""
-    params = dict(form.little) or form.make_distinct()
+    params = form.small
     usual = form.run(params)
 
     def list_truths(one: Form) -> set[bool]:
