@@ -33,7 +33,7 @@ def find_pattern(op: str, checks: Sequence[AccuracyCase]) -> Reason | None:
     First how they are wrong, then with which inputs, then where in the output, then in which cases.
     """
     # One that was shrunk has the fault of another, and no sizes that show where it is.
-    plain = [check for check in checks if not (check.failure and check.failure.kind == "least_wrong")]
+    plain = [check for check in checks if not (check.failure and check.failure.kind.startswith("least_"))]
     made = [check for check in plain if check.unchecked is None and not check.case.startswith("rejects=")]
     failed = [(check, check.failure) for check in made if check.failure and not check.raised]
     kinds = {why.kind for _, why in failed}

@@ -6,7 +6,7 @@ Trans. Softw. Eng. 28 (2002): what cannot be taken away any more is what the fau
 
 import dataclasses
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +23,9 @@ from perfci.ops.spec import Accuracy
 AGAIN = 5  # calls in which a fault has to show again, before it counts as one that shows seldom
 FEW = 4  # elements of an input that may differ from all others, so that a person can read them
 MOST_FILLED = 1 << 22  # elements of an input in which single values are looked for
+
+Lay = Callable[[Accuracy, Check], Accuracy]
+"""Returns a suite with a kernel that gets a check's arrays elsewhere in memory"""
 
 UNFIT = frozenset({"reference_raised", "out_of_memory"})
 """Failures that say nothing of the kernel"""
@@ -50,15 +53,19 @@ class Shrinker:
     """Makes one wrong case smaller until no step keeps it wrong, or time is up."""
 
     def __init__(
-        self, suite: Accuracy, device: Accelerator, wrong: AccuracyCase, describe: Describe, until_s: float
-    ) -> None:
-        """`until_s`: seconds of the monotonic clock."""
+        self, suite: Accuracy, device: Accelerator, wrong: AccuracyCase, describe: Describe, until_s: float,
+        lay: Lay = lambda suite, _: suite,
+    ) -> None:  # fmt: skip
+        """`until_s`: seconds of the monotonic clock. `lay`: where arrays lie in memory as no layout has them."""
         self._suite, self._device, self._describe, self._until_s = suite, device, describe, until_s
-        self._wrong, self.tries = wrong, 0
+        self._wrong, self._lay, self.tries = wrong, lay, 0
 
-    def shrink(self) -> Least | None:
-        """Returns the smallest case found. None if the fault does not show again in this process."""
-        check = find_check(self._suite, self._wrong)
+    def shrink(self, check: Check | None = None) -> Least | None:
+        """Returns the smallest case found. None if the fault does not show again in this process.
+
+        check: the wrong one, if neither the suite nor a search has it.
+        """
+        check = check or find_check(self._suite, self._wrong)
         if check is None:
             return None
         # Of memory that is not filled a fault may show in the second call alone, and a race in one of many.
@@ -84,6 +91,10 @@ class Shrinker:
         self.tries += 1
         suite = fill_suite(self._suite, self._device, check, fillings) if fillings else self._suite
         made = dataclasses.replace(check, values="normal") if fillings else check
+        try:
+            suite = self._lay(suite, made)
+        except Exception:  # of a size that the op does not have, or whose arrays cannot lie so
+            return None
         result = verify(suite, self._device, made, self._describe)
         why = result.failure
         if why is None or why.kind in UNFIT or result.raised != self._wrong.raised:

@@ -25,8 +25,11 @@ from {file} import {suite} as suite{kernel}
 {call}"""
 
 
-def write_lines(task: Task, loaded: LoadedOp, device: Accelerator, least: Least) -> str:
-    """Returns the lines that make the least call, and print its answer beside that of the reference."""
+def write_lines(task: Task, loaded: LoadedOp, device: Accelerator, least: Least, form: Any = None) -> str:
+    """Returns the lines that make the least call, and print its answer beside that of the reference.
+
+    form: one of `structure`, by which arrays lie.
+    """
     name, suite, kind = name_of(task.op), loaded.accuracy, device.info.kind
     other = suite.backend != DEFAULT
     roots = [Path(root).resolve() for root in import_roots(task.folder, task.shared_folder)]
@@ -37,7 +40,7 @@ def write_lines(task: Task, loaded: LoadedOp, device: Accelerator, least: Least)
         file=f"{name}_accuracy",
         suite=_find_name(sys.modules[f"{name}_accuracy"]),
         kernel=f"; from {name}_{suite.backend} import {name} as kernel" if other else "; kernel = suite.kernel",
-        inputs="; ".join(_make(suite, device, least)),
+        inputs="; ".join((*_make(suite, device, least), *(_move(suite, device, least, form) if form else ()))),
         call=_call(suite, device, least) if least.failure.kind in VISIBLE else _check(least),
     )
     return text if "torch." in text else text.replace("import torch; ", "", 1)
@@ -65,6 +68,17 @@ def _make(suite: Accuracy, device: Accelerator, least: Least) -> Iterator[str]:
             yield f'inputs["{name}"][{", ".join(map(str, index))}] = {_spell_number(number)}'
     if check.layout != "contiguous" or least.failure.kind == "not_finite":  # which may come from beside the inputs
         yield f'inputs = device.arrays.place(inputs, "{check.layout}")'
+
+
+def _move(suite: Accuracy, device: Accelerator, least: Least, form: Any) -> Iterator[str]:
+    """How arrays get where they lie."""
+    from perfci.extensions.beyond.structure import place_arrays
+
+    name, arguments = getattr(form, "func", form).__name__, getattr(form, "args", ())
+    names = [name for name, _ in place_arrays(draw(suite, device, least.check), form)]
+    moved = (f'"{one}": {name}({", ".join([*map(repr, arguments), f"inputs[{one!r}]"])})' for one in names)
+    yield f"from perfci.extensions.beyond.structure import {name}, give"
+    yield f"kernel = give(kernel, {{{', '.join(moved)}}})"
 
 
 def _call(suite: Accuracy, device: Accelerator, least: Least) -> str:

@@ -81,16 +81,22 @@ def check_placed(
     """Make one check. None if the op is right, refuses such arrays, or the case has none."""
     check = Check(params, "normal", "contiguous", 0, fresh=False)
     try:
-        moved = dict(place_arrays(make_inputs(suite, device.arrays, check), placed.form))
+        suite = place_suite(suite, device, check, placed)
     except Exception:  # of a size that the op does not have
         return None
-    if not moved:
-        return None
-    # Memory is allocated before, not inside the check, which fills all of it.
-    result = verify(replace(suite, kernel=_give(suite.kernel, moved)), device, check, describe)
+    result = verify(suite, device, check, describe)
     if result.failure is None or result.raised:
         return None
     return check.result(failure=because("wrong_placed", result.failure, placed=placed.name))
+
+
+def place_suite(suite: Accuracy, device: Accelerator, check: Check, placed: Placed) -> Accuracy:
+    """Returns a suite with a kernel that gets a check's arrays so. Raises UnfitError if none can lie so."""
+    moved = dict(place_arrays(make_inputs(suite, device.arrays, check), placed.form))
+    if not moved:
+        raise UnfitError
+    # Memory is allocated here, not inside the check, which fills all of it.
+    return replace(suite, kernel=give(suite.kernel, moved))
 
 
 def place_arrays(inputs: Mapping[str, Any], form: Form) -> Iterator[tuple[str, torch.Tensor]]:
@@ -101,7 +107,7 @@ def place_arrays(inputs: Mapping[str, Any], form: Form) -> Iterator[tuple[str, t
                 yield name, form(value)
 
 
-def _give(kernel: Callable[..., Any], moved: Mapping[str, Any]) -> Callable[..., Any]:
+def give(kernel: Callable[..., Any], moved: Mapping[str, Any]) -> Callable[..., Any]:
     """The kernel on these in the place of inputs with the same values."""
 
     def call(**inputs: Any) -> Any:

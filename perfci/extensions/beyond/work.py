@@ -1,9 +1,12 @@
 """A worker's part: the least wrong case of one op, or what its suite does not check."""
 
+from __future__ import annotations
+
 import functools
 import math
 import time
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from perfci.core.model import AccuracyCase, Fact, Reason, because
 from perfci.device.seam import Accelerator
@@ -15,14 +18,17 @@ from perfci.extensions.beyond.lines import write_lines
 from perfci.extensions.beyond.properties import check_properties
 from perfci.extensions.beyond.repeats import check_repeats
 from perfci.extensions.beyond.sanitize import watched_memory
-from perfci.extensions.beyond.task import LookBeyond
+from perfci.extensions.beyond.task import SHRINK_S, LookBeyond
 from perfci.measure.inputs import bound_inputs, call_fresh
 from perfci.measure.search import list_candidates, search
-from perfci.measure.verify import list_probes
-from perfci.ops.spec import case_id
+from perfci.measure.verify import Check, list_probes
+from perfci.ops.spec import Accuracy, Params, case_id
 from perfci.worker.load import LoadedOp, describe_exception
 from perfci.worker.opening import load_files, open_op
 from perfci.worker.protocol import Doing, MessageChannel, OpDone
+
+if TYPE_CHECKING:
+    from perfci.extensions.beyond.structure import Placed
 
 
 def perform(task: LookBeyond, channel: MessageChannel) -> None:
@@ -73,7 +79,8 @@ class Look:
     def shrink(self, wrong: AccuracyCase) -> Iterator[AccuracyCase]:
         """Yields the smallest wrong case as a check, with the lines that show it. Nothing if it did not show again."""
         self._channel.send(Doing("shrink", self._task.op, wrong.case))
-        least = Shrinker(self._loaded.accuracy, self._device, wrong, self._describe, self._until_s).shrink()
+        until_s = min(self._until_s, time.monotonic() + SHRINK_S)
+        least = Shrinker(self._loaded.accuracy, self._device, wrong, self._describe, until_s).shrink()
         if least:
             python = write_lines(self._task, self._loaded, self._device, least)
             reason = because("least_wrong", least.failure, origin=wrong.case, tries=least.tries, python=python)
@@ -105,17 +112,38 @@ class Look:
 
         task, suite, device = self._task, self._loaded.accuracy, self._device
         self._channel.send(Doing("structure", task.op))
+        shrunk: list[AccuracyCase] = []  # one alone: the others mostly have the same fault
         for check in list_candidates(suite, task.seed, task.pattern, duel=False):
             self._channel.send(Doing("structure", task.op, f"{check.case}, {check.values}"))
             answer = search(suite, device, check, self._describe, None)
             if answer and answer.failure:
                 yield answer
+                shrunk = shrunk or [*self.shrink(answer)]
         for params in list_probes(suite, task.pattern) if not suite.mutates else ():
             for placed in list_placed(suite):
                 self._channel.send(Doing("structure", task.op, f"{case_id(params)}, {placed.name}"))
                 made = reach_far(params) if placed.far else params
                 if wrong := check_placed(suite, device, made, placed, self._describe):
                     yield wrong
+                    shrunk = shrunk or [*self._shrink_placed(wrong, made, placed)]
+        yield from shrunk
+
+    def _shrink_placed(self, wrong: AccuracyCase, params: Params, placed: Placed) -> Iterator[AccuracyCase]:
+        """Yields the smallest case that is wrong where arrays lie so, with the lines that show it, as above."""
+        from perfci.extensions.beyond.structure import place_suite
+
+        device = self._device
+        self._channel.send(Doing("shrink", self._task.op, wrong.case))
+
+        def lay(suite: Accuracy, check: Check) -> Accuracy:
+            return place_suite(suite, device, check, placed)
+
+        until_s = time.monotonic() + SHRINK_S
+        shrinker = Shrinker(self._loaded.accuracy, device, wrong, self._describe, until_s, lay)
+        if least := shrinker.shrink(Check(params, "normal", "contiguous", 0, fresh=False)):
+            python = write_lines(self._task, self._loaded, device, least, placed.form)
+            facts: dict[str, Fact] = {"placed": placed.name, "origin": wrong.case, "tries": least.tries}
+            yield least.check.result(failure=because("least_placed", least.failure, python=python, **facts))
 
     def _check_configurations(self) -> Iterator[AccuracyCase]:
         task, suite, device, looked = self._task, self._loaded.accuracy, self._device, Looked()

@@ -1,7 +1,9 @@
 """Arrays that lie in memory as no suite has them: unaligned, with gaps along each axis, far apart."""
 
+import math
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -17,6 +19,7 @@ from perfci.measure.search import list_candidates  # noqa: E402
 from perfci.ops.spec import Accuracy, grid  # noqa: E402
 
 CASES = grid(rows=[5], cols=[9], dtype=[torch.float16])
+HERE = Path(__file__).parent
 
 
 def describe(error):
@@ -150,3 +153,29 @@ def test_each_size_and_place_is_named_before_it_is_tried_so_that_a_long_stage_is
     candidates = list_candidates(suite, 0, None, duel=False)
     assert len(sent) == 1 + len(candidates) + len(list(list_placed(suite)))
     assert {f"{check.case}, {check.values}" for check in candidates} <= {doing.case for doing in sent}
+
+
+def test_what_is_wrong_where_arrays_lie_so_is_shrunk_to_the_least_case_with_lines_that_make_it():
+    def wraps_along_rows(x):
+        places = (torch.arange(x.shape[1]) * x.stride(1)).to(torch.int32)
+        return 2 * x * (places >= 0)
+
+    suite, look = Accuracy(wraps_along_rows, double, make_inputs, CASES), Look.__new__(Look)
+    place = SimpleNamespace(root=HERE)
+    look._task = SimpleNamespace(op="double", seed=0, pattern=None, folder=HERE, shared_folder=HERE, place=place)
+    look._device, look._channel = open_device("cpu", seed=0), SimpleNamespace(send=lambda _: None)
+    look._loaded, look._describe, look._until_s = SimpleNamespace(accuracy=suite), describe, math.inf
+    sys.modules["double_accuracy"] = SimpleNamespace(accuracy=suite)
+    try:
+        *_, least = look._check_structure()
+    finally:
+        del sys.modules["double_accuracy"]
+
+    facts = least.failure.facts
+    assert (least.case, facts["origin"]) == ("rows=1,cols=3,dtype=float32", "rows=5,cols=9,dtype=float16")
+    assert facts["placed"] == "columns that reach past 2^31"
+    lines = facts["python"].splitlines()
+    given = {"suite": suite, "kernel": wraps_along_rows, "torch": torch}
+    exec("\n".join(lines[3:]), given)  # the first three open the op's file
+    assert len(lines) == 5
+    assert given["kernel"](**given["inputs"]).tolist() == [[*(2 * given["inputs"]["x"][0, :2]).tolist(), 0.0]]
