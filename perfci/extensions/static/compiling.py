@@ -55,8 +55,13 @@ class _Wanted:
     other: Interpreter | None = None  # that of its backend, if it has one
 
 
-def compile_ops(bench: Bench, request: Request, tree: BaseTree | None) -> tuple[Static, tuple[PlannedOp, ...]]:
-    """Compiles every op, and the base's if its files differ, for every target. Raises UsageError for an unknown one."""
+def compile_ops(
+    bench: Bench, request: Request, tree: BaseTree | None, *, skips: bool = False
+) -> tuple[Static, tuple[PlannedOp, ...]]:
+    """Compiles every op, and the base's if its files differ, for every target. Raises UsageError for an unknown one.
+
+    skips: ops with the base's files are left out.
+    """
     targets = request.targets or bench.settings.targets
     for target in targets:
         target_named(target)
@@ -81,7 +86,8 @@ def compile_ops(bench: Bench, request: Request, tree: BaseTree | None) -> tuple[
         broken |= (
             {op.op: explain_interpreter(bench, op, interpreter) for op in head} if isinstance(interpreter, str) else {}
         )
-    head = tuple(op for op in head if op.op not in broken and (not request.changed or op.op not in same))
+    left = same if skips or request.changed else set()
+    head = tuple(op for op in head if op.op not in left.union(broken))
     tools = describe_toolchain(chosen, others=others)
     if request.changed and not python:
         head = tuple(op for op in head if op.op not in theirs or _is_touched(op, ours[op.op], theirs[op.op], bench))

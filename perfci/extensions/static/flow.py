@@ -77,7 +77,8 @@ def add_compiled(experiment: Experiment, run: Run) -> Run:
     if not (is_known and can_compile and environment.installed_versions(COMPILERS[:2])):
         return run
     with experiment.bench.timing("compile"):
-        compiled = compile_ops(experiment.bench, experiment.request, experiment.tree)[0]
+        skips = run.plan.skip_unchanged
+        compiled = compile_ops(experiment.bench, experiment.request, experiment.tree, skips=skips)[0]
     return experiment.save(dataclasses.replace(run, static=compiled))
 
 

@@ -167,6 +167,15 @@ def test_the_toolchain_is_that_of_the_interpreter_that_compiles():
 
 @pytest.mark.torch
 @pytest.mark.slow
+def test_of_ops_with_the_bases_files_a_check_without_a_device_compiles_nothing(project, capsys):
+    assert run(["check", "--device", "cpu", "--project", str(project), "--against", "HEAD"]) == 0
+
+    assert store.read_run(project / "reports").static.ops == ()
+    assert "UNCHANGED  scale" in capsys.readouterr().out
+
+
+@pytest.mark.torch
+@pytest.mark.slow
 def test_of_a_library_whose_package_imports_all_kernels_only_ops_that_reach_the_change_are_taken(project):
     for name, text in {"__init__": "from . import one, other\n", "one": "LIMIT = 4\n", "other": "LIMIT = 8\n"}.items():
         (project / "lib").mkdir(exist_ok=True)
