@@ -1,7 +1,5 @@
 """`perfci new`: an op's files, empty or around functions that exist."""
 
-import errno
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -115,7 +113,7 @@ def _add_library(
 ) -> int:  # fmt: skip
     """Write an op for each file of a library, and show what is left to do in one table."""
     if not folder.is_dir():
-        raise UsageError("source_unreadable", file=str(folder), why=os.strerror(errno.ENOTDIR))
+        raise UsageError("from_missing", found=str(folder))
     made, told = dict(folders), list[Mapping[str, Any]]()
     causes = dict[str, tuple[str, list[str]]]()  # kind of a reason -> its sentence for the first op, and all ops
     ready = list[str]()

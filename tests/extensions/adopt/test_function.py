@@ -119,6 +119,7 @@ def test_what_a_rehearsal_cannot_use_is_told_in_a_sentence(said, name, expected)
         ("{source}", GELU, "has no plain Python function user_kernels"),
         (":f", GELU, "write --from FILE:function"),
         ("/no/such/file.py:f", GELU, "/no/such/file.py could not be read"),
+        ("README.md:f", GELU, "README.md is neither a Python file"),
         ("{source}:add", "add", "write --from FILE:function"),
     ],
 )

@@ -651,7 +651,7 @@ def _find_file(module: str) -> str:
     files = [file for place in places for file in (place.with_suffix(".py"), place / "__init__.py") if inner]
     origin = spec.origin if spec and not inner else next((str(file) for file in files if file.is_file()), None)
     if not origin:
-        raise UsageError("source_unreadable", file=module, why="no module of this name can be imported")
+        raise UsageError("from_missing", found=module)
     return origin
 
 
