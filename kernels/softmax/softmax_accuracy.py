@@ -42,6 +42,7 @@ accuracy = perfci.Accuracy(
         *perfci.grid(rows=[33], cols=[100], dtype=DTYPES),
         *perfci.grid(rows=[2], cols=[BEYOND_ONE_TILE], dtype=[torch.float32]),
     ),
+    values=(*perfci.VALUES, "masked"),
     # Elements of a row of n are of the size of 1 / n: torch.testing's atol of 1e-5 is nearly half of that at 65,536.
     tolerance={"float32": (1.3e-6, 1e-7), "float16": (1e-3, 1e-7), "bfloat16": (1.6e-2, 1e-7)},
     # What performance launches and no case above does.

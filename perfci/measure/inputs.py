@@ -121,6 +121,13 @@ def _draw(
         drawn: Host = rng.choice([*around, *(constant + step for constant in constants for step in (-1.0, 1.0))], shape)
         return np.where(signed < 0, -1.0, 1.0) * np.minimum(np.abs(drawn), facts.largest)
 
+    def mask() -> Host:
+        """Rows that begin with some -infinity. Of several the last has nothing else."""
+        lengths = rng.integers(0, cols or 1, ends)
+        if lengths.size > 1:
+            lengths.flat[-1] = cols
+        return np.where(np.arange(cols) < lengths, -np.inf, normal).reshape(shape)
+
     def replace_one(by: float) -> Host:
         one: Host = normal.copy()
         if one.size:
@@ -138,7 +145,7 @@ def _draw(
         "cancellation": cancel,
         "mixed": lambda: rng.choice([0.0, 1.0, -1.0, np.inf, -np.inf, np.nan], shape),
         **dict.fromkeys(("peaked", "confident"), stand_out),
-        "masked": lambda: np.where(np.arange(cols) < rng.integers(0, cols or 1, ends), -np.inf, normal).reshape(shape),
+        "masked": mask,
         "ties": round_off,
         "sorted": lambda: np.sort(normal, axis=-1) if shape else normal,
         "repeated": lambda: normal[..., np.arange(cols) // 4 * 4] if shape else normal,

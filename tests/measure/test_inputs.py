@@ -43,13 +43,14 @@ def test_each_kind_of_values_is_what_it_is_called(dtype):
     assert np.isfinite(large).all() and (large >= info.max / 8 * (1 - info.eps)).all()
 
 
-def test_masked_rows_begin_with_infinities_and_end_with_a_number():
+def test_masked_rows_begin_with_infinities_and_end_with_a_number_but_for_the_last_which_has_none():
     x = normal("float32")
     made = fill("masked", x)
 
     hidden = np.isneginf(made)
     assert (hidden[:, :-1] >= hidden[:, 1:]).all() and len({*hidden.sum(-1)}) > 10
-    assert (made[~hidden] == x[~hidden]).all() and not hidden[:, -1].any()
+    assert (made[~hidden] == x[~hidden]).all() and not hidden[:-1, -1].any()
+    assert hidden[-1].all() and not np.isneginf(fill("masked", x[:1])).all()
 
 
 def test_mixed_values_meet_in_every_pair():
