@@ -1,9 +1,8 @@
 """Launches as they happen, and what the compiler made of them: Triton's, and others that an extension reports."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from inspect import Signature
 from typing import Any
 from unittest import mock
 
@@ -114,16 +113,6 @@ def pad_grid(grid: Any) -> tuple[int, int, int]:
     sides = [int(side) for side in grid]
     first, second, third = (*sides, 1, 1, 1)[:3]
     return first, second, third
-
-
-def bind_launch(
-    signature: Signature, args: Sequence[Any], kwargs: Mapping[str, Any], grid: Any
-) -> tuple[dict[str, Any], tuple[int, int, int]]:
-    """A launch's arguments by parameter, defaults included, and its grid. Options of the launch are left out."""
-    accepted = {name: value for name, value in kwargs.items() if name in signature.parameters}
-    bound = signature.bind(*args, **accepted)
-    bound.apply_defaults()
-    return bound.arguments, pad_grid(grid(bound.arguments) if callable(grid) else grid)
 
 
 class _Grid:

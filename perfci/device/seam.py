@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -116,16 +115,6 @@ class Counters:
     source: CounterSource = "compiled"
     cases: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     note: Reason | None = None  # why there are no counters
-
-
-def average_counters(rows: Iterable[tuple[Mapping[str, float], float]]) -> dict[str, float]:
-    """Means of what some kernels have, weighted."""
-    sums, weights = defaultdict[str, float](float), defaultdict[str, float](float)
-    for row, weight in rows:
-        for name, value in row.items():
-            sums[name] += weight * value
-            weights[name] += weight
-    return {name: total / weights[name] for name, total in sums.items() if weights[name]}
 
 
 CounterSource = Literal["ncu", "aic_metrics", "virtual", "compiled"]

@@ -16,9 +16,10 @@ from typing import ClassVar
 from perfci.core.model import KernelBinary, Reason
 from perfci.core.model.measured import KERNEL
 from perfci.core.temporary import temporary_folder
-from perfci.device.seam import WARMING, Accelerator, CountedCalls, Counters, average_counters
+from perfci.device.seam import WARMING, Accelerator, CountedCalls, Counters
 from perfci.extensions.agents.profile_records import Looked
 from perfci.extensions.common.binaries import binaries
+from perfci.extensions.common.counters import average_counters
 from perfci.extensions.common.targets import TARGETS, Target
 from perfci.measure.bench import Arm
 from perfci.measure.inputs import bound_inputs

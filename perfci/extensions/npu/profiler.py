@@ -18,8 +18,8 @@ from typing import Any
 from perfci.core.errors import DeviceError, RecordsLostError
 from perfci.core.model.measured import Launch
 from perfci.core.temporary import temporary_folder
-from perfci.device.seam import average_counters
 from perfci.device.timers import NAME, ActivitySession, CacheFlush, Record, split_at_flushes
+from perfci.extensions.common.counters import average_counters
 
 DETAILS = "kernel_details.csv"  # below ASCEND_PROFILER_OUTPUT
 TASKS = "task_time_*.csv"  # below PROF_*/mindstudio_profiler_output

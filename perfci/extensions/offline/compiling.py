@@ -26,9 +26,9 @@ from triton.runtime.jit import JITFunction
 from perfci.core.errors import DeviceError, PerfciError
 from perfci.core.model import Reason, because
 from perfci.device.capture import Captured, note_choice, note_unknown, watch_calls
-from perfci.device.launches import bind_launch
 from perfci.device.source import digest, function_text, plain_function, stable
 from perfci.extensions.common import binaries
+from perfci.extensions.common.launches import bind_launch
 from perfci.extensions.common.targets import LINE_FREE, Target
 from perfci.extensions.offline import claims
 from perfci.extensions.offline.backends import find_compiler

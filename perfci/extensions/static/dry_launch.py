@@ -25,8 +25,8 @@ from triton.runtime import interpreter
 from triton.runtime.interpreter import GridExecutor, InterpretedFunction, InterpreterBuilder
 
 from perfci.core.model import Feature, Reason
-from perfci.device.launches import bind_launch
 from perfci.device.source import is_own, stable
+from perfci.extensions.common.launches import bind_launch
 
 MOST_LINES = 50_000  # of a launch. One that runs more waits for a value that zeros never become
 

@@ -23,9 +23,9 @@ from triton.runtime.autotuner import Autotuner
 from triton.runtime.interpreter import InterpretedFunction
 from triton.runtime.jit import JITFunction
 
-from perfci.device.launches import bind_launch
 from perfci.extensions.adopt.rehearsal import sketched
 from perfci.extensions.adopt.rehearsal.sketched import ANSWERS, Launched, PassingFor, make_driver, name_npu
+from perfci.extensions.common.launches import bind_launch
 from perfci.extensions.offline.pretender import META, VirtualGenerator
 
 
