@@ -194,6 +194,7 @@ def test_a_run_cannot_be_loaded_without_the_extension_that_does_it_and_a_sentenc
         perfci.load(tmp_path)
 
 
+@pytest.mark.nightly
 def test_an_op_that_declares_stored_tensors_is_refused_without_the_extension_that_checks_them(place, tmp_path):
     (tmp_path / "kernels").mkdir()
     assert run(place, "new", "scale", "--fake", where=tmp_path).returncode == 0

@@ -107,6 +107,7 @@ def test_a_slow_down_that_noise_hid_is_found_between_two_commits(nightly):
     assert "FAKE-0" in text
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_each_case_is_held_against_its_own_last_conclusive_commit(nightly):
     """Two inconclusive ops, one of which was accepted later than the other."""

@@ -430,6 +430,7 @@ def import_late(project):
     project.edit("scale", "triton", "    fake.work(", "    from scale_speed import US_PER_MEGABYTE\n\n    fake.work(")
 
 
+@pytest.mark.nightly
 def test_revisions_that_import_late_take_turns_in_processes_of_their_own(topic):
     on_main(topic, lambda: import_late(topic))
     helper = topic.root / "kernels" / "scale" / "scale_speed.py"
@@ -451,6 +452,7 @@ def test_revisions_that_import_late_take_turns_in_processes_of_their_own(topic):
     assert {block.state.foreign_processes for block in duelled.blocks} == {0}
 
 
+@pytest.mark.nightly
 def test_a_base_that_dies_in_the_middle_of_a_round_leaves_the_device_to_head(topic):
     def die():
         import_late(topic)
@@ -476,6 +478,7 @@ def test_a_base_that_dies_in_the_middle_of_a_round_leaves_the_device_to_head(top
         assert ["base" in block.arms for block in case.blocks][-1] is False
 
 
+@pytest.mark.nightly
 def test_an_editable_installation_of_the_work_tree_leads_the_judge_to_the_bases_files(topic, editable):
     def use_library():
         editable(topic.root, 320.0)
@@ -547,6 +550,7 @@ def test_a_library_that_one_process_cannot_have_twice_leaves_the_suites_as_stric
     assert "weaker_unknown" not in notes(answer)
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_signal_in_the_middle_of_a_duel_keeps_what_was_measured_and_leaves_nobody_behind(topic, monkeypatch):
     """relu is duelled in one process, scale in two, of which the base hangs at its second case."""

@@ -358,6 +358,7 @@ def apart(project, other_python):
     return project
 
 
+@pytest.mark.nightly
 def test_a_backend_with_an_environment_of_its_own_is_judged_there_beside_its_base(apart):
     apart.edit("relu", "tilelang", "US_PER_MEGABYTE = 320.0", "US_PER_MEGABYTE = 340.0")
     commit_all(apart.root)

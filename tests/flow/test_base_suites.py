@@ -86,6 +86,7 @@ def test_a_slower_reference_and_more_bytes_weaken_a_suite_and_time_no_kernel(top
     assert {case.bytes_moved for case in op.performance} == {2 * rows * 128 * 4 for rows in (256, 512)}
 
 
+@pytest.mark.nightly
 def test_the_bases_own_folders_are_its_rules(topic, monkeypatch):
     """The change moves its thresholds and its ops elsewhere."""
     monkeypatch.setenv("CI_MERGE_REQUEST_TARGET_BRANCH_NAME", "main")
@@ -301,6 +302,7 @@ def killing(monkeypatch, *, base_too):
     monkeypatch.setattr(looks, "working", working)
 
 
+@pytest.mark.nightly
 def test_a_change_that_ends_the_process_that_judges_it_is_an_error(topic, monkeypatch):
     topic.edit("scale", "triton", SPEED, "US_PER_MEGABYTE = 200.0")
     killing(monkeypatch, base_too=False)
@@ -311,6 +313,7 @@ def test_a_change_that_ends_the_process_that_judges_it_is_an_error(topic, monkey
     assert kinds(answer, "performance") == ["judge_ended"]
 
 
+@pytest.mark.nightly
 def test_a_base_that_ends_its_own_process_leaves_the_op_to_judge_itself_which_is_said(topic, monkeypatch):
     topic.edit("scale", "triton", SPEED, "US_PER_MEGABYTE = 200.0")
     killing(monkeypatch, base_too=True)
@@ -324,6 +327,7 @@ def test_a_base_that_ends_its_own_process_leaves_the_op_to_judge_itself_which_is
     assert "self_reported" in notes(answer)
 
 
+@pytest.mark.nightly
 def test_on_a_machine_without_a_gpu_the_bases_suites_judge_as_well(tmp_path, project):
     """Three times instead of twice, in kernel and reference, and a tolerance that takes anything."""
     root = project.root = tmp_path / "torch"

@@ -41,6 +41,7 @@ def test_what_failed_in_the_last_run_is_checked_alone_until_nothing_fails(projec
     assert "Nothing failed in run " in whole.err and list_ops(project) == ["relu", "row_sum", "scale"]
 
 
+@pytest.mark.nightly
 def test_without_a_run_and_among_ops_that_did_not_fail_all_that_were_named_are_checked(project):
     project.edit("row_sum", "triton", *BREAK)
 

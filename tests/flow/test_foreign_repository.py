@@ -48,6 +48,7 @@ def pip(*arguments: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("command", [["twine", "check", "--strict"], ["check_wheel_contents"]])
 def test_an_index_takes_the_wheel_and_shows_its_readme(wheel, command):
     done = subprocess.run(

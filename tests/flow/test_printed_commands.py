@@ -39,6 +39,7 @@ def type_in(command: str) -> int:
     return perfci(split(command)[1:])
 
 
+@pytest.mark.nightly
 def test_every_command_that_the_demo_prints_works_where_it_is_printed(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
 

@@ -30,6 +30,7 @@ def check(project, monkeypatch):
     return project.check("scale")
 
 
+@pytest.mark.nightly
 def test_on_a_board_that_main_quarantines_a_slower_kernel_is_inconclusive(slower, monkeypatch):
     git(slower.root, "checkout", "-q", "main")
     quarantine(slower)

@@ -76,6 +76,7 @@ def test_what_only_compiles_cannot_tell_and_fails_nothing(perfci):
     assert {row["verdict"] for row in json.loads(done.stdout)["verdicts"]} == {"INCONCLUSIVE"}
 
 
+@pytest.mark.nightly
 def test_what_is_seen_on_an_accelerator_is_nothing_and_says_why(later):
     code = """
 from perfci.device.cuda import CudaDevice

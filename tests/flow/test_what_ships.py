@@ -180,6 +180,7 @@ def copied(project) -> Copied:
     return Copied(project)
 
 
+@pytest.mark.nightly
 def test_a_check_of_a_stale_copy_fails_whichever_suite_runs(copied):
     assert copied.project.check("scale").code == 0
     copied.original.write_text("FACTOR = 3\n")

@@ -178,6 +178,7 @@ def test_a_single_file_needs_no_name(project, capsys):
     assert "no operator of the name" in capsys.readouterr().err
 
 
+@pytest.mark.nightly
 def test_a_library_of_which_nothing_can_be_written_fails_with_each_cause_once(tmp_path, capsys):
     (tmp_path / "kernels").mkdir()
     (tmp_path / "pyproject.toml").write_text("[tool.perfci]\n")

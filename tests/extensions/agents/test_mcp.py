@@ -112,6 +112,7 @@ def test_a_stored_run_is_judged_and_only_paths_in_the_project_are_read(kernel, t
     assert all("leads out of the project" in answer.content[0].text for answer in outside)
 
 
+@pytest.mark.nightly
 def test_rounds_that_are_asked_for_at_once_are_tried_one_after_the_other(kernel):
     speed(kernel, 330.0)
 

@@ -162,6 +162,7 @@ def test_the_next_round_notes_counters_and_the_advice_that_it_follows(project):
     assert after.counters[SMALL]["occupancy"] == 0.5
 
 
+@pytest.mark.nightly
 def test_a_damaged_profile_costs_no_round(project):
     begin_topic(project.root)
     profile(project)

@@ -79,6 +79,7 @@ def op(tmp_path, capsys):
     return check
 
 
+@pytest.mark.nightly
 def test_one_wrong_configuration_of_forty_is_found_and_named(op):
     answer = op(7, "--thorough")
 

@@ -76,6 +76,7 @@ def test_a_suite_that_is_pitched_alone_has_rows_without_gaps_and_vectors_too():
         spread(1, torch.zeros(5))
 
 
+@pytest.mark.nightly
 def test_an_op_around_a_kernel_of_another_file_has_the_same_bank_of_sizes_and_places(tmp_path):
     folder, library = tmp_path / "kernels" / "twice", tmp_path / "lib"
     folder.mkdir(parents=True)

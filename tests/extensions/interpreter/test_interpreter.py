@@ -66,6 +66,7 @@ def test_the_interpreter_answers_as_the_compiled_kernel(row, interpreted, compil
     assert agree(interpreted[row.name], compiled[row.name], row.ulps)
 
 
+@pytest.mark.nightly
 def test_other_names_of_the_languages_functions_are_called_and_compile_afterwards(tmp_path):
     (tmp_path / "named.py").write_text(
         "import triton, triton.language as tl\n"

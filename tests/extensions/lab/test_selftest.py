@@ -92,6 +92,7 @@ def test_without_a_device_there_is_one_sentence_before_anything_runs(workers, se
     assert workers.measured() == []
 
 
+@pytest.mark.nightly
 def test_the_tries_leave_the_projects_own_run_alone(workers, settings, heard):
     reports = settings.reports / "run.json"
     reports.parent.mkdir()

@@ -48,6 +48,7 @@ print(sentence(offline.compile_call(lambda: 1).capture.blind))
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.skipif("ascend" in backends, reason="this Triton is triton-ascend")
 def test_without_triton_ascend_it_says_what_is_missing_and_how_to_get_it():

@@ -99,6 +99,7 @@ def test_a_driver_that_is_loaded_already_is_asked_in_its_place_and_no_launch_is_
     assert run(AFTER_ANOTHER) == "False NVIDIA's driver, which the process has loaded,"
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(not shutil.which("cc"), reason="there is no C compiler")
 @pytest.mark.parametrize(
     ("variables", "said"),

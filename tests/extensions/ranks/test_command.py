@@ -178,6 +178,7 @@ def test_a_check_without_boards_for_groups_says_which_command_checks_them(tmp_pa
     assert sentence not in check(tmp_path, "--against", "HEAD")[1]  # which did not change
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "arguments", [pytest.param(["--deadline", "3000"], marks=pytest.mark.nightly), ["--devices", "all"]], ids=" ".join
 )

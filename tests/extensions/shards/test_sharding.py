@@ -91,6 +91,7 @@ def _everything_lies_where_a_check_would_have_put_it(topic, answer):
     assert (again.code, told(again)) == (2, told(answer))
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("elsewhere", "verdicts"),
@@ -275,6 +276,7 @@ def test_what_the_plan_fixes_cannot_be_given_to_a_shard(planned):
         assert "--plan does not go with" in answer.err
 
 
+@pytest.mark.nightly
 def test_a_shard_with_other_files_or_another_device_is_refused(planned):
     device = planned.shard(1, 2, "--device", "cpu")
     planned.project.edit("scale", "triton", "US_PER_MEGABYTE = 328.0", "US_PER_MEGABYTE = 336.0")

@@ -121,6 +121,7 @@ sys.modules["perfci.extensions.offline.compiling"].compile_call = launch_nothing
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.torch
 @pytest.mark.slow
 def test_an_op_that_meddles_with_its_process_is_alone_in_what_it_says_and_in_what_is_kept(project, tmp_path):

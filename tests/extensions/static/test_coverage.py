@@ -83,6 +83,7 @@ def size_to_add(gap):
     return int(re.search(r"size=\[(\d+)\]", gap["add"])[1])
 
 
+@pytest.mark.nightly
 def test_a_second_tile_that_only_performance_has_is_named_with_the_smallest_case_of_two_tiles(all_ops):
     gap = find_gap(all_ops, "one_tile")
     assert [(feature["what"], feature["place"]) for feature in gap["features"]] == [("program", "0")]
