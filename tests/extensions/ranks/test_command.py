@@ -170,7 +170,7 @@ def check(project, *arguments, device="fake"):
 
 @pytest.mark.nightly
 def test_a_check_without_boards_for_groups_says_which_command_checks_them(tmp_path):
-    sentence = "talk is for groups of 2, 4 ranks, and none was checked here: `perfci ranks talk"
+    sentence = "talk is for groups of 2, 4 ranks as well, and none of that size was checked here: `perfci ranks talk"
     _, said, report = check(make_project(tmp_path))
 
     assert sentence in said
@@ -192,7 +192,7 @@ def test_a_check_gates_groups_where_the_boards_are_enough(arguments, tmp_path):
     assert "Next: perfci ranks talk --size 2 --case m=64,dtype=float32 --seed" in said
     assert "talk sends 20.0 MB a launch from rank 0 at m=64,dtype=float32, where the base sends 16.0 MB" in said
     assert "On 2 ranks: talk sends 20.0 MB a launch" in report
-    assert "talk is for groups of 4 ranks, and none was checked here" in said
+    assert "talk is for groups of 4 ranks as well, and none of that size was checked here" in said
     assert "Times of groups are what each rank's process reports" in said
     assert "Times of groups are what each rank's process reports" in report
     assert "ranks=2" in again.out  # which judges the stored run

@@ -149,7 +149,7 @@ def test_a_shard_with_a_group_takes_its_boards_as_one_task_and_the_verdicts_are_
     assert (code, ray.takes) == (2, [{"num_cpus": 2}])
     said = " ".join(capsys.readouterr().out.split())
     assert "REGRESSED talk ranks=2,m=64,dtype=float32" in said
-    assert "talk is for groups of 4 ranks, and none was checked here" in said
+    assert "talk is for groups of 4 ranks as well, and none of that size was checked here" in said
 
 
 def test_a_cluster_that_is_not_there_or_is_none_is_named(topic: Project, monkeypatch):
