@@ -93,6 +93,8 @@ accuracy = perfci.Accuracy(
         *perfci.grid(m=[67], n=[40], k=[72], scaling=[16], dtype=[E5M2], out_dtype=OUT[:1], b_rows=[True, False]),
         *perfci.grid(m=[17], n=[67], k=[256], scaling=["auto"], dtype=[E4M3], out_dtype=OUT[2:], loud=[False, True]),
         *perfci.grid(m=[513, 520], n=[264], k=[272], scaling=["block"], dtype=[E4M3], out_dtype=OUT[:1]),
+        # So many blocks of columns that one more or less in each block's size shows.
+        *perfci.grid(m=[1], n=[16512], k=[16], scaling=["block"], dtype=[E4M3], out_dtype=OUT[:1]),
     ),
     probe_cases=(
         *perfci.grid(m=[33], n=[48], k=[144], scaling=SCALING, dtype=[E4M3], out_dtype=[OUT[0], OUT[2]]),
