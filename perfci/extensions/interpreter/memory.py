@@ -2,7 +2,7 @@
 
 A launch may use its tensors' elements, and what lies around them in their storage. It may use any memory of the process
 if it can have read addresses from one of its tensors, or was given some as numbers. What it uses beside that is noted.
-Where it is no tensor's storage either, a place that nothing depends on is used instead.
+Where it is no tensor's storage either, a place that nothing depends on is used instead. A launch that goes on so ends.
 """
 
 import functools
@@ -25,6 +25,7 @@ Span = tuple[int, int]  # addresses, from the first to behind the last
 
 READS, WRITES = as_fact("reads"), as_fact("writes")
 LEAST_ADDRESS = 1 << 32
+MOST_OUTSIDE = 64  # accesses, after which a launch ends: a loop over the wrong size may have no end
 _FOREIGN = (str(Path(triton.__file__).parent), str(Path(__file__).parent))
 _ELSEWHERE = np.zeros(64, np.uint8)
 
@@ -66,6 +67,8 @@ class Launch:
         if not stray.any():
             return pointers
         self.outside.append(pointers[stray])
+        if len(self.outside) >= MOST_OUTSIDE:
+            raise IndexError("the launch ends: it hardly uses its tensors")
         if not self.facts:
             self._describe(pointers, int(pointers[stray][0]), verb, width)
         wild = stray & ~_lies_in(pointers, self._wholes)
@@ -142,7 +145,12 @@ def guard() -> _Memory:
             memory.launch = Launch({**dict(zip(executor.arg_names, args, strict=False)), **kwargs})
         except (ValueError, RuntimeError):
             memory.launch = None
-        return run(executor, *args, **kwargs)
+        try:
+            return run(executor, *args, **kwargs)
+        except Exception:
+            if memory.launch is None or len(memory.launch.outside) < MOST_OUTSIDE:
+                raise
+            return None
 
     interpreter._interpreter, interpreter.GridExecutor.__call__ = memory, launch
     return memory

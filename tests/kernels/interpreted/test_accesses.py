@@ -192,6 +192,23 @@ def test_a_wild_address_is_named_and_not_used_also_where_no_one_watches():
 
 
 @triton.jit
+def copy_on(x_ptr, out_ptr, turns):
+    for turn in range(turns):
+        tl.store(out_ptr + turn, tl.load(x_ptr + turn))
+
+
+def test_a_launch_that_goes_on_outside_of_its_tensors_ends():
+    x, out = torch.ones(4), torch.zeros(4)
+    with open_device("cpu", seed=1).watch_races() as races:
+        copy_on[(1,)](x, out, 1 << 30)
+
+    assert out.tolist() == [1.0] * 4
+    assert [race.kind for race in races] == ["access outside"]
+    with pytest.raises(Exception, match="power of 2"):
+        make_block[(1,)](out, 3)
+
+
+@triton.jit
 def add_table(x_ptr, table_ptr, out_ptr, size, block: tl.constexpr):
     place = tl.arange(0, block)
     source = tl.load(table_ptr).to(tl.pointer_type(tl.float32))
