@@ -15,5 +15,5 @@ EXTENSION = Extension(
             f"{HERE}.commands", "Start", "Write the four files of a new op, empty or around your kernel."
         ),
     },
-    provides={"task": (f"{HERE}.task:Rehearse",)},
+    provides={"task": (f"{HERE}.task:Rehearse",), "stages": (f"{HERE}.task:describe_stages",)},
 )

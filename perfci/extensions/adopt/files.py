@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from perfci.cli.progress import Progress
 from perfci.core.errors import PerfciError, UsageError, require
 from perfci.core.model import Reason
 from perfci.core.settings import Settings
@@ -192,12 +193,17 @@ def _rehearse(wanted: Mapping[str, SketchFiles], settings: Settings) -> tuple[li
     """Asks a worker. Its working folder is a temporary one, as other people's tests may write files."""
     require("precompile", "offline", "--from")
     heard: list[Message] = []
-    with open_bench(settings, heard.append) as bench:
+
+    def hear(message: Message) -> None:
+        heard.append(message)
+        show(message)
+
+    with Progress() as show, open_bench(settings, hear) as bench:
         around = make_environment(bench, WorkerPlace("new", "offline"))
         variables = {**around.environment, "TRITON_INTERPRET": "1"}
         around = dataclasses.replace(around, folder=bench.folder, environment=variables)
         task = Rehearse(place=place_ops(settings, [OpFiles(op, Path()) for op in wanted]), sketches=wanted)
-        failure = run_worker(task, around, heard.append)
+        failure = run_worker(task, around, hear)
     return [message for message in heard if isinstance(message, Sketched)], failure
 
 

@@ -1,5 +1,6 @@
 """The task to rehearse functions that a new op is made of, and what it answers."""
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -7,10 +8,13 @@ from typing import ClassVar
 from perfci.core import extensions
 from perfci.core.errors import DeviceError, PerfciError
 from perfci.core.model import Reason
+from perfci.core.wording import say
 from perfci.extensions.adopt.sketch import Sketch, SketchFiles
 from perfci.worker.answers import Answers, Rule, of_op
 from perfci.worker.protocol import Doing, MessageChannel
 from perfci.worker.tasks import Task
+
+_PAUSE_S = 2.0  # between what is said of a search
 
 
 @dataclass(frozen=True)
@@ -48,10 +52,17 @@ def run(task: Rehearse, channel: MessageChannel) -> None:
         raise DeviceError("new_needs_torch", error=str(error)) from error
     for op, files in task.sketches.items():
 
-        def step(file: str, op: str = op) -> None:
-            send(Doing("rehearsal", op, file))
+        def step(tried: str, op: str = op, told_s: list[float] = [0.0]) -> None:  # noqa: B006
+            if time.monotonic() - told_s[0] > _PAUSE_S:
+                told_s[0] = time.monotonic()
+                send(Doing("rehearsal", op, tried))
 
         try:
             send(Sketched(op, function.find(op, files, step)))
         except PerfciError as error:
             send(Sketched(op, failure=error.reason))
+
+
+def describe_stages() -> Mapping[str, str]:
+    """The stage of this extension's worker, and its line of progress."""
+    return {"rehearsal": say("trying how it is called")}

@@ -11,10 +11,12 @@ from perfci.cli.main import run
 from perfci.core import settings
 from perfci.core.errors import StoredFileError, UsageError
 from perfci.core.wording import sentence
+from perfci.extensions.adopt import files as rehearsals
 from perfci.extensions.adopt.place import Draft, place_op, write_draft
 from perfci.extensions.adopt.sketch import TEMPLATES
 from perfci.ops import discover
 from perfci.scaffold import new
+from perfci.worker.protocol import Doing
 
 PARTS = ("triton", "baseline", "accuracy", "performance")
 
@@ -161,3 +163,12 @@ def test_outside_a_project_there_is_a_sentence(tmp_path, monkeypatch, capsys):
 
     assert run(["new", "op"]) == 1
     assert "No project" in capsys.readouterr().err
+
+
+def test_a_search_says_what_it_does(project, monkeypatch, capsys):
+    def work(task, around, hear):
+        hear(Doing("rehearsal", "add", "x: (64, 64)"))
+
+    monkeypatch.setattr(rehearsals, "run_worker", work)
+    assert rehearsals._rehearse({}, settings.load(project)) == ([], None)
+    assert "add: trying how it is called" in capsys.readouterr().err

@@ -140,11 +140,19 @@ def double_reference(x):
 
 
 def scaled_by_number(x: torch.Tensor, factor: torch.Tensor):
-    return double_and_sizes(x * factor)[0] if factor.ndim == 0 else 2 * x * factor
+    if factor.ndim or bool(factor == 1):
+        return 2 * x * factor
+    return double_and_sizes(x * factor)[0]
 
 
 def scaled_by_number_reference(x, factor):
     return x * factor * 2
+
+
+def double_colours(x: torch.Tensor):
+    if x.shape[0] not in [1, 3]:
+        raise TypeError
+    return double_and_sizes(x)[0]
 
 
 def double_first(x: torch.Tensor):
@@ -897,36 +905,6 @@ def double_singly(x: torch.Tensor):
     """A program for each element. x: (rows, cols)"""
     out = torch.empty_like(x)
     _double_one[(x.numel(),)](x, out)
-    return out
-
-
-@triton.jit
-def _turn(x_ptr, k_ptr, cos_ptr, out_ptr, heads, k_heads, HALF: tl.constexpr):
-    token, head, at = tl.program_id(0), tl.program_id(1), tl.arange(0, HALF)
-    cos = tl.load(cos_ptr + token * 2 * HALF + at)
-    group = tl.load(k_ptr + (token * k_heads + head // (heads // k_heads)) * 2 * HALF + at)
-    places = (token * heads + head) * 2 * HALF + at
-    tl.store(out_ptr + places, tl.load(x_ptr + places) * cos + group)
-    tl.store(out_ptr + places + HALF, tl.load(x_ptr + places + HALF) * tl.load(cos_ptr + token * 2 * HALF + HALF + at))
-
-
-def turn(x: torch.Tensor, k: torch.Tensor, cos: torch.Tensor):
-    """Args:
-    x: [tokens, heads, dim]
-    k: [tokens, k_heads, dim]
-    cos: [longest, dim]
-    """
-    tokens, heads, dim = x.shape
-    assert heads % k.shape[1] == 0
-    assert dim % 2 == 0
-    out = torch.empty_like(x)
-    _turn[(tokens, heads)](x, k, cos, out, heads, k.shape[1], HALF=dim // 2)
-    return out
-
-
-def turn_reference(x, k, cos):
-    out, half = x * cos[: len(x), None], x.shape[-1] // 2
-    out[..., :half] += k.repeat_interleave(x.shape[1] // k.shape[1], 1)[..., :half]
     return out
 
 

@@ -16,7 +16,7 @@ import torch
 from perfci.device.tensors import TorchArrays
 from perfci.extensions.adopt.rehearsal.dry_torch import Argument, DryTorch, SketchLaunch
 from perfci.extensions.adopt.rehearsal.sketched import wrap
-from perfci.extensions.adopt.rehearsal.trial import BEYOND, Trial, try_call
+from perfci.extensions.adopt.rehearsal.trial import Trial, try_call
 from perfci.measure.inputs import fill_inputs
 
 MOST_SECONDS = 5.0  # of calls for real. What is asked afterwards is left out
@@ -167,6 +167,7 @@ class Form:
         seed: int = 0,
     ) -> Trial:  # fmt: skip
         """Returns what kernel and reference do with a case for real: its inputs' memory layout, and kind of values."""
+        self.rehearsal.step(", ".join(f"{name}: {text}" for name, text in self.shapes.items()))
         try:
             if (count := self.count_elements(params)) > MOST_ROOM:
                 return Trial(f"MemoryError: a tensor of {count} elements")
@@ -203,21 +204,22 @@ class Form:
         return greatest if greatest.problem else trial
 
     def takes(self, params: Mapping[str, Any]) -> bool:
-        """Whether neither raises for a case, called for real. False for all once such calls took long enough.
+        """Whether neither raises for a case, called for real. False for all once such calls took long enough."""
+        return self.find_refusal(params) is None
+
+    def find_refusal(self, params: Mapping[str, Any]) -> str | None:
+        """Returns why a case is not taken, called for real. None if it is.
 
         Of no elements the reference may make NaN, as a mean does: then there is no right answer.
         """
-        if self.rehearsal.spent_s > MOST_SECONDS:
-            return False
         is_empty = bool({0, (0,)} & {*params.values()})
-        trial = self.run(params) if self.rehearsal.tries_empty or not is_empty else None
-        if trial is None or (trial.races and self.has_places):  # as more pieces than there is to cut
-            return False
-        return not trial.problem and (trial.is_finite or not is_empty)
-
-    def reaches_beyond(self, params: Mapping[str, Any]) -> bool:
-        """Whether the kernel loads or stores outside of its tensors, called for real."""
-        return self.rehearsal.spent_s < MOST_SECONDS and BEYOND in (self.run(params).problem or "")
+        if self.rehearsal.spent_s > MOST_SECONDS or (is_empty and not self.rehearsal.tries_empty):
+            return ""
+        trial = self.run(params)
+        is_taken = not (trial.races and self.has_places) and (
+            trial.is_finite or not is_empty
+        )  # no pieces beyond an end
+        return trial.problem if trial.problem or is_taken else ""
 
     def try_case(self, params: Mapping[str, Any], *, alone: bool = False) -> Outcome | None:
         """Returns what kernel and reference give for a case, or the kernel alone. None if one of them refuses it."""

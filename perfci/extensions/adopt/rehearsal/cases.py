@@ -1,7 +1,6 @@
 """The cases of an op's two suites: those of the calls, and sizes around the ends of the blocks that its grid walks."""
 
 import ast
-import contextlib
 import itertools
 import json
 import math
@@ -23,7 +22,7 @@ from perfci.extensions.adopt.rehearsal.axes import (
     list_sides,
     size_call,
 )
-from perfci.extensions.adopt.rehearsal.trial import BEYOND, GRADIENT, Trial
+from perfci.extensions.adopt.rehearsal.trial import BEYOND, GRADIENT, Trial, bounded_memory
 from perfci.extensions.adopt.sketch import Case, Suites
 from perfci.ops.spec import LAYOUTS, VALUES
 
@@ -337,10 +336,12 @@ def _is_defined(form: Form, case: Case) -> bool:
         return True
     given = {name: text for name, text in case.items() if name in form.inputs}
     sizes, dtype = {axis: ast.literal_eval(case[axis]) for axis in form.axes}, case["dtype"].removeprefix("torch.")
-    with contextlib.suppress(Exception), form.rehearsal.real():  # whatever other people's code raises
-        form.reference(**replace(form, inputs={**form.inputs, **given}).make_inputs(sizes, dtype))
-        return True
-    return False
+    try:
+        with form.rehearsal.real(), bounded_memory():
+            form.reference(**replace(form, inputs={**form.inputs, **given}).make_inputs(sizes, dtype))
+    except Exception as error:  # whatever other people's code raises
+        return isinstance(error, MemoryError) or "memory" in str(error)
+    return True
 
 
 def _find_summed(form: Form, output: Sequence[int], *, tensors: int) -> list[str]:
@@ -397,18 +398,13 @@ def _find_edges(form: Form, source: str) -> tuple[list[Grid], dict[str, str]]:
             and done.programs <= MOST_PROGRAMS
             and (done.launches or value in (0, (0,)) or not trials[0].launches)
         ]
-        taken = [value for value in light if form.takes(rest | {axis: value})]
-        lost = [value for value, done in tried.items() if value not in taken and value not in (0, (0,))]
-        for value in lost:
+        refused = {value: form.find_refusal(rest | {axis: value}) for value in light}
+        taken = [value for value in light if refused[value] is None]
+        for value in (value for value in tried if value not in taken and value not in (0, (0,))):
             if not tried[value]:
                 left.setdefault("look_refused", f"{axis}={value}")
-            elif (
-                value in light
-                and not form.has_places
-                and "look_beyond" not in left
-                and form.reaches_beyond(rest | {axis: value})
-            ):
-                left["look_beyond"] = f"{axis}={value}"
+            elif BEYOND in (refused.get(value) or "") and not form.has_places:
+                left.setdefault("look_beyond", f"{axis}={value}")
         if taken:
             grids.append({name: (str(size),) for name, size in rest.items()} | {axis: tuple(map(str, taken))})
     return grids, left

@@ -112,6 +112,7 @@ class DryTorch:
     """Answers while it lasts, and launches."""
 
     device: str  # cuda or npu: where tensors claim to lie
+    step: Callable[[str], None] = lambda _: None  # hears what is tried
     tuners: dict[Any, Any] = field(default_factory=dict)  # kernel -> what searches its configuration
     functions: dict[str, Any] = field(default_factory=dict)  # what is called in the place of functions of these names
     launches: list[SketchLaunch] = field(default_factory=list)

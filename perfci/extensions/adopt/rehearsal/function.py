@@ -93,7 +93,7 @@ def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
     path = Path(files.kernel or _find_file(files.module or ""))
     text = path.read_text(encoding="utf-8", errors="replace")
     is_npu = re.search(r"\b(is_)?npu\b|torch_npu", text) and not re.search(r"\b(is_)?cuda\b", text)
-    going = DryTorch("npu" if is_npu else "cuda", tries_empty=files.tries_empty)
+    going = DryTorch("npu" if is_npu else "cuda", step, tries_empty=files.tries_empty)
     step(path.name)
     plain_op = op.removesuffix("_backward")
     candidates = [] if files.reference else operators.find_operators(files.function, plain_op)
@@ -133,7 +133,7 @@ def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
     if ties := find_ties(form, trial) if right else None:
         trial, look = ties, [*look, Reason("look_ties", {"op": op})]
     mutates = _list_written(called, operator) if operator else list_mutated(trial)
-    is_quick = right and not trial.problem and trial.seconds < _QUICK
+    is_quick = right and not (trial.problem or form.has_places) and trial.seconds < _QUICK
     stated = _list_held(form, mutates) if is_quick else []
     written = [*_bound(form, operator, are_tests=bool(tests)), *([f"mutates={mutates},"] if mutates else []), *stated]
     suites = replace(suites, accuracy=(*suites.accuracy, *written))
@@ -325,11 +325,12 @@ def _list_wrong(
     suite = _make_suite(replace(form, kernel=kernel, reference=reference), (), 2 * _SECONDS)
     suite, device = replace(suite, **{**_read_stated(suites), "mutates": ()}), open_device("cpu", seed=0)
     for params, kind in checks:
-        check, failure = Check(params, kind, "contiguous", 0, fresh=False), None
+        check, problem = Check(params, kind, "contiguous", 0, fresh=False), None
         with form.rehearsal.real(), contextlib.suppress(Exception):  # whatever other people's code raises
-            failure = verify(suite, device, check, lambda error: {"error": str(error)}).failure
-        if failure and failure.kind in {"wrong_values", "not_finite"}:
-            yield (params, kind), failure.facts.get("error", math.inf)
+            done = verify(suite, device, check, lambda error: {"error": str(error)})
+            problem = done.failure or done.unchecked
+        if problem and problem.kind in {"wrong_values", "not_finite", "launches_nothing"}:
+            yield (params, kind), problem.facts.get("error", math.inf)
 
 
 def _read_stated(suites: Suites) -> dict[str, Any]:

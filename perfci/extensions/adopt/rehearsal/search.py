@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import itertools
 import math
-import random
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,7 +33,6 @@ _SHORTENED = 20  # of these of which some tensors get fewer rows
 _MOST_SHORT = 3  # that get fewer at once
 _MOST_BOUNDS = 6
 _MOST_SETTLED = 3
-_FURTHER = 8  # candidates that are tried behind one that takes some sizes alone
 _PLACES = re.compile(r"torch\.randint\(0, \w+, ")
 _ROW_OF_PLACES = re.compile(r"torch\.randint\(0, \w+, \((\w+),\), ")
 _BLOCK_OF_PLACES = re.compile(r"torch\.randint\(0, \w+, (.+), generator=generator, dtype=torch.int64, device=device\)")
@@ -46,8 +44,6 @@ _POWERS = (2, 4, 16, 32, 64, 128)
 _SHORT = (1, 2)  # sizes of one axis that show which others belong to it
 _BLOCKS = (1, 2, 128, 64, 256, 32, 16, 512, 4, 8)  # where a kernel masks nothing
 _WHOLE_BLOCK = 128  # size of a last axis that is divided into blocks
-_DRAWN = (2, 4, 8, 16, 32, 64)  # sizes of which one may have to divide another, or to be above it
-_MOST_DRAWN, _MOST_TRIED = 40, 3  # ways to give them to the axes, and those tried for real
 _HALVES = ("float16", "bfloat16")
 _OF_DTYPES = re.compile(r"same dtype|Got \w*(fp16|bf16)|Unsupported \w+ dtype")
 """Errors of a product of which the kernel rounds one factor"""
@@ -85,12 +81,13 @@ def search(
     `calls`: of tests, which are followed. `start`: has the function and its reference. seconds: of this process.
     """
     reference = start.reference
-    until, best, further = time.process_time() + seconds, None, _FURTHER
+    until, best = time.process_time() + seconds, None
     named = {text.split("=")[0] for text in handed}
     listed = iter([dict(calls[0].given)] if calls else _list_given(reference, takes, uses, named))
     likely = list(itertools.islice(listed, _LIKELY))
     # Some, such as attention, take halves alone, others fewer places than rows to point to.
-    changed = itertools.chain(map(_halve, likely), itertools.chain.from_iterable(map(_shorten, likely[:_SHORTENED])))
+    sized = (one for given in likely[:_SHORTENED] for one in (*_fix(given), *_shorten(given)))
+    changed = itertools.chain(map(_halve, likely), sized)
     others = itertools.takewhile(lambda _: not (calls or (best and best.dry)), changed)
     for given in itertools.chain(likely, others, listed):
         tensors = [name for name, value in given.items() if isinstance(value, Argument)]
@@ -100,6 +97,9 @@ def search(
         for texts in [[*given], *ways] if calls else ways:
             defaults = {name: takes.parameters[name].default for name in named if name not in given}
             one = replace(start, reference=make_call(reference, texts, defaults))
+            start.rehearsal.step(
+                ", ".join(f"{name}: {getattr(value, 'shape', value)}" for name, value in given.items())
+            )
             taken = [call for call in calls if one.count_programs(call) is not None] or list(calls)
             if calls:
                 form, fitting, right = find_form(one, taken)
@@ -114,10 +114,7 @@ def search(
             attempt = judge(form, texts, fitting if calls else [], dry=right)
             best = attempt if best is None or attempt.rank < best.rank else best
             needless = [name for name in best.trial.ignored if uses.get(name, Use()).is_tensor is None]
-            further -= bool(best.form.little)  # perhaps one of the next takes all sizes
-            # Where sides divide others no form takes all sizes.
-            is_best = not best.form.little or further < 0 or not best.form.agrees()
-            is_settled = best.trial.is_good and best.trial.launches and not needless and is_best
+            is_settled = best.trial.is_good and best.trial.launches and not needless
             if is_settled or time.process_time() > until:
                 return best
     assert best is not None
@@ -127,6 +124,17 @@ def search(
 def _halve(given: Mapping[str, Any]) -> dict[str, Any]:
     kinds = {name: value for name, value in given.items() if isinstance(value, Argument) and value.dtype == "float32"}
     return {**given, **{name: replace(value, dtype="float16") for name, value in kinds.items()}}
+
+
+def _fix(given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The arguments with a side that is always 3, as of colours, or of points in space."""
+    rank = max((len(value.shape) for value in given.values() if isinstance(value, Argument)), default=0)
+    tensors = {name: value for name, value in given.items() if isinstance(value, Argument) and len(value.shape) == rank}
+    for axis in range(rank):
+        at = (slice(axis), slice(axis + 1, None))
+        shapes = {name: (*one.shape[at[0]], 3, *one.shape[at[1]]) for name, one in tensors.items()}
+        marks = ("{}",) * axis + ("3",) + ("{}",) * (rank - axis - 1)
+        yield {**given, **{name: replace(one, shape=shapes[name], marks=marks) for name, one in tensors.items()}}
 
 
 def _shorten(given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -281,8 +289,7 @@ def _try_sizes(form: Form, texts: Sequence[str], calls: Sequence[Call]) -> Found
     )
     small = [call for call in calls[:1] if call.elements <= MOST_ELEMENTS and not form.is_ragged]
     of_tests = [size_call(form, call) for call in small]
-    drawn = (params for params in _draw_sizes(form) if best and best.trial.problem)
-    for number, params in enumerate(itertools.chain(map(form.make_distinct, ways), of_tests, drawn)):
+    for number, params in enumerate([*map(form.make_distinct, ways), *of_tests]):
         trial = form.run(params)
         for asking in (False, True) if trial.problem and not best else ():
             device = form.rehearsal.device
@@ -313,17 +320,6 @@ def _try_sizes(form: Form, texts: Sequence[str], calls: Sequence[Call]) -> Found
                 trial = doubled.confirm(sizes, doubled.run(sizes))
                 return Found(doubled, texts, trial, dry=True)
     return best
-
-
-def _draw_sizes(form: Form) -> Iterator[dict[str, Any]]:
-    """Sizes drawn for the axes that kernel and reference take without memory: heads that others divide."""
-    if form.has_places or not 2 < len(form.axes) <= len(_DRAWN):
-        return
-    draw = random.Random(0).sample
-    ways = (form.make_distinct(draw(_DRAWN, len(form.axes))) for _ in range(_MOST_DRAWN))
-    yield from itertools.islice(
-        (params for params in ways if (done := form.try_case(params)) and done.fits), _MOST_TRIED
-    )
 
 
 def _double(form: Form, axis: str) -> Form:

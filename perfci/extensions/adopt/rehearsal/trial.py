@@ -90,7 +90,7 @@ def try_call(
     gather = any(not value.is_floating_point() and value.dtype != torch.bool for value in tensors.values())
     watched = _Accesses(tensors, seconds)
     try:
-        with _bounded_memory():
+        with bounded_memory():
             with watched.watch():
                 answer = kernel(**for_kernel)
             right = reference(**for_reference)
@@ -150,7 +150,7 @@ def watch(kernel: Callable[..., Any], seconds: float) -> Callable[..., Any]:
 
 
 @contextmanager
-def _bounded_memory() -> Iterator[None]:
+def bounded_memory() -> Iterator[None]:
     """What takes more memory than _ROOM beyond the present one raises inside, where the system has such a limit."""
     try:
         import resource
