@@ -190,3 +190,16 @@ def test_a_case_whose_places_the_reference_refuses_is_left_out() -> None:
     form = Form(pick, pick, DryTorch("cuda"), ("rows", "cols", "few"), shapes, inputs, "float32")
 
     assert [case["dim"] for case in _list_cases(form, ("dim",), calls)] == ["0"]
+
+
+def test_a_file_with_a_branch_for_bfloat16_gets_cases_of_it() -> None:
+    pytest.importorskip("torch")
+    from perfci.extensions.adopt.rehearsal.function import _choose_dtypes
+
+    assert _choose_dtypes("maximum(x, y)", "x = x.to(torch.bfloat16)") == ("float32", "float16")
+    for branch in (
+        "if X.dtype == tl.bfloat16:",
+        "acc = f32 if dtype is tl.bfloat16 else dtype",
+        "if x.dtype.is_bf16():",
+    ):
+        assert _choose_dtypes("maximum(x, y)", branch) == ("float32", "float16", "bfloat16")

@@ -63,6 +63,9 @@ _ASKS = re.compile(
 _MATHS = re.compile(r"tl\.(?:math\.)?(?:exp|log|sigmoid|softmax|r?sqrt|sin|cos|erf|tanh|sum|cumsum)")
 """Functions that need float32 to be right, or to compile at all."""
 
+_BRANCHES = re.compile(r"dtype\S*\s*(?:==|is)\s*tl\.bfloat16|is_bf16\(\)")
+"""What a kernel does with bfloat16 alone."""
+
 _DRAWS = re.compile(r"\b(tl\.rand(n|int)?(4x)?|(\w+_)?philox\w*|uint_to_uniform_float)\(")
 """Random numbers."""
 _TIMES = 8
@@ -119,7 +122,7 @@ def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
         form, right, trial, operator = called.found.form, called.found.dry, called.found.trial, called.operator
         if operator:
             path_of, other = operator.path, _import_reference(operator.path, files, going)
-        carried, calls = len(called.calls) if tests else 0, _complete_calls(called, launched, bool(tests))
+        carried, calls = len(called.calls) if tests else 0, _complete_calls(called, launched, text, bool(tests))
         suites, look = make_suites(
             op, form, calls, launched, _read_wrapper(side.function), pointwise=bool(operator and operator.pointwise)
         )
@@ -459,8 +462,11 @@ def _narrow(called: _Called) -> _Called:
     return called if trial.problem else replace(called, found=replace(called.found, form=form, trial=trial))
 
 
-def _complete_calls(called: _Called, launched: str, are_tests: bool) -> list[Call]:
-    """The calls, in all dtypes that both take if no test chose them, and with those of the performance suite."""
+def _complete_calls(called: _Called, launched: str, text: str, are_tests: bool) -> list[Call]:
+    """The calls, in all dtypes that both take if no test chose them, and with those of the performance suite.
+
+    text: of the function's file.
+    """
     attempt, form, calls = called.found, called.found.form, list(called.calls)
     small, dry = form.small, form.agrees()
 
@@ -471,7 +477,7 @@ def _complete_calls(called: _Called, launched: str, are_tests: bool) -> list[Cal
         return trial is None or (not trial.problem and trial.is_alike)
 
     is_whole = form.dtype.startswith(("int", "uint")) and not called.operator
-    wanted_dtypes = [form.dtype] if is_whole else _choose_dtypes(launched)
+    wanted_dtypes = [form.dtype] if is_whole else _choose_dtypes(launched, text)
     usual = [dtype for dtype in wanted_dtypes if not attempt.dry or is_taken(dtype)]
     dtypes = usual or [call.dtype for call in calls[:1]] or [form.dtype]
     if not are_tests:
@@ -667,13 +673,16 @@ def _list_sizes(form: Form, launched: str) -> Sequence[Sequence[Any]]:
     return ([2048] * count, [4096] * count) if "tl.dot(" in launched else _SIZES.get(count, most)
 
 
-def _choose_dtypes(launched: str) -> tuple[str, ...]:
-    """Returns the dtypes in which a right kernel of this kind is right everywhere, Triton's interpreter included."""
+def _choose_dtypes(launched: str, text: str) -> tuple[str, ...]:
+    """Returns the dtypes in which a right kernel of this kind is right everywhere, Triton's interpreter included.
+
+    text: of the function's file, which may have a branch for bfloat16 that generated kernels call.
+    """
     if _WHOLE_DOT.search(launched):
         return ("int8",)
     if "tl.dot(" in launched:
         return ("float16", "bfloat16")  # float32 would be multiplied as TF32
-    if "float32" in launched:
+    if "float32" in launched or _BRANCHES.search(text):
         return ("float32", "float16", "bfloat16")
     return ("float32",) if _MATHS.search(launched) else ("float32", "float16")
 
