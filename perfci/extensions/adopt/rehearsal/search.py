@@ -283,7 +283,7 @@ def _try_sizes(form: Form, texts: Sequence[str], calls: Sequence[Call]) -> Found
         else (
             *(SIZES[0][:count], SIZES[0][:count][::-1], _EVEN[:count], _POWERS[:count], _POWERS[:count][::-1]),
             (*_POWERS[: count - 1], _WHOLE_BLOCK),
-            _BLOCKS[max(5 - count, 0) :][:count],
+            *(() if form.has_places else (_BLOCKS[max(5 - count, 0) :][:count],)),
             *([tuple(form.little.values())] if form.little else []),
         )
     )
