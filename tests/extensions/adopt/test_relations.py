@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Callable
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -203,3 +204,14 @@ def test_a_file_with_a_branch_for_bfloat16_gets_cases_of_it() -> None:
         "if x.dtype.is_bf16():",
     ):
         assert _choose_dtypes("maximum(x, y)", branch) == ("float32", "float16", "bfloat16")
+
+
+def test_a_number_that_may_be_left_out_is_an_option_with_none() -> None:
+    pytest.importorskip("torch")
+    from perfci.extensions.adopt.rehearsal.variants import list_options
+
+    def clamp(x: float, low: float | None = None, high: float | None = None, by: float = 1.0) -> None: ...
+
+    inputs = {"x": "torch.randn((size,))", "low": "0.5", "high": "None", "by": "2.0"}
+    found = SimpleNamespace(texts=("x", "low", "high=high", "by"), form=SimpleNamespace(inputs=inputs))
+    assert [*list_options("", inspect.signature(clamp), found)] == [("low", 0.5, None)]  # type: ignore[arg-type]

@@ -206,7 +206,9 @@ def _vary(
     if called.operator:
         form = called.found.form
         suites = vary_truths(add_axes(add_dtypes(suites, form, called.operator), form), form)
-        return grow_samples(suites, form) if form.sample else suites
+        if form.sample:
+            return grow_samples(suites, form)
+        options = [option for option in options if option[-1] is None]  # others have samples of torch
     suites, notes = add_options(op, suites, called.found, options, forward, turn_back if called.further else None)
     look += notes
     return suites

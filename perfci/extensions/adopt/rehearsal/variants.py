@@ -21,6 +21,7 @@ from perfci.extensions.adopt.sketch import Case, Suites
 
 _DRAWN = re.compile(r"torch\.randn\((.*), generator=generator, dtype=dtype, device=device\)")
 _WHOLE = r"torch.randint(-(1 << 40), 1 << 40, \1, generator=generator, device=device).to(dtype)"
+_NUMBER = re.compile(r"-?\d+(\.\d+)?(e-?\d+)?")
 _INTEGERS = ("int64", "int16")
 _NORMAL = re.compile(r"torch\.randn\((.*?), generator=generator, dtype=((?:second or )?dtype), device=device\)")
 _FEW = r"torch.randint(-1, 2, \1, generator=generator, device=device).to(\2)"
@@ -49,11 +50,15 @@ class Variant:
 def list_options(text: str, takes: inspect.Signature, found: Found) -> Iterable[tuple[str, Any, Any]]:
     """Yields options that both sides are handed, their usual value, and another: a word of the text, the other truth.
 
+    For a number that may be left out, as a bound of clamp, it is None.
+
     text: of function, kernels and reference, which compare an option with its words.
     """
     handed = {part.rpartition("=")[2] for part in found.texts}
     for name, one in takes.parameters.items():
         given = found.form.inputs.get(name, repr(one.default))
+        if name in handed and one.default is None and _NUMBER.fullmatch(given):
+            yield name, ast.literal_eval(given), None
         if name not in handed or not re.fullmatch(r"None|True|False|'\w*'", given):
             continue
         usual = ast.literal_eval(given)
@@ -89,10 +94,11 @@ def add_options(
             look.append(Reason("look_option", facts))
     kinds = {one.name: f"{type(one.usual).__name__} = {one.usual!r}" for one in kept}
     kinds = {name: kind.replace("NoneType", "str | None") for name, kind in kinds.items()}
+    kinds |= {one.name: f"{type(one.usual).__name__} | None = {one.usual!r}" for one in kept if one.value is None}
     fixed = {**{axis: repr(size) for axis, size in params.items()}, "dtype": f"torch.{suites.dtypes[0]}"}
     cases = tuple({**fixed, one.name: repr(one.value)} for one in kept)
     inputs = {**suites.inputs, **{name: name for name in kinds}, **_shape_gradient(form, kept)}
-    return replace(suites, inputs=inputs, options=kinds, more=cases), look
+    return replace(suites, inputs=inputs, options={**suites.options, **kinds}, more=(*suites.more, *cases)), look
 
 
 def _shape_gradient(form: Form, variants: Sequence[Variant]) -> dict[str, str]:
