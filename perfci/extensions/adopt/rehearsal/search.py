@@ -33,6 +33,7 @@ _SHORTENED = 20  # of these of which some tensors get fewer rows
 _MOST_SHORT = 3  # that get fewer at once
 _MOST_BOUNDS = 6
 _MOST_SETTLED = 3
+_FURTHER = 8  # candidates that are tried behind one that takes some sizes alone
 _PLACES = re.compile(r"torch\.randint\(0, \w+, ")
 _ROW_OF_PLACES = re.compile(r"torch\.randint\(0, \w+, \((\w+),\), ")
 _BLOCK_OF_PLACES = re.compile(r"torch\.randint\(0, \w+, (.+), generator=generator, dtype=torch.int64, device=device\)")
@@ -81,7 +82,7 @@ def search(
     `calls`: of tests, which are followed. `start`: has the function and its reference. seconds: of this process.
     """
     reference = start.reference
-    until, best = time.process_time() + seconds, None
+    until, best, further = time.process_time() + seconds, None, _FURTHER
     named = {text.split("=")[0] for text in handed}
     listed = iter([dict(calls[0].given)] if calls else _list_given(reference, takes, uses, named))
     likely = list(itertools.islice(listed, _LIKELY))
@@ -114,7 +115,10 @@ def search(
             attempt = judge(form, texts, fitting if calls else [], dry=right)
             best = attempt if best is None or attempt.rank < best.rank else best
             needless = [name for name in best.trial.ignored if uses.get(name, Use()).is_tensor is None]
-            is_settled = best.trial.is_good and best.trial.launches and not needless
+            further -= bool(best.form.little)  # perhaps one of the next takes all sizes
+            # Where sides divide others no form takes all sizes.
+            is_best = not best.form.little or further < 0 or not best.form.agrees()
+            is_settled = best.trial.is_good and best.trial.launches and not needless and is_best
             if is_settled or time.process_time() > until:
                 return best
     assert best is not None
