@@ -287,13 +287,14 @@ def _try_sizes(form: Form, texts: Sequence[str], calls: Sequence[Call]) -> Found
         else (
             *(SIZES[0][:count], SIZES[0][:count][::-1], _EVEN[:count], _POWERS[:count], _POWERS[:count][::-1]),
             (*_POWERS[: count - 1], _WHOLE_BLOCK),
-            *(() if form.has_places else (_BLOCKS[max(5 - count, 0) :][:count],)),
             *([tuple(form.little.values())] if form.little else []),
         )
     )
     small = [call for call in calls[:1] if call.elements <= MOST_ELEMENTS and not form.is_ragged]
     of_tests = [size_call(form, call) for call in small]
-    for number, params in enumerate([*map(form.make_distinct, ways), *of_tests]):
+    blocks = () if form.has_places or form.sample else (_BLOCKS[max(5 - count, 0) :][:count],)
+    whole = (form.make_distinct(way) for way in blocks if best and best.trial.problem)
+    for number, params in enumerate(itertools.chain(map(form.make_distinct, ways), of_tests, whole)):
         trial = form.run(params)
         for asking in (False, True) if trial.problem and not best else ():
             device = form.rehearsal.device
