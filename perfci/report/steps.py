@@ -76,6 +76,8 @@ def _advise(row: Judgement, run: Run) -> _Advice | None:
     kind = row.reasons[0].kind if row.reasons else ""
     if kind in _TOLD or row.suite is Suite.SUITES or is_model(row.op):  # a model is no op that could be checked alone
         return None
+    if row.suite is Suite.ACCURACY and row.verdict is Verdict.INCONCLUSIVE:  # nothing of it was timed
+        return None
     if kind in _MOVED:
         why = say("see what the environment moved; `--write --why TEXT` stores it as a step.")
         return why, "accept --environment"

@@ -64,6 +64,12 @@ def test_two_commands_are_two_lines_of_which_each_can_be_typed():
     assert shown == ["Next: perfci doctor", f"Next: perfci check op --case {CASE}"]
 
 
+def test_answers_that_show_nothing_ask_for_no_more_time():
+    row = Judgement("op", Suite.ACCURACY, None, Verdict.INCONCLUSIVE, (Reason("vacuous_answers"),))
+
+    assert not make_steps(make_run(blocks()), Judgements((row,)))
+
+
 def test_where_only_a_device_can_tell_the_device_of_this_run_is_not_named():
     run = run_of(7, command="perfci check --device cpu", device="cpu")
     rows = [
