@@ -224,7 +224,7 @@ FORGERIES = {
     "no_error_at_all": answers("replace(m, error={}, kinds=())", "kernel_raised"),
     "escapes_in_an_error": answers(r"replace(m, error={**ERROR, 'message': '\x1b[2J<script>@all'})", "kernel_raised"),
     "less_than_no_damage": answers("replace(m, damage=Damage(-5, -5, -5))"),
-    "races_without_end": answers("replace(m, races=(('x', 1, (0, 0)),) * 9999)", "race"),
+    "races_without_end": answers("replace(m, races=(('x', 1, (0, 0), {}),) * 9999)", "race"),
     "names_without_end": answers("replace(m, launched=('k' * (1 << 22),) * 9)", "worker_flooded"),
     "all_memory_in_use": answers("replace(m, in_use=1 << 62)", SLOW),
     "binaries": answers("replace(m, compiled=(CompiledKernel('k' * 9999),) * 99)", SLOW),
