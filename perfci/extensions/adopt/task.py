@@ -1,7 +1,8 @@
 """The task to rehearse functions that a new op is made of, and what it answers."""
 
+import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -14,7 +15,7 @@ from perfci.worker.answers import Answers, Rule, of_op
 from perfci.worker.protocol import Doing, MessageChannel
 from perfci.worker.tasks import Task
 
-_PAUSE_S = 2.0  # between what is said of a search
+_PAUSE_S = 2.0  # between reports of a search
 
 
 @dataclass(frozen=True)
@@ -51,16 +52,23 @@ def run(task: Rehearse, channel: MessageChannel) -> None:
     except ImportError as error:
         raise DeviceError("new_needs_torch", error=str(error)) from error
     for op, files in task.sketches.items():
-
-        def step(tried: str, op: str = op, told_s: list[float] = [0.0]) -> None:  # noqa: B006
-            if time.monotonic() - told_s[0] > _PAUSE_S:
-                told_s[0] = time.monotonic()
-                send(Doing("rehearsal", op, tried))
-
         try:
-            send(Sketched(op, function.find(op, files, step)))
+            send(Sketched(op, function.find(op, files, _report_steps(op, channel))))
         except PerfciError as error:
             send(Sketched(op, failure=error.reason))
+
+
+def _report_steps(op: str, channel: MessageChannel) -> Callable[[str], None]:
+    """Returns a function that hears each step of an op's search, and reports one now and then."""
+    reported_s = -math.inf
+
+    def step(tried: str) -> None:
+        nonlocal reported_s
+        if time.monotonic() - reported_s > _PAUSE_S:
+            reported_s = time.monotonic()
+            channel.send(Doing("rehearsal", op, tried))
+
+    return step
 
 
 def describe_stages() -> Mapping[str, str]:

@@ -208,7 +208,7 @@ class Form:
         return self.find_refusal(params) is None
 
     def find_refusal(self, params: Mapping[str, Any]) -> str | None:
-        """Returns why a case is not taken, called for real. None if it is.
+        """Returns why a case is not taken, called for real. None if it is. Empty if nothing was raised.
 
         Of no elements the reference may make NaN, as a mean does: then there is no right answer.
         """
@@ -216,10 +216,9 @@ class Form:
         if self.rehearsal.spent_s > MOST_SECONDS or (is_empty and not self.rehearsal.tries_empty):
             return ""
         trial = self.run(params)
-        is_taken = not (trial.races and self.has_places) and (
-            trial.is_finite or not is_empty
-        )  # no pieces beyond an end
-        return trial.problem if trial.problem or is_taken else ""
+        if trial.problem or (trial.races and self.has_places):  # as more pieces than there is to cut
+            return trial.problem or ""
+        return None if trial.is_finite or not is_empty else ""
 
     def try_case(self, params: Mapping[str, Any], *, alone: bool = False) -> Outcome | None:
         """Returns what kernel and reference give for a case, or the kernel alone. None if one of them refuses it."""
