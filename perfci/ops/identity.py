@@ -19,6 +19,7 @@ class DuelPlan:
     audit: tuple[str, ...] = ()  # unchanged cases that are duelled all the same
     skip_unchanged: bool = True  # do not time what is unchanged and not duelled
     by_identity: bool = True  # False if the revisions have different toolchains: the same identity proves nothing
+    same_files: bool = False  # those of the op, so that its work is the same where no launch can be captured
 
     @property
     def duels(self) -> bool:
@@ -29,11 +30,12 @@ class DuelPlan:
         """Returns the base before timing: whether it is the same, and whether it is timed."""
         same = same_work(before, after) if self.by_identity else None
         changes = list_changes(before, after) if self.by_identity else (Reason("toolchain_differs"),)
+        same = True if same is None and self.by_identity and self.same_files else same
         wanted = same is not True or self.duel is DuelWhat.ALL or case in self.audit
         return BaseArm(
             identity=None if same else before,
             same=same,
-            changes=() if same else changes,
+            changes=changes,
             duelled=wanted and self.duels,
             peak_bytes=peak_bytes,
         )

@@ -137,5 +137,5 @@ def describe_base(base: BaseArm) -> tuple[str, ...]:
     if base.failure:
         return (sentence(base.failure),)
     if base.same:
-        return (say("The same device work, launch for launch."),)
+        return (say("The same files.") if base.changes else say("The same device work, launch for launch."),)
     return tuple(map(sentence, base.changes))

@@ -127,6 +127,7 @@ class Tasks:
                 op.audit,
                 plan.skip_unchanged,
                 self._tree.base.python is None,
+                base.same,
             ),
             differs=not base.same,
             compares=compares,

@@ -5,7 +5,7 @@ import pytest
 from perfci.core.model import Identity, LaunchIdentity, Reason
 from perfci.core.wording import sentence
 from perfci.ops import identity
-from perfci.ops.identity import MOST_CHANGES
+from perfci.ops.identity import MOST_CHANGES, DuelPlan
 
 LAUNCH = LaunchIdentity("_k", "0123456789", (64, 1, 1), 4, 3, {"x": "#0 float16[8](1)@16", "n": "8", "BLOCK": "128"})
 CALL = Identity(("aten.empty_like.default(#0)",), (LAUNCH,), "inputs", ("BLOCK: 128",))
@@ -107,6 +107,20 @@ def test_what_could_not_be_captured_is_neither_the_same_nor_another():
     for before, after in ((blind, CALL), (CALL, blind), (blind, blind)):
         assert identity.same_work(before, after) is None
         assert identity.list_changes(before, after) == (BOOM,)
+
+
+@pytest.mark.parametrize(
+    ("plan", "after", "same"),
+    [
+        ({"same_files": True}, replace(CALL, unknown=BOOM), True),
+        ({}, replace(CALL, unknown=BOOM), None),
+        ({"same_files": True, "by_identity": False}, replace(CALL, unknown=BOOM), None),
+        ({"same_files": True}, replace(CALL, choices=("4 warps",)), False),
+    ],
+    ids=["of the same files", "of other files", "by another toolchain", "captured, and another"],
+)
+def test_what_could_not_be_captured_is_the_same_where_the_files_and_the_toolchain_are(plan, after, same):
+    assert DuelPlan(("rows=1",), **plan).compare("rows=1", CALL, after, None).same is same
 
 
 def test_the_first_changes_are_named_and_the_others_counted():

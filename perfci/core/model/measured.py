@@ -207,7 +207,7 @@ class BaseArm:
 
     identity: Identity | None = None
     same: bool | None = None  # it does the same device work as the kernel. None if that is not known
-    changes: tuple[Reason, ...] = ()  # what differs between the two identities
+    changes: tuple[Reason, ...] = ()  # what differs between the two identities, or why one is not known
     duelled: bool = False  # it is timed beside the kernel
     failure: Reason | None = None  # why it cannot be: it raises, or is wrong itself
     peak_bytes: Count | None = None  # most device memory that the process held during its call, inputs included
