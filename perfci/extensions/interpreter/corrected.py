@@ -275,6 +275,12 @@ class _Builder:
 
     create_fp_to_ui = create_fp_to_si
 
+    def create_si_to_fp(self, source: Any, target: Any) -> Any:
+        kind = np.float32 if target.scalar == tl.bfloat16 else interpreter._get_np_dtype(target)
+        return _tensor(source.data.astype(kind), target.scalar)
+
+    create_ui_to_fp = create_si_to_fp
+
     # --- what the interpreter has not, or has wrong without a way to correct it
 
     def create_extern_elementwise(self, _name: str, _path: str, symbol: str, args: Any, result: Any, _pure: Any) -> Any:
