@@ -26,15 +26,17 @@ class OpPlace:
         return self.folder / f"{self.op}_{part}.py"
 
 
-def write(place: OpPlace, texts: Mapping[str, str], further: Mapping[Path, str]) -> tuple[Path, ...]:
+def write(
+    place: OpPlace, texts: Mapping[str, str], further: Mapping[Path, str], *, anew: bool = False
+) -> tuple[Path, ...]:
     """Write the four files by their parts, a page about them, and further files: all or none. Returns their paths.
 
-    Raises StoredFileError.
+    anew: in the place of those that are there. Raises StoredFileError.
     """
     page = resources.files("perfci.scaffold").joinpath("templates", "op.md.txt").read_text(encoding="utf-8")
     files = {place.file(part): texts[part] for part in PARTS}
     files |= {place.folder / f"{place.op}.md": string.Template(page).substitute(op=place.op), **further}
-    edits.write(edits.Edit(path, None, text) for path, text in files.items())
+    edits.write(edits.Edit(path, "" if anew else None, text) for path, text in files.items())
     return tuple(files)
 
 

@@ -1,5 +1,6 @@
 """`perfci new`: an op's files, empty or around functions that exist."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,7 +15,7 @@ from perfci.core.model import Gate, Reason
 from perfci.core.settings import Settings
 from perfci.core.wording import say, sentence
 from perfci.extensions.adopt.files import draft_from_function, draft_from_library, name_op
-from perfci.extensions.adopt.place import Draft, place_op, write_draft
+from perfci.extensions.adopt.place import Draft, call_file, place_op, write_draft
 from perfci.extensions.adopt.sketch import TEMPLATES
 from perfci.ops import discover
 from perfci.scaffold.new import fill_templates
@@ -69,9 +70,10 @@ def new_op(
         return _add_library(library, where, folders, tests, copy=copy, backward=backward, json=output == "json")
     if source is not None:
         ops = ops or [name_op(source) + "_backward" * backward]
-    place = place_op(options.take_one(ops), where.kernels, folders)
+    place = place_op(options.take_one(ops), where.kernels, folders, anew=source is not None)
     if source is not None:
-        draft = draft_from_function(place.op, source, reference, where, tests, copy=copy, backward=backward)
+        call = call_file(place) if call_file(place).is_file() else None
+        draft = draft_from_function(place.op, source, reference, where, tests, copy=copy, backward=backward, call=call)
     else:
         draft = Draft(fill_templates(place.op, TEMPLATES / ("fake_op" if fake else "op")))
     written = write_draft(place, draft)
@@ -103,7 +105,16 @@ def new_op(
     ):
         if reasons:
             print_lines("", title, *(f"  - {sentence(reason)}" for reason in reasons))
-    print_lines("", say("Next: `{command}`", command=commands.write("check", place.op, *["--device", "fake"] * fake)))
+    check = commands.write("check", place.op, *["--device", "fake"] * fake)
+    if call_file(place).is_file():
+        again = ["--from", str(source), *(["--reference", reference] if reference else [])]
+        again += [*itertools.chain(*(["--tests", str(test)] for test in tests)), *["--copy"] * copy]
+        command = commands.write("new", ops[0], *again, *["--backward"] * backward)
+        file = relative(call_file(place))
+        print_lines("", say("Next: correct the call in {file}, then `{command}`", file=file, command=command))
+        print_lines(say("If the call is right: `{command}`", command=check))
+    else:
+        print_lines("", say("Next: `{command}`", command=check))
     return code
 
 

@@ -38,15 +38,16 @@ def name_op(source: str) -> str:
 
 def draft_from_function(
     op: str, source: str, reference: str | None, settings: Settings, tests: Sequence[Path] = (), *,
-    copy: bool = False, backward: bool = False,
+    copy: bool = False, backward: bool = False, call: Path | None = None,
 ) -> Draft:  # fmt: skip
     """Returns the op's files around FILE:function, FILE or PACKAGE.module:function.
 
     The file is imported by its name, or copied if that is asked for. The function of FILE is that of its name.
-    backward: the op is the function's backward pass. Raises UsageError for a file that cannot be imported.
+    backward: the op is the function's backward pass. call: file of a call, from which all that is not in it is derived.
+    Raises UsageError for a file that cannot be imported.
     """
-    files = find_files(source, reference, settings, tests, None if copy else op)
-    files = dataclasses.replace(files, backward=backward)
+    files = find_files(source, reference, settings, [call] if call else tests, None if copy else op)
+    files = dataclasses.replace(files, backward=backward, is_call=bool(call))
     ((_, reason),) = _draft({op: files}, settings)
     if isinstance(reason, Reason):
         raise UsageError(reason.kind, **reason.facts)

@@ -39,12 +39,19 @@ class Draft:
     shared: Mapping[str, str] = field(default_factory=dict)
     """files beside the ops that they share. An older one of perfci's is renewed"""
     is_ready: bool = True  # a trial has shown that kernel and reference agree
+    call: str = ""  # text of the file with the call that a person corrects. Empty if there is nothing to correct
 
 
-def place_op(name: str, kernels: Path, folders: Mapping[str, Path]) -> OpPlace:
+def call_file(place: OpPlace) -> Path:
+    """Returns the file with the call of a function for which no form agreed: an op that has it is written anew."""
+    return place.folder / f"{place.op}_call.py"
+
+
+def place_op(name: str, kernels: Path, folders: Mapping[str, Path], *, anew: bool = False) -> OpPlace:
     """Returns the place of a new op: `flash` gives kernels/flash, `attention/flash` gives kernels/attention/flash.
 
-    Raises UsageError for a bad name, for what is there already, or if one op would hide another from discovery.
+    anew: an op that was not ready may be there. Raises UsageError for a bad name, for what is there already, or if one
+    op would hide another from discovery.
     """
     *above, op = name.split("/")
     for part in (*above, op):
@@ -54,7 +61,7 @@ def place_op(name: str, kernels: Path, folders: Mapping[str, Path]) -> OpPlace:
         raise UsageError("new_op_name", op=op, guess="op_" + re.sub(r"\W+", "_", op).strip("_"))
     place = OpPlace(op, kernels.joinpath(*above, op), kernels)
     taken = next((place.file(part) for part in PARTS if place.file(part).exists()), None)
-    if taken:
+    if taken and not (anew and call_file(place).is_file()):
         raise UsageError("new_file_exists", file=str(taken))
     if op in folders and folders[op] != place.folder:
         raise UsageError("new_op_exists", op=op, folder=str(folders[op]))
@@ -70,7 +77,11 @@ def write_draft(place: OpPlace, draft: Draft) -> tuple[Path, ...]:
     beside = {place.kernels / name: text for name, text in draft.shared.items()}
     new = {path: text for path, text in beside.items() if not path.exists()}
     before = {path: read_regular(path).decode(errors="replace") for path in beside.keys() - new.keys()}
-    written = write(place, draft.texts, further | new)
+    call, anew = call_file(place), call_file(place).is_file()
+    further |= {call: draft.call} if draft.call and not anew else {}
+    written = write(place, draft.texts, further | new, anew=anew)
+    if anew and draft.is_ready:
+        call.unlink()
     # One of an earlier perfci lacks functions that the op calls. Another's file begins in another way.
     old = [Edit(path, text, beside[path]) for path, text in before.items() if text != beside[path]]
     old = [edit for edit in old if edit.before and edit.before.split("\n")[0] == edit.after.split("\n")[0]]

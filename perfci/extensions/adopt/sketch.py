@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from importlib import resources
 
 from perfci.core.model import Reason
+from perfci.core.wording import sentence
 from perfci.extensions.adopt.place import Copy, Draft
 from perfci.ops.fingerprint.finder import COPIED
 from perfci.ops.spec import VALUES
-from perfci.scaffold.new import fill_templates, fit
+from perfci.scaffold.new import WIDTH, fill_templates, fit
 
 Case = Mapping[str, str]  # one case's parameters as text: {"rows": "4096", "dtype": "torch.float16"}
 SHARED = "_sketched"  # module beside the ops that calls sketches on devices that they were not written for
@@ -35,6 +36,7 @@ class SketchFiles:
     tests: tuple[str, ...] = ()  # files of the tests
     backward: bool = False  # the op is the backward pass
     tries_empty: bool = True  # cases without elements are called for real too
+    is_call: bool = False  # the tests are one call that a person wrote, and the rest is derived from it
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,7 @@ class Sketch:
     carried: tuple[Reason, ...] = ()
     look: tuple[Reason, ...] = ()
     is_ready: bool = True  # a trial has shown that kernel and reference agree
+    call: tuple[str, ...] = ()  # the function's arguments with sizes, for a person to correct. None if it is ready
 
 
 def draft(op: str, sketch: Sketch, copies: Sequence[Copy]) -> Draft:
@@ -126,7 +129,28 @@ def draft(op: str, sketch: Sketch, copies: Sequence[Copy]) -> Draft:
     shared = {}
     if any(side.device or side.alone or side.backward is not None for side in (sketch.kernel, sketch.reference)):
         shared[f"{SHARED}.py"] = HERE.joinpath("rehearsal", "sketched.py").read_text(encoding="utf-8")
-    return Draft(made, sketch.look, sketch.carried, tuple(copies), shared, sketch.is_ready)
+    call = _write_call(sketch) if sketch.call else ""
+    return Draft(made, sketch.look, sketch.carried, tuple(copies), shared, sketch.is_ready, call)
+
+
+def _write_call(sketch: Sketch) -> str:
+    """The file with the call that a person corrects, and why it does not do."""
+    side, why = sketch.kernel, textwrap.wrap(sentence(sketch.look[0]), WIDTH - len("    # ")) if sketch.look else []
+    name = side.call.removeprefix("source.").removesuffix("()").removesuffix(".apply")
+    head = f'"""How {name} is called: correct it, with small sizes that differ, and type the same command again."""'
+    lines = [head, "", "import torch", f"from {side.module} import {name}", "", "", "def test_call():"]
+    call = _fill(f"{name}(", [*(f"{one}," for one in sketch.call[:-1]), *(f"{one})" for one in sketch.call[-1:])])
+    return "\n".join([*lines, _indent([*(f"# {line}" for line in why), *call]), ""])
+
+
+def _fill(head: str, arguments: Sequence[str]) -> list[str]:
+    """A call on as few lines as hold it: the fewer it has, the fewer a person has to correct."""
+    lines = [head]
+    for number, argument in enumerate(arguments):
+        if len(lines[-1]) + len(argument) > WIDTH - 8:
+            lines.append("    ")
+        lines[-1] += argument if not number or not lines[-1].strip() else f" {argument}"
+    return lines
 
 
 def _write_side(op: str, sketch: Sketch, side: SketchFunction, about: str, copies: Sequence[Copy]) -> str:

@@ -86,6 +86,8 @@ def explain(trial: Trial, *, dry: bool, idle: bool, draws: bool, facts: Mapping[
     """
     if not dry:
         return [Reason("look_untried", {**facts})]
+    if missing := re.search(r"NotInterpretedError\W+([\w.]+)", trial.problem or ""):
+        return [Reason("look_uninterpreted", {**facts, "operation": missing[1]})]
     if trial.problem:
         return [Reason("look_raised", {**facts, "error": trial.problem})]
     if idle:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 import itertools
@@ -41,6 +42,12 @@ class SketchLaunch:
     twins: Mapping[str, str] = field(default_factory=dict)  # argument -> an earlier one that is the same tensor
     units: frozenset[str] = frozenset()  # integers that are 1, as the stride of elements side by side
     thin: frozenset[str] = frozenset()  # pointers to integers of 32 bits
+    inner: str = ""  # text of the functions that it calls
+
+    @property
+    def text(self) -> str:
+        """The kernel's text, and that of the functions that it calls."""
+        return f"{self.source}\n{self.inner}"
 
 
 @dataclass(frozen=True)
@@ -206,7 +213,9 @@ class DryTorch:
         if not isinstance(value, torch.Tensor):
             return None
         dtype = str(value.dtype).removeprefix("torch.")
-        return Argument(tuple(value.shape), dtype, getattr(value, "_made", None))
+        made = getattr(value, "_made", None)
+        listed = (made or "").startswith("torch.tensor(")
+        return Argument(tuple(value.shape), dtype, made, tuple(map(str, value.shape)) if listed else ())
 
     @staticmethod
     def evaluate(text: str, params: Mapping[str, Any], dtype: str = "float32") -> Any:
@@ -272,7 +281,9 @@ class DryTorch:
         twins = {name: first[number] for name, number in tensors.items() if first[number] != name}
         units = frozenset(name for name, value in given.items() if type(value) is int and value == 1)
         thin = frozenset(name for name in tensors if given[name].dtype == torch.int32)
-        self.launches.append(SketchLaunch(sides, constants, source, searched, restored, twins, units, thin))
+        self.launches.append(
+            SketchLaunch(sides, constants, source, searched, restored, twins, units, thin, _read_inner(kernel))
+        )
         return Launched(kernel, args, kwargs) if hasattr(kernel, "params") else None
 
     def _run_first(self, tuner: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -296,6 +307,19 @@ def _read_kernel(kernel: Any) -> tuple[inspect.Signature, list[str], str]:
     return _kernels[kernel.fn]
 
 
+@functools.cache
+def _read_inner(kernel: Any) -> str:
+    """The text of the functions that a kernel calls, and that those call."""
+    texts, waiting = dict[Any, str](), [kernel.fn]
+    while waiting:
+        function = waiting.pop()
+        called = (function.__globals__.get(name) for name in function.__code__.co_names)
+        inner = [one.fn for one in called if isinstance(one, JITFunction | InterpretedFunction) and one.fn not in texts]
+        texts |= {one: textwrap.dedent(inspect.getsource(one)) for one in inner}
+        waiting += inner
+    return "\n".join(texts.values())
+
+
 # --- tensors ----------------------------------------------------------------------------------------------------------
 
 _MADE: Mapping[str, str] = {
@@ -306,6 +330,9 @@ _MADE: Mapping[str, str] = {
     "zeros": "{{shape}}",
     "ones": "{{shape}}",
     "empty": "{{shape}}",
+    "randperm": "*{{shape}}, generator=generator",
+    "arange": "*{{shape}}",
+    "linspace": "{start}, {end}, *{{shape}}",
 }
 """function of torch -> its arguments but for dtype and device"""
 
@@ -318,6 +345,7 @@ _SIGNS = {"mul": "*", "__rmul__": "*", "add": "+", "__radd__": "+", "sub": "-", 
 _COPIES = frozenset(
     {"to", "contiguous", "clone", "detach", "float", "half", "bfloat16", "double", "type", "requires_grad_"}
 )
+_CONVERSIONS = frozenset({"to", "int", "long", "short", "bool", "type", "float", "half", "bfloat16", "double"})
 
 
 class _Tensors(PassingFor):
@@ -358,14 +386,21 @@ def _describe(name: str, args: Sequence[Any], given: Mapping[str, Any], result: 
     if maker in _MADE:
         bounds = [int(arg) for arg in args if isinstance(arg, int)] or [given.get("low", 0), given.get("high", 1)]
         low, high = [0, 0, *bounds][-2:]
-        arguments = _MADE[maker].format(low=low, high=high, value=given.get("fill_value", args[-1] if args else 0))
+        start, end = [*args, 0, 0][:2]
+        value = given.get("fill_value", args[-1] if args else 0)
+        arguments = _MADE[maker].format(low=low, high=high, value=value, start=start, end=end)
         return f"torch.{maker}({arguments}, dtype={{dtype}}, device=device)"
+    if name == "tensor":
+        return f"torch.tensor({args[0]!r}, dtype={{dtype}}, device=device)"
     text: str | None = getattr(args[0], "_made", None) if args else None
-    if text is None or result.is_floating_point() != args[0].is_floating_point():
+    if text is None:
         return None
+    inner = text if text.endswith(")") else f"({text})"
+    if result.is_floating_point() != args[0].is_floating_point():  # its own dtype is then another's
+        inner = inner.replace("{dtype}", str(args[0].dtype))
+        return f"{inner}.to({{dtype}})" if name in _CONVERSIONS else f"{inner}.argsort()" if name == "argsort" else None
     if name in _COPIES or result._is_view():
         return text
-    inner = text if text.endswith(")") else f"({text})"
     if len(args) == 1 and callable(getattr(torch.Tensor, name, None)) and result.shape == args[0].shape:
         return f"{inner}.{name}()"
     number = len(args) == 2 and isinstance(args[1], int | float)

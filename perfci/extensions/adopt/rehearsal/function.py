@@ -30,7 +30,7 @@ from perfci.core.errors import UsageError
 from perfci.core.extensions import provided
 from perfci.core.model import Reason
 from perfci.device import open_device
-from perfci.extensions.adopt.rehearsal import operators, search, sketched
+from perfci.extensions.adopt.rehearsal import corrected, operators, search, sketched
 from perfci.extensions.adopt.rehearsal.answers import explain, find_ties, list_mutated, write_answers, write_real
 from perfci.extensions.adopt.rehearsal.axes import Call, Form, find_form, list_form, make_call, write_tuple
 from perfci.extensions.adopt.rehearsal.backward import turn_back
@@ -49,7 +49,7 @@ from perfci.extensions.adopt.rehearsal.variants import (
     list_options,
     vary_truths,
 )
-from perfci.extensions.adopt.sketch import Sketch, SketchFiles, SketchFunction, Suites
+from perfci.extensions.adopt.sketch import Case, Sketch, SketchFiles, SketchFunction, Suites
 from perfci.measure.closeness import TOLERANCES
 from perfci.measure.verify import Check, verify
 from perfci.ops.spec import Accuracy
@@ -71,6 +71,8 @@ _DRAWS = re.compile(r"\b(tl\.rand(n|int)?(4x)?|(\w+_)?philox\w*|uint_to_uniform_
 _TIMES = 8
 _CHAINED = 2  # products of a kernel of which one is a factor of the other, as attention's
 _ROUNDS = "twice what the reference is off if factors of its products are rounded to the inputs' dtype"
+
+_SUMMED = re.compile(r"tl\.(dot|sum)\(")
 
 _WHOLE_DOT = re.compile(r"(?s)(tl\.zeros\([^\n]*tl\.int32.*tl\.dot\()|(tl\.dot\([^\n]*out_dtype=tl\.int32)")
 """A product of integers: it is added up in int32."""
@@ -107,27 +109,28 @@ def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
     side, other = _import_side(files.function, path, files.module, going), _import_reference(path_of, files, going)
     with going.going():
         takes = candidates[0].signature if candidates else _read_signature(side.function, other.function)
-        plain = path_of.removeprefix("torch.ops.aten.").split(".")
-        suite = TestReader({files.function, plain[0] if path_of.startswith("torch.ops.") else plain[-1]}, takes, going)
-        tests = suite.read([Path(test) for test in files.tests])
+        tests = _read_tests(files, path_of, takes, going)
         called = _find_operator(candidates, tests, side)
         if candidates and not (called and called.found.trial.is_good):
             called, path_of, other = _find_instead(called, path_of, other, files, usual, tests, side, path)
         called = called or _find_call(tests, side, other, takes, path)
+        called = _derive(called) if files.is_call else called
         forward = called.found
         called = (_turn_back(called) if files.backward else None) or called
         done = called.found.form.try_usual()
-        launched = "\n".join(dict.fromkeys(launch.source for launch in done.launches)) if done else text
+        launched = "\n".join(dict.fromkeys(launch.text for launch in done.launches)) if done else text
         called = _narrow(called) if _WHOLE_DOT.search(launched) else called
         form, right, trial, operator = called.found.form, called.found.dry, called.found.trial, called.operator
         if operator:
             path_of, other = operator.path, _import_reference(operator.path, files, going)
-        carried, calls = len(called.calls) if tests else 0, _complete_calls(called, launched, text, bool(tests))
+        carried = len(called.calls) if tests else 0
+        are_tests = bool(tests) and not files.is_call  # of a call the dtypes and cases are derived too
+        calls = _complete_calls(called, launched, text, are_tests)
         suites, look = make_suites(
             op, form, calls, launched, _read_wrapper(side.function), pointwise=bool(operator and operator.pointwise)
         )
         # What torch itself calls an operator with is right, even if little of it is read.
-        if right and (replace(trial, unread=(), idle=()) if operator else trial).is_good and not tests:
+        if right and (replace(trial, unread=(), idle=()) if operator else trial).is_good and not are_tests:
             read = "\n".join((launched, *map(_read_wrapper, (side.function, other.function))))
             suites = _vary(op, suites, called, forward, list_options(read, takes, called.found), look)
         look += find_faults(form, op) if right and not trial.problem else []
@@ -138,7 +141,7 @@ def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
     mutates = _list_written(called, operator) if operator else list_mutated(trial)
     is_quick = right and not (trial.problem or form.has_places) and trial.seconds < _QUICK
     stated = _list_held(form, mutates) if is_quick else []
-    written = [*_bound(form, operator, are_tests=bool(tests)), *([f"mutates={mutates},"] if mutates else []), *stated]
+    written = [*_bound(form, operator, are_tests=are_tests), *([f"mutates={mutates},"] if mutates else []), *stated]
     suites = replace(suites, accuracy=(*suites.accuracy, *written))
     guessed = ", ".join(f"{name}: {value}" for name, value in {**form.inputs, **form.shapes}.items())
     # Of the likeliest inputs, for a person to go on with.
@@ -147,22 +150,40 @@ def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
     # What torch itself calls an operator with is right, even if little of it is read.
     judged = replace(trial, unread=(), idle=()) if operator else trial
     unsure = explain(judged, dry=right, idle=idle, draws=_draws(form, launched), facts=facts)
-    suites, unsure, rounding = (
-        _bound_rounding(form, trial, launched, suites, facts) if not unsure else (suites, unsure, [])
-    )
-    off = [] if unsure else _list_off_values(form, trial, suites)
-    suites = replace(suites, values=tuple(kind for kind in suites.values if kind not in off))
-    look += [*rounding, *([Reason("look_values", {"op": op, "values": ", ".join(off)})] if off else [])]
+    if not unsure:
+        suites, unsure, more = _check(form, trial, launched, suites, facts)
+        look += more
     if files.backward and not called.further:
         unsure = [Reason("look_no_gradient", {**facts, "function": files.function})]
     guess = [] if unsure or operator or tests else [Reason("look_guessed", facts)]
-    of_tests = ", ".join(Path(test).name for test in files.tests)
-    seen = (Reason("carried_calls", {"files": of_tests, "count": carried}),) if carried else ()
     kernel, reference = _write_sides(called, side, other, trial, mutates)
     return Sketch(
-        called.shown, kernel, reference, suites, seen, is_ready=not unsure,
+        called.shown, kernel, reference, suites, _carry(files, carried), is_ready=not unsure,
+        call=corrected.write_call(form) if unsure else (),
         look=(*unsure, *guess, *(reason for reason in look if not unsure or reason.kind not in _ONCE_READY)),
     )  # fmt: skip
+
+
+def _read_tests(files: SketchFiles, path_of: str, takes: inspect.Signature, going: DryTorch) -> list[Call]:
+    """The calls of the tests. Raises UsageError if a file that is for one call has none."""
+    plain = path_of.removeprefix("torch.ops.aten.").split(".")
+    suite = TestReader({files.function, plain[0] if path_of.startswith("torch.ops.") else plain[-1]}, takes, going)
+    tests = suite.read([Path(test) for test in files.tests])
+    if files.is_call and not tests:
+        raise UsageError("call_missing", file=files.tests[0], function=files.function)
+    return tests
+
+
+def _carry(files: SketchFiles, count: int) -> tuple[Reason, ...]:
+    """What is said of calls of tests."""
+    names = ", ".join(Path(test).name for test in files.tests)
+    return (Reason("carried_calls", {"files": names, "count": count}),) if count else ()
+
+
+def _derive(called: _Called) -> _Called:
+    """The call that a person corrected, with as many sizes as it takes."""
+    found = corrected.derive(called.found, called.calls[0])
+    return replace(called, found=found, calls=found.calls)
 
 
 def _list_written(called: _Called, operator: Operator) -> tuple[str, ...]:
@@ -252,14 +273,44 @@ def _make_suite(form: Form, mutates: Sequence[str], seconds: float) -> Accuracy:
     return Accuracy(kernel, reference, make_inputs, (params,), mutates=mutates)
 
 
+def _check(
+    form: Form, trial: Trial, launched: str, suites: Suites, facts: Mapping[str, Any]
+) -> tuple[Suites, list[Reason], list[Reason]]:
+    """The suites without what a check calls wrong beside its first values, why it is not ready, what is to look at."""
+    op = facts["op"]
+    suites, unsure, look = _bound_rounding(form, trial, launched, suites, facts)
+    off = {} if unsure else _list_off_values(form, trial, suites)
+    if problem := off.get("normal"):
+        return suites, [Reason("look_rounded", {**facts, **problem})], look
+    look += [Reason("look_values", {"op": op, "values": ", ".join(off)})] if off else []
+    suites = replace(suites, values=tuple(kind for kind in suites.values if kind not in off))
+    for name, case, error in [] if unsure else _list_off_options(form, trial, suites):
+        look.append(Reason("look_option_off", {"op": op, "option": name, "value": case[name], "error": error}))
+        suites = replace(suites, more=tuple(one for one in suites.more if one is not case))
+    return suites, unsure, look
+
+
+def _list_off_options(form: Form, trial: Trial, suites: Suites) -> Iterator[tuple[str, Case, Any]]:
+    """Yields options, their cases that a check calls wrong, and by how much: such as one that rounds to 8 bits."""
+    until_s = time.process_time() + _SECONDS
+    for case, name in itertools.product(suites.more, suites.options):
+        if name in case and name not in form.inputs and time.process_time() < until_s:
+            chosen = replace(form, inputs={**form.inputs, name: case[name]})
+            (sizes,) = _read_sizes(form, [case]) or [form.small]
+            params = {**sizes, "dtype": case["dtype"].removeprefix("torch.")}
+            for _, problem in _list_wrong(chosen, trial, suites, [(params, "normal")]):
+                yield name, case, problem.facts.get("error", math.inf)
+
+
 def _list_off(form: Form, trial: Trial, launched: str, suites: Suites, facts: Mapping[str, Any]) -> list[Reason]:
     """Why a function is not ready: it has no cases, or a check of the first values calls it wrong in a dtype."""
     if not (suites.edges or suites.cases or suites.probes):
         return [Reason("look_no_cases", {**facts})]
     every = _list_checked(form, launched, suites)
     checks = [({**sizes, "dtype": dtype}, "normal") for sizes in every for dtype in suites.dtypes]
-    for (params, _), error in itertools.islice(_list_wrong(form, trial, suites, checks), 1):
-        return [Reason("look_rounded", {**facts, "error": error, "dtype": params["dtype"]})]
+    for (params, _), problem in itertools.islice(_list_wrong(form, trial, suites, checks), 1):
+        kind = "look_reference" if problem.kind == "reference_raised" else "look_rounded"
+        return [Reason(kind, {**facts, "error": problem.facts.get("error", math.inf), "dtype": params["dtype"]})]
     return []
 
 
@@ -278,11 +329,18 @@ def _bound_rounding(
 def _list_checked(form: Form, launched: str, suites: Suites) -> list[dict[str, Any]]:
     """Sizes of the small case, of one that shows what is rounded between products, and of the suite's first case."""
     more = _read_sizes(form, suites.cases[:1])
+    if _SUMMED.search(launched):  # the more terms a sum has, the more is rounded
+        more += sorted(_list_largest(form, suites), key=form.count_elements)[-1:]
     if launched.count("tl.dot(") >= _CHAINED:  # many elements show what is rounded between products
         more.insert(0, form.make_distinct([*[2] * len(form.axes), 32, 32][-len(form.axes) :]))
     tried = ((sizes, form.run(sizes)) for sizes in more)
     quick = (sizes for sizes, here in tried if not here.problem and here.seconds < _HELD_SECONDS)
     return [form.small, *quick]
+
+
+def _list_largest(form: Form, suites: Suites) -> list[dict[str, Any]]:
+    """The largest size of each axis, beside small ones of the others."""
+    return _read_sizes(form, ({name: values[-1] for name, values in grid.items()} for grid in suites.edges))
 
 
 def _allow_rounding(form: Form, trial: Trial, launched: str, suites: Suites) -> Suites:
@@ -293,6 +351,7 @@ def _allow_rounding(form: Form, trial: Trial, launched: str, suites: Suites) -> 
     _, reference = answer_alike(form.kernel, form.reference, trial)
     stated, every, bounds = _read_stated(suites), _list_checked(form, launched, suites), dict[str, list[float]]()
     terms = stated.get("reduces", lambda **_: 1)
+    every += _list_largest(form, suites)
     for dtype, sizes in itertools.product(suites.dtypes, every) if "tolerance" not in stated else ():
         with form.rehearsal.real(), contextlib.suppress(Exception):  # whatever other people's code raises
             for kind, error in find_rounding(reference, form.make_inputs(sizes, dtype)):
@@ -303,8 +362,10 @@ def _allow_rounding(form: Form, trial: Trial, launched: str, suites: Suites) -> 
     return replace(suites, accuracy=(*suites.accuracy, f"tolerance={{{written}}},", f'tolerance_reason="{_ROUNDS}",'))
 
 
-def _list_off_values(form: Form, trial: Trial, suites: Suites) -> list[str]:
+def _list_off_values(form: Form, trial: Trial, suites: Suites) -> dict[str, dict[str, Any]]:
     """Kinds of values that a check calls wrong, in a dtype less exact than float32 or with the sizes of the probe.
+
+    Gives the dtype and the error too.
 
     As where terms cancel, or where a kernel takes the logarithms of probabilities alone.
     """
@@ -314,7 +375,10 @@ def _list_off_values(form: Form, trial: Trial, suites: Suites) -> list[str]:
     points = [{name: values[0] for name, values in probe.items()} for probe in suites.probes[:1]]
     cases += [{**point, "dtype": suites.dtypes[0]} for point in _read_sizes(form, points)]
     checks = ((case, kind) for case, kind in itertools.product(cases, suites.values) if time.process_time() < until_s)
-    return list(dict.fromkeys(kind for (_, kind), _ in _list_wrong(form, trial, suites, checks)))
+    wrong = dict[str, dict[str, Any]]()
+    for (params, kind), problem in _list_wrong(form, trial, suites, checks):
+        wrong.setdefault(kind, {"dtype": params["dtype"], "error": problem.facts.get("error", math.inf)})
+    return wrong
 
 
 def _read_sizes(form: Form, cases: Iterable[Mapping[str, str]]) -> list[dict[str, Any]]:
@@ -324,8 +388,8 @@ def _read_sizes(form: Form, cases: Iterable[Mapping[str, str]]) -> list[dict[str
 
 def _list_wrong(
     form: Form, trial: Trial, suites: Suites, checks: Iterable[tuple[dict[str, Any], str]]
-) -> Iterator[tuple[tuple[dict[str, Any], str], Any]]:
-    """Yields cases and kinds of values that a check calls wrong, and by how much they are off."""
+) -> Iterator[tuple[tuple[dict[str, Any], str], Reason]]:
+    """Yields cases and kinds of values that a check calls wrong, or cannot judge, and why."""
     kernel, reference = answer_alike(form.kernel, form.reference, trial)
     suite = _make_suite(replace(form, kernel=kernel, reference=reference), (), 2 * _SECONDS)
     suite, device = replace(suite, **{**_read_stated(suites), "mutates": ()}), open_device("cpu", seed=0)
@@ -334,8 +398,8 @@ def _list_wrong(
         with form.rehearsal.real(), contextlib.suppress(Exception):  # whatever other people's code raises
             done = verify(suite, device, check, lambda error: {"error": str(error)})
             problem = done.failure or done.unchecked
-        if problem and problem.kind in {"wrong_values", "not_finite", "launches_nothing"}:
-            yield (params, kind), problem.facts.get("error", math.inf)
+        if problem and problem.kind in {"wrong_values", "not_finite", "launches_nothing", "reference_raised"}:
+            yield (params, kind), problem
 
 
 def _read_stated(suites: Suites) -> dict[str, Any]:
@@ -486,7 +550,7 @@ def _complete_calls(called: _Called, launched: str, text: str, are_tests: bool) 
         firsts = [_retype(call, dtype) for call in calls[:1] for dtype in dtypes]
         most = _MOST_SAMPLES if form.sample else _MOST_CALLS
         calls = [*firsts, *(_retype(call, dtype) for call in calls[1:most] for dtype in dtypes[:1])]
-    usual_sizes = (*[2] * len(form.axes), *_SMALL)[-len(form.axes) :]
+    usual_sizes = (*[2] * len(form.axes), *_SMALL)[len(_SMALL) :]
     usual_case = {**dict(zip(form.axes, usual_sizes, strict=True)), **form.little}
     case = usual_case if calls or not attempt.dry or _is_light(form, usual_case) else small
     calls = calls or [_call(form, "accuracy", [*case.values()], dtype) for dtype in dtypes]
@@ -635,17 +699,17 @@ def _forget(before: Collection[str]) -> None:
 
 
 def _apply(owner: Any) -> Callable[..., Any]:
-    """The call of an autograd.Function, with the parameters that its forward has behind the context."""
+    """The call of an autograd.Function, with its forward's parameters: the context is none where it is set up apart."""
 
     def apply(*args: Any, **named: Any) -> Any:
         bound = inspect.signature(apply).bind(*args, **named)
         bound.apply_defaults()  # or what lies behind an argument that is not given is lost
         return owner.apply(*bound.args)
 
-    takes = inspect.signature(owner.forward)
+    takes, old = inspect.signature(owner.forward), owner.setup_context.__module__.startswith("torch.")
     vars(apply)["__wrapped__"] = owner.forward
     vars(apply)["text"] = owner.forward, owner.forward.__doc__ or owner.__doc__
-    vars(apply)["__signature__"] = takes.replace(parameters=[*takes.parameters.values()][1:])
+    vars(apply)["__signature__"] = takes.replace(parameters=[*takes.parameters.values()][old:])
     return apply
 
 

@@ -104,6 +104,7 @@ def search(
             taken = [call for call in calls if one.count_programs(call) is not None] or list(calls)
             if calls:
                 form, fitting, right = find_form(one, taken)
+                right |= one.count_programs(taken[0]) is not None  # with its own sizes at least
             elif not tensors or one.count_programs(Call("", given, {})) is None:
                 right = False
             else:

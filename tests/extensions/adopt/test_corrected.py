@@ -1,0 +1,107 @@
+"""Where no form agrees a person corrects one call, and the op follows from it. What a check refuses is not ready."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perfci.cli.main import run
+from perfci.extensions.adopt.sketch import SketchFiles, draft
+from tests.extensions.adopt.rehearsing import Rehearsals
+
+SOURCE = Path(__file__).parent / "corrected_kernels.py"
+CALL = """import torch
+
+def test_call():
+    unpack(torch.randn(3, 40), torch.randint(0, 1 << 30, (3, 5), dtype=torch.int32), torch.randn(7),
+           torch.randint(0, 7, (3,)), factor=0.37)
+"""
+
+pytestmark = pytest.mark.torch
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("calls")
+    (folder / "right.py").write_text(CALL)
+    (folder / "none.py").write_text("import torch\n\nunpack = 3\n")
+    (folder / "wrong.py").write_text(CALL.replace("(3, 5)", "(3, 6)"))
+    pairs = {
+        "coarse": ("copy", "copy_reference"),
+        "float32": ("copy", "copy_of_float32"),
+        "apart": ("Copied", "copied_reference"),
+        "assembled": ("assemble", "copy_reference"),
+    }
+    sides = {op: SketchFiles(str(SOURCE), name, None, other, str(SOURCE)) for op, (name, other) in pairs.items()}
+    for name in ("right", "none", "wrong"):
+        unpack = SketchFiles(str(SOURCE), "unpack", None, "unpack_reference", str(SOURCE), is_call=True)
+        sides[name] = dataclasses.replace(unpack, tests=(str(folder / f"{name}.py"),))
+    return Rehearsals({op: (op, files) for op, files in sides.items()}, hopeless=("wrong",))
+
+
+def test_sides_integers_and_dtypes_follow_from_a_call(said):
+    made = said["right"]
+
+    assert made.is_ready
+    inputs = made.suites.inputs
+    assert "randn((rows, 8 * codes_cols)" in inputs["x"]
+    assert "randint(0, scales_cols, (rows,)" in inputs["place"] or "randint(0, scales_size, (rows,)" in inputs["place"]
+    assert "float16" in made.suites.dtypes
+    assert made.reference.arguments[-1] == "factor=factor"
+    assert made.suites.edges
+
+
+def test_a_call_that_does_not_do_is_kept_with_what_it_raised(said):
+    made = said["wrong"]
+
+    assert not made.is_ready
+    assert "AssertionError: assert codes.shape" in made.look[0].facts["error"]
+    assert "unpack(x=torch.randn(" in draft("op", made, []).call
+
+
+def test_a_file_without_a_call_is_named(said):
+    assert "has no call of unpack with a tensor" in said["none"]
+
+
+def test_an_option_that_a_check_calls_wrong_is_left_out_and_named(said):
+    made = said["coarse"]
+
+    assert made.is_ready
+    assert [reason.facts["option"] for reason in made.look if reason.kind == "look_option_off"] == ["coarse"]
+    assert not any("coarse" in case for case in made.suites.more)
+
+
+def test_a_reference_that_takes_no_float64_is_not_ready(said):
+    assert [reason.kind for reason in said["float32"].look[:1]] == ["look_reference"]
+
+
+def test_a_forward_pass_without_a_context_keeps_its_first_argument(said):
+    assert said["apart"].parameters[0].startswith("x")
+    assert said["apart"].is_ready
+
+
+def test_what_the_interpreter_cannot_run_is_named(said):
+    (reason,) = (reason for reason in said["assembled"].look if reason.kind == "look_uninterpreted")
+
+    assert reason.facts["operation"] == "tl.inline_asm_elementwise"
+
+
+@pytest.mark.nightly
+def test_an_op_that_is_not_ready_is_written_anew_from_its_call(tmp_path, monkeypatch, capsys):
+    (tmp_path / "kernels").mkdir()
+    (tmp_path / "mine.py").write_text(SOURCE.read_text())
+    monkeypatch.chdir(tmp_path)
+    command = ["new", "unpack", "--from", "mine.py:unpack", "--reference", "mine.py:unpack_reference"]
+
+    assert run(command) == 3
+    call = tmp_path / "kernels" / "unpack" / "unpack_call.py"
+    out = capsys.readouterr().out
+    assert "Next: correct the call in kernels/unpack/unpack_call.py, then `perfci " + " ".join(command) + "`" in out
+    assert "# It is not ready" in call.read_text() or "# No shapes were found" in call.read_text()
+
+    call.write_text(CALL)
+    assert run(command) == 0
+    assert not call.exists()
+    assert "8 * codes_cols" in (call.parent / "unpack_baseline.py").read_text()
+    assert run(command) == 1  # it is there, and ready
