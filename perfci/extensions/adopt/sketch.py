@@ -204,7 +204,8 @@ def _group(cases: Sequence[Case]) -> list[list[str]]:
 def _write_values(kinds: Sequence[str]) -> list[str]:
     """The line for the kinds of values."""
     usual = ["*perfci.VALUES"] if {*VALUES} <= {*kinds} else []
-    return fit("values=(", [*usual, *(f'"{kind}"' for kind in kinds if not usual or kind not in VALUES)], "),", "    ")
+    listed = [*usual, *(f'"{kind}"' for kind in kinds if not usual or kind not in VALUES)]
+    return fit("values=(", listed, "),", "    ") if listed[1:] else [f"values=({listed[0]},),"]
 
 
 def _write_grid(axes: Mapping[str, Sequence[str]], *more: str) -> list[str]:

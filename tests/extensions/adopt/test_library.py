@@ -153,9 +153,78 @@ def test_operators_of_lists_of_tensors_and_of_shapes_that_depend_on_each_other_h
     assert all(checks > 10 for checks, _ in told.values())
 
 
+MAKERS = (
+    OPERATORS.partition("def hstack")[0]
+    + """
+@triton.jit
+def _scan(x_ptr, out_ptr, size, BLOCK: tl.constexpr):
+    at, row, total = tl.arange(0, BLOCK), tl.program_id(0) * size, 0.0
+    for start in range(0, size, BLOCK):
+        x = tl.load(x_ptr + row + start + at, mask=start + at < size, other=0.0).to(tl.float32)
+        tl.store(out_ptr + row + start + at, total + tl.cumsum(x, 0), mask=start + at < size)
+        total += tl.sum(x, 0)
+
+
+def cumsum(self, dim):
+    x = self.movedim(dim, -1).contiguous()
+    out = torch.empty_like(x)
+    if x.numel():
+        _scan[(x.numel() // x.shape[-1],)](x, out, x.shape[-1], BLOCK=32)
+    return out.movedim(-1, dim).contiguous()
+
+
+def full(size, fill_value, *, dtype=None, layout=None, device=None, pin_memory=None):
+    assert torch.device(device).type != "cpu"
+    return copy(torch.full(size, fill_value, dtype=dtype, device=device))
+
+
+def eye_m(n, m, *, dtype=None, device=torch.device("cuda")):
+    return copy(torch.eye(n, m, dtype=dtype, device=device))
+
+
+def isnan(self):
+    return torch.isnan(copy(self)) if self.is_floating_point() else torch.zeros_like(self, dtype=torch.bool)
+
+
+def any(self):
+    return torch.any(copy(self))
+
+
+def avg_pool2d(self, kernel_size, stride=[], padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None):
+    more = kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
+    return torch.ops.aten.avg_pool2d(copy(self).float(), *more).to(self.dtype)
+"""
+)
+
+
+@pytest.mark.nightly
+def test_operators_without_tensors_with_rare_truths_and_of_floats_alone_are_checked_by_what_they_take(tmp_path, capsys):
+    (tmp_path / "kernels").mkdir()
+    (tmp_path / "lib").mkdir()
+    ops = ("full", "eye_m", "isnan", "any", "avg_pool2d", "cumsum")
+    for name in ops:
+        (tmp_path / "lib" / f"{name}.py").write_text(MAKERS)
+
+    assert run(["new", "--from-library", str(tmp_path / "lib"), "--copy", "--project", str(tmp_path)]) == 0
+
+    texts = {op: (tmp_path / "kernels" / op / f"{op}_baseline.py").read_text() for op in ops}
+    suites = {op: (tmp_path / "kernels" / op / f"{op}_accuracy.py").read_text() for op in ops}
+    assert "log() * 0" in texts["isnan"] and "clamp(0)" in texts["any"]  # answers that differ
+    assert '"n": size,' in texts["eye_m"] and "torch.ops.aten.eye.m(n, m, dtype=dtype" in texts["eye_m"]
+    assert 'values=("normal",),' in suites["full"] and 'values=("normal",),' not in suites["isnan"]
+    assert "torch.int64" not in suites["isnan"]  # which launches no kernel for them
+    assert (
+        "torch.randint(-8, 9, " in texts["avg_pool2d"] and "avg_pool2d gives other integers" in capsys.readouterr().out
+    )
+    assert "dim=0, **_: (" in suites["cumsum"]
+    told = interpreted(tmp_path, "*", *ops)
+    assert {op: failures for op, (_, failures) in told.items() if failures} == {}
+
+
 @pytest.mark.torch
 @pytest.mark.parametrize(
-    ("name", "path"), [("max_dim", "max.dim"), ("sum_dim", "sum.dim_IntList"), ("sum", "sum.default")]
+    ("name", "path"),
+    [("max_dim", "max.dim"), ("sum_dim", "sum.dim_IntList"), ("sum", "sum.default"), ("eye_m", "eye.m")],
 )
 def test_a_name_with_the_overload_behind_it_is_that_overload(name, path):
     assert find_operators(name)[0].path == f"torch.ops.aten.{path}"

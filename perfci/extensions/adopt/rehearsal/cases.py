@@ -19,9 +19,12 @@ from perfci.extensions.adopt.rehearsal.axes import (
     SIZES,
     Call,
     Form,
+    Outcome,
     list_sides,
     size_call,
+    write_tuple,
 )
+from perfci.extensions.adopt.rehearsal.operators import OF_MAKERS
 from perfci.extensions.adopt.rehearsal.trial import BEYOND, GRADIENT, Trial, bounded_memory
 from perfci.extensions.adopt.sketch import Case, Suites
 from perfci.ops.spec import LAYOUTS, VALUES
@@ -45,6 +48,7 @@ _DENSE = "# Dense inputs alone; leave this line out once the op takes inputs wit
 _WRONG = "# Of other layouts it gave wrong values: add those that its callers give it."
 _POWERS = (16, 32, 64, 128)  # sizes for axes that take no others
 _FEW = {1: (13,), 2: (3, 5)}  # sizes by the number of axes, for as many elements as show each kind of values
+_ALONE = re.compile(r"\((\w+),\)\[0\]")  # the side of what has one
 _MOST_GIVEN = 6  # cases with other values of arguments that vary
 
 
@@ -56,7 +60,8 @@ def make_suites(
     source: of the kernels that it launches. wrapper: text of the function, and of those that it calls.
     """
     done = form.try_usual()
-    sized = {*form.shapes, *(name for name, text in form.inputs.items() if text.strip("(,)") in form.axes)}
+    named = {*form.axes, *OF_MAKERS}
+    sized = {*form.shapes, *(name for name, text in form.inputs.items() if text.strip("(,)") in named)}
     varying = [
         name for name in form.inputs if name not in sized and len({repr(call.given[name]) for call in calls}) > 1
     ]
@@ -65,11 +70,8 @@ def make_suites(
     timed = [call for call in calls if call not in small] or small
     if not small and not done:
         small = [min(timed, key=lambda call: call.elements)]
-    look = (
-        [Reason("look_integers", {"op": op})]
-        if any("randint(0, 1 << 4" in text for text in form.inputs.values())
-        else []
-    )
+    is_guess = any("randint(0, 1 << 4" in text for text in form.inputs.values())
+    look = [Reason("look_integers", {"op": op})] if is_guess else []
     # The probe case gets all values. If possible, no block divides its sizes, and it takes few programs.
     wanted = [(3, 3, 5, 7, 33, 100), (2, 2, 3, 5, 7, 100)]
     axes = 2 if form.axes == ("shape",) else len(form.axes)
@@ -94,20 +96,14 @@ def make_suites(
         for name in varying
     }
     dot = "tl.dot(" in source
-    sums = [
-        _find_summed(form, output, tensors=1 if dot else 2 if "tl.sum(" in source else 99)
-        for output in (done and done.reference) or ()
-    ]
-    summed = list(dict.fromkeys(axis for axes in sums for axis in axes))
-    # Of the axes those that it needs, so that a new one is no edit here.
-    reduces = f"reduces=lambda {', '.join(summed)}, **_: {' * '.join(summed)},"
+    reduces = _write_reduces(form, done, source)
     small_case = form.small
-    layouts, wrong = _write_layouts(op, others, small_case, wrapper)
+    lines, wrong = _write_layouts(op, others, small_case, wrapper)
     look += wrong
-    lines = [*layouts, *([reduces] if summed else [])]
+    lines += [reduces] if reduces else []
     # Where infinities and NaN lie depends on the sizes: of the probe too they are those of a check.
     sizes = [small_case, *([probe] if probe else [])]
-    usual, judged = form.run(small_case), [(other, one) for other in others for one in sizes]
+    usual, judged = form.run(small_case), [*itertools.product(others, sizes)]
     dtypes = tuple(dict.fromkeys(call.dtype for call in tested or calls))
     is_quick = bool(done and not form.is_ragged and usual.seconds <= _SLOW_S)
     if is_quick:
@@ -120,7 +116,7 @@ def make_suites(
     if steps := sorted({*usual.dtypes} & {"int8", "uint8"}) if "float" in form.dtype else []:
         lines.append("# Where it rounds to whole numbers, a float beside the half may go either way.")
         lines.append(f"tolerance={{{', '.join(f'{json.dumps(dtype)}: (0.0, 1.0)' for dtype in steps)}}},")
-    is_sum = not dot and bool(summed or (_SUMS.search(source) and not pointwise))
+    is_sum = not reduces if dot else bool(reduces or (_SUMS.search(source) and not pointwise))
     if is_quick and (dot or is_sum) and probe not in ({}, small_case) and dtypes[-1].endswith("16"):
         # Beside one of few numbers the others lose most of their digits.
         probes.append({**_write_point(form, small_case, varying), "dtype": ("*DTYPES[-1:]",)})
@@ -132,7 +128,7 @@ def make_suites(
     suites = Suites(
         op=op,
         axes=dict.fromkeys(form.axes, "tuple[int, ...]" if form.is_ragged else "int") | annotations,
-        inputs={**form.inputs, **{name: name for name in varying}},
+        inputs={name: name if name in varying else _ALONE.sub(r"\1", text) for name, text in form.inputs.items()},
         dtypes=dtypes,
         edges=tuple({**grid, **{name: (form.inputs[name],) for name in varying}, **grid} for grid in grids),
         cases=_list_cases(form, varying, small),
@@ -141,9 +137,14 @@ def make_suites(
         values=kinds_of_values,
         about_values=tuple(said),
         accuracy=tuple(lines),
-        performance=(reduces,) if summed else (),
+        performance=(reduces,) if reduces else (),
     )
     return suites, look
+
+
+def _takes_tensors(form: Form) -> bool:
+    """Whether the function takes any, and does not just make one."""
+    return not {*OF_MAKERS} <= {*form.inputs.values()}
 
 
 def _choose_values(
@@ -154,6 +155,8 @@ def _choose_values(
 
     tried: forms with sizes. more: kinds behind the usual ones. rounds: to whole numbers.
     """
+    if not _takes_tensors(form := tried[0][0]):
+        return ("normal",), ["# It takes no tensor, so there are no other values."], []
     lines, look, left_out = list[str](), list[Reason](), {"large"} if is_sum else set[str]()
     if is_sum:
         lines.append("# All but large values: a sum beyond the largest number depends on the order of its terms.")
@@ -164,8 +167,7 @@ def _choose_values(
         why = "has no whole number of them" if rounds else "raises for them, or has other values than the kernel"
         lines.append(f"# Without {' and '.join(unlike)}: the reference {why}.")
         look += [Reason("look_values", {"op": op, "values": ", ".join(unlike)})] if not rounds else []
-    form, params = tried[0]
-    risen = form.run(params, values="confident")  # which a search tries for a suite with these
+    risen = form.run(tried[0][1], values="confident")  # which a search tries for a suite with these
     if usual.agrees and not (risen.problem or risen.is_finite):
         left_out |= {*_HIGH}
         lines.append(f"# Without {' and '.join(_HIGH)}: the reference overflows for numbers far above the others.")
@@ -293,6 +295,8 @@ def _write_layouts(
 
     One that asks for the strides of rows alone takes no others.
     """
+    if not _takes_tensors(others[0]):
+        return ['layouts=("contiguous",),'], []
     # Without a word of strides it takes what its memory is like: an answer in the form of its input may be right.
     asks_rows, asks = ".stride(" in wrapper, re.search(_ASKS_STRIDES, wrapper)
     asked = LAYOUTS[2:] if asks_rows and not asks else LAYOUTS[1:]
@@ -356,6 +360,18 @@ def _find_summed(form: Form, output: Sequence[int], *, tensors: int) -> list[str
     spread, shapes = list_sides(form.shapes.get(GRADIENT, "")), [list_sides(text) for text in form.shapes.values()]
     enough = min(tensors, len(shapes))
     return [axis for axis in missing if axis in spread or sum(axis in sides for sides in shapes) >= enough]
+
+
+def _write_reduces(form: Form, done: Outcome | None, source: str) -> str:
+    """The line for how many terms an element of the output sums, of a running sum its last. Empty if unknown."""
+    tensors = 1 if "tl.dot(" in source else 2 if "tl.sum(" in source else 99
+    sums = [_find_summed(form, output, tensors=tensors) for output in (done and done.reference) or ()]
+    # Of the axes those that it needs, so that a new one is no edit here.
+    if summed := list(dict.fromkeys(axis for axes in sums for axis in axes)):
+        return f"reduces=lambda {', '.join(summed)}, **_: {' * '.join(summed)},"
+    sides, dim = list_sides(next(iter(form.shapes.values()), "")), form.inputs.get("dim", "")
+    is_scan = "tl.cumsum(" in source and (*sides,) == form.axes and re.fullmatch(r"-?\d+", dim)
+    return f"reduces=lambda {', '.join(sides)}, dim={dim}, **_: {write_tuple(sides)}[dim]," if is_scan else ""
 
 
 def _find_edges(form: Form, source: str) -> tuple[list[Grid], dict[str, str]]:

@@ -269,6 +269,8 @@ class DryTorch:
         return decorate
 
     def _launch(self, kernel: Any, args: Sequence[Any], *, grid: Any, **kwargs: Any) -> Launched | None:
+        if len(self.launches) == _MOST_ROWS:
+            raise RuntimeError(f"more than {_MOST_ROWS} launches of one call take too long")
         signature, constant, source = _read_kernel(kernel)
         given, sides = bind_launch(signature, args, kwargs, grid)
         constants = {name: given[name] for name in constant if name in given}
@@ -340,7 +342,7 @@ _VALUES: Mapping[str, Any] = {
     "tolist": [], "__float__": 1.0, "__int__": 1, "__index__": 1, "allclose": True,
     "equal": True, "numpy": np.zeros(()), "__array__": np.zeros(()),
 }  # fmt: skip
-_MOST_ROWS = 1 << 12  # that are gone through one by one
+_MOST_ROWS = 1 << 12  # that are gone through one by one, or for which kernels are launched
 _SIGNS = {"mul": "*", "__rmul__": "*", "add": "+", "__radd__": "+", "sub": "-", "div": "/", "true_divide": "/"}
 _COPIES = frozenset(
     {"to", "contiguous", "clone", "detach", "float", "half", "bfloat16", "double", "type", "requires_grad_"}

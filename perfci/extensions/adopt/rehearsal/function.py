@@ -32,7 +32,16 @@ from perfci.core.model import Reason
 from perfci.device import open_device
 from perfci.extensions.adopt.rehearsal import corrected, operators, search, sketched
 from perfci.extensions.adopt.rehearsal.answers import explain, find_ties, list_mutated, write_answers, write_real
-from perfci.extensions.adopt.rehearsal.axes import Call, Form, find_form, list_form, make_call, write_tuple
+from perfci.extensions.adopt.rehearsal.axes import (
+    Call,
+    Form,
+    Outcome,
+    find_form,
+    list_form,
+    make_call,
+    size_call,
+    write_tuple,
+)
 from perfci.extensions.adopt.rehearsal.backward import turn_back
 from perfci.extensions.adopt.rehearsal.cases import MOST_PROGRAMS, make_suites
 from perfci.extensions.adopt.rehearsal.dry_torch import Argument, DryTorch
@@ -117,7 +126,7 @@ def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
         called = _derive(called) if files.is_call else called
         forward = called.found
         called = (_turn_back(called) if files.backward else None) or called
-        done = called.found.form.try_usual()
+        done = called.found.form.try_usual() or _try_first(called)
         launched = "\n".join(dict.fromkeys(launch.text for launch in done.launches)) if done else text
         called = _narrow(called) if _WHOLE_DOT.search(launched) else called
         form, right, trial, operator = called.found.form, called.found.dry, called.found.trial, called.operator
@@ -186,6 +195,12 @@ def _derive(called: _Called) -> _Called:
     return replace(called, found=found, calls=found.calls)
 
 
+def _try_first(called: _Called) -> Outcome | None:
+    """The first of the calls, where usual sizes are refused."""
+    form = called.found.form
+    return form.try_case(size_call(form, called.calls[0])) if called.calls and form.axes else None
+
+
 def _list_written(called: _Called, operator: Operator) -> tuple[str, ...]:
     """What torch's operator writes into, by its schema or in a trial: instance_norm's statistics, with some options."""
     form, names = called.found.form, list(operator.mutates)
@@ -226,7 +241,9 @@ def _vary(
     """The suites with cases of other values of options, or of other dtypes of torch's operator. Adds to `look`."""
     if called.operator:
         form = called.found.form
-        suites = vary_truths(add_axes(add_dtypes(suites, form, called.operator), form), form)
+        suites, notes = add_dtypes(op, suites, form, called.operator)
+        look += notes
+        suites = vary_truths(add_axes(suites, form), form)
         if form.sample:
             return grow_samples(suites, form)
         options = [option for option in options if option[-1] is None]  # others have samples of torch

@@ -18,13 +18,23 @@ import torch
 
 from perfci.extensions.adopt.rehearsal.dry_torch import Argument
 
-LEFT_OUT = frozenset({"dtype", "layout", "device", "pin_memory", "memory_format", "generator"})
+LEFT_OUT = frozenset({"dtype", "layout", "device", "pin_memory", "memory_format", "generator", "requires_grad"})
 """Arguments that no case varies: the defaults of most calls."""
+
+OF_MAKERS = ("dtype", "device")
+"""What an operator that takes no tensor is told of the one that it makes."""
 
 _GENERIC: Mapping[str, Any] = {"int": 1, "SymInt": 1, "float": 0.5, "bool": False}
 _MOST_SAMPLES = 32
 _MOST_OPERATORS = 8  # that are tried
 _SPELLINGS = ("{}", "native_{}", "_{}", "linalg_{}", "special_{}")
+
+
+class _Word(str):
+    """A name, as its own text."""
+
+    __slots__ = ()
+    __repr__ = str.__str__
 
 
 @dataclass(frozen=True)
@@ -55,6 +65,11 @@ class Operator:
         )
 
     @property
+    def makes(self) -> bool:
+        """Whether it takes no tensor, but makes one, as torch.full does."""
+        return self.arguments[-1].name == OF_MAKERS[-1]
+
+    @property
     def pointwise(self) -> bool:
         """Whether each element of the result depends on one of each tensor alone."""
         return type(self.info).__name__ in {"UnaryUfuncInfo", "BinaryUfuncInfo"}
@@ -74,17 +89,16 @@ class Operator:
         samples: dict[str, tuple[list[tuple[int, ...]], dict[str, Any]]] = {}
         for values, options in self._list_samples(getattr(torch, dtype)) if dtype else self._make_up():
             given = dict(zip(names, values, strict=False)) | options
-            if len(values) > len(names) or not given.keys() <= {*names}:
+            if len(values) > len(names) - self.makes * len(OF_MAKERS) or not given.keys() <= {*names}:
                 continue
             given = {argument.name: given.get(argument.name, argument.default_value) for argument in self.arguments}
             like = next((value for value in given.values() if torch.is_tensor(value)), None)
             given |= {argument.name: like for argument in self.arguments if argument.is_out}
-            tensors = [
-                one for value in given.values() for one in (value if isinstance(value, list | tuple) else [value])
-            ]
-            shapes = [tuple(value.shape) for value in tensors if torch.is_tensor(value)]
-            if shapes and all(shape and min(shape) for shape in shapes):
-                described = {name: self._describe(value) for name, value in given.items()}
+            described = {name: self._describe(value) for name, value in given.items()}
+            described |= self._describe_sizes(given) if self.makes else {}
+            tensors = [one for value in described.values() for one in (value if isinstance(value, list) else [value])]
+            shapes = [value.shape for value in tensors if isinstance(value, Argument)]
+            if shapes and all(shape and min(shape) > 0 for shape in shapes):
                 plain = {name: value for name, value in described.items() if not isinstance(value, Argument)}
                 samples.setdefault(repr((shapes, plain)), (shapes, described))
         ranks = [[len(shape) for shape in shapes] for shapes, _ in samples.values()]
@@ -102,7 +116,7 @@ class Operator:
         if self.info and self.info.supports_dtype(dtype, "cpu"):
             for sample, _ in zip(self.info.sample_inputs("cpu", dtype), range(_MOST_SAMPLES), strict=False):
                 options = {name: value for name, value in sample.kwargs.items() if name not in LEFT_OUT}
-                if options or not sample.kwargs:
+                if options or not sample.kwargs or self.makes:
                     yield [sample.input, *sample.args], options
 
     def _make_up(self) -> Iterator[tuple[list[Any], dict[str, Any]]]:
@@ -129,6 +143,18 @@ class Operator:
                         *(one.to("meta") if torch.is_tensor(one) else one for one in values)
                     )
                 yield values, {}
+
+    def _describe_sizes(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments of an operator that makes a tensor: what gives its sizes as that tensor, as cases vary them."""
+        sizes = [argument for argument in self.arguments if "int" in str(argument.type).lower()]
+        numbers = [argument for argument in self.arguments if not argument.has_default_value()]
+        described = dict[str, Any]()
+        for name in (argument.name for argument in [one for one in sizes if not one.kwarg_only] or numbers[:1]):
+            value = given[name]
+            several = isinstance(value, list | tuple)
+            shape = tuple(value) if several else (int(value or 0),)
+            described[name] = Argument(shape, "float32", "{shape}" if several else "{shape}[0]")
+        return described | {name: _Word(name) for name in OF_MAKERS}
 
     def _describe(self, value: Any) -> Any:
         """A tensor as an `Argument`, with what makes it if it has to lie in the operator's domain."""
@@ -165,7 +191,7 @@ def _list_overloads(name: str) -> list[Operator]:
     """The overloads of an operator that take tensors, that of the name or the most usual one first."""
     plain, overload = name, ""
     if not hasattr(torch.ops.aten, name) and (
-        match := re.fullmatch(r"(\w+?)_(out|dim|[A-Z]\w*|tensor\w*|scalar\w*)", name)
+        match := re.fullmatch(r"(\w+?)_(out|dim|[A-Z]\w*|tensor\w*|scalar\w*)", name) or _find_overload(name)
     ):
         plain, overload = match[1], match[2]
     packet = getattr(torch.ops.aten, plain, None)
@@ -175,14 +201,24 @@ def _list_overloads(name: str) -> list[Operator]:
     takes = dict[str, list[Any]]()
     for one in (overload, "default", "Tensor", "self", "dim", *overloads):
         arguments = getattr(packet, one)._schema.arguments if one in overloads else []
-        arguments = [*itertools.takewhile(_is_named, (take for take in arguments if take.name not in LEFT_OUT))]
-        if any("Tensor" in str(take.type) for take in arguments):  # some, such as add, have a default for numbers alone
+        takes_tensors = any("Tensor" in str(take.type) for take in arguments)
+        kept = LEFT_OUT if takes_tensors else LEFT_OUT.difference(OF_MAKERS)
+        arguments = [*itertools.takewhile(_is_named, (take for take in arguments if take.name not in kept))]
+        makes = [take.name for take in arguments[-2:]] == [*OF_MAKERS]
+        if takes_tensors or makes:  # some, such as add, have a default for numbers alone
             takes.setdefault(one, arguments)
     info = _find_info(plain) if takes else None
     # One that takes a number in the place of a tensor is another overload: torch chooses by what it is given.
     several = not overload and "default" not in list(takes)[:1] and len(overloads) > 1
     paths = [f"torch.ops.aten.{plain}" + f".{one}" * bool(number or not several) for number, one in enumerate(takes)]
     return [Operator(path, one, info) for path, one in zip(paths, takes.values(), strict=True)]
+
+
+def _find_overload(name: str) -> re.Match[str] | None:
+    """The operator and overload of a name such as eye_m."""
+    cuts = [re.fullmatch(rf"(\w{{{place.start()}}})_(\w+)", name) for place in re.finditer("(?<=\\w)_(?=\\w)", name)]
+    packets = [(cut, getattr(torch.ops.aten, cut[1], None)) for cut in cuts if cut]
+    return next((cut for cut, one in packets if one is not None and cut[2] in one.overloads()), None)
 
 
 def _is_named(argument: Any) -> bool:

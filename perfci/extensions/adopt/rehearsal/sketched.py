@@ -161,8 +161,11 @@ def wrap(function: Any, device: str, hidden: dict[str, Any] | None = None) -> Ca
     def call(*args: Any, **kwargs: Any) -> Any:
         lists = (arg if isinstance(arg, list | tuple) else [arg] for arg in (*args, *kwargs.values()))
         arrived = next((one.device for arg in lists for one in arg if isinstance(one, torch.Tensor)), None)
+        if arrived is None and kwargs.get("device") is not None:  # of a tensor that it makes
+            arrived = torch.device(kwargs["device"])
         if arrived is None or arrived.type == device:
             return function(*args, **kwargs)
+        kwargs |= {"device": torch.device(device, 0)} if kwargs.get("device") is not None else {}
         driver = drive(device) if arrived.type == "cpu" else contextlib.nullcontext()
         with answer_for(device), driver, PassingFor(device, arrived):
             return function(*args, **kwargs)

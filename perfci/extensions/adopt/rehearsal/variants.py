@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from perfci.core.model import Reason
-from perfci.extensions.adopt.rehearsal.axes import PAST, QUICK_S, SEEDS, SIZES, Form, list_sides
+from perfci.extensions.adopt.rehearsal.axes import PAST, QUICK_S, SIZES, Form, list_sides
 from perfci.extensions.adopt.rehearsal.backward import Backward
 from perfci.extensions.adopt.rehearsal.operators import Operator
 from perfci.extensions.adopt.rehearsal.search import Found
@@ -20,13 +20,21 @@ from perfci.extensions.adopt.rehearsal.trial import GRADIENT, answer_alike
 from perfci.extensions.adopt.sketch import Case, Suites
 
 _DRAWN = re.compile(r"torch\.randn\((.*), generator=generator, dtype=dtype, device=device\)")
-_WHOLE = r"torch.randint(-(1 << 40), 1 << 40, \1, generator=generator, device=device).to(dtype)"
+_WHOLE = r"torch.randint({}, {}, \1, generator=generator, device=device).to(dtype)"
+_BOUNDS = (("-(1 << 40)", "1 << 40"), (-8, 9), (1, 17))
+"""Of integers. Small ones where the answer is no integer: the reciprocal of 2^40 is nearly 0."""
+
 _NUMBER = re.compile(r"-?\d+(\.\d+)?(e-?\d+)?")
 _INTEGERS = ("int64", "int16")
 _NORMAL = re.compile(r"torch\.randn\((.*?), generator=generator, dtype=((?:second or )?dtype), device=device\)")
 _FEW = r"torch.randint(-1, 2, \1, generator=generator, device=device).to(\2)"
 _INFINITE = r"torch.randint(0, 2, \1, generator=generator, device=device).to(\2).reciprocal()"
-"""Numbers of which some are 0, or infinite: of others logical_not or isinf gives one answer."""
+_NANS = r"torch.randint(0, 2, \1, generator=generator, device=device).to(\2).log() * 0"
+_RARE = r"torch.randint(-14, 2, \1, generator=generator, device=device).clamp(0).to(\2)"
+"""Numbers of which some are 0, infinite or NaN, or few are not 0: of others logical_not, isinf, isnan or any give one
+answer."""
+
+_DRAWS = 8  # of such numbers
 
 _GROWN = (33, *PAST)  # sizes in the place of one of torch's samples
 _MOST = 8  # values of options that are tried
@@ -95,7 +103,9 @@ def add_options(
     kinds = {one.name: f"{type(one.usual).__name__} = {one.usual!r}" for one in kept}
     kinds = {name: kind.replace("NoneType", "str | None") for name, kind in kinds.items()}
     kinds |= {one.name: f"{type(one.usual).__name__} | None = {one.usual!r}" for one in kept if one.value is None}
-    fixed = {**{axis: repr(size) for axis, size in params.items()}, "dtype": f"torch.{suites.dtypes[0]}"}
+    kinds = {name: kind for name, kind in kinds.items() if name not in suites.axes}  # torch's samples vary others
+    fixed = {name: text for name, text in form.inputs.items() if name in suites.axes}
+    fixed |= {**{axis: repr(size) for axis, size in params.items()}, "dtype": f"torch.{suites.dtypes[0]}"}
     cases = tuple({**fixed, one.name: repr(one.value)} for one in kept)
     inputs = {**suites.inputs, **{name: name for name in kinds}, **_shape_gradient(form, kept)}
     return replace(suites, inputs=inputs, options={**suites.options, **kinds}, more=(*suites.more, *cases)), look
@@ -134,25 +144,23 @@ def add_axes(suites: Suites, form: Form) -> Suites:
     return replace(suites, inputs=inputs, options=options, more=(*suites.more, *cases))
 
 
-def add_dtypes(suites: Suites, form: Form, operator: Operator) -> Suites:
+def add_dtypes(op: str, suites: Suites, form: Form, operator: Operator) -> tuple[Suites, list[Reason]]:
     """Returns the suites with cases of long and short integers, if torch's operator takes them, and of two dtypes.
 
-    Only with those in which both sides agree.
+    Only with those in which both sides agree. And what is to look at.
     """
     first = [case for case in suites.cases if case["dtype"] == f"torch.{suites.dtypes[0]}"]
-    takes = operator.info.supports_dtype if operator.info else lambda *_: False
     drawn = [name for name, text in form.inputs.items() if _DRAWN.fullmatch(text)]
+    dtypes = [dtype for dtype in _INTEGERS if drawn and _supports(operator, dtype)]
+    wide, good, look = _draw_integers(op, form, drawn, dtypes)
     params = form.small
-    integers = {name: _DRAWN.sub(_WHOLE, form.inputs[name]) for name in drawn}
-    wide = replace(form, inputs={**form.inputs, **integers})
-    dtypes = [dtype for dtype in _INTEGERS if drawn and takes(getattr(torch, dtype), "cpu")]
-    trials = {dtype: wide.run(params, dtype) for dtype in dtypes}
-    if taken := [dtype for dtype, trial in trials.items() if trial.agrees and trial.is_alike]:
+    if good:
+        texts = [(name, form.inputs[name], wide.inputs[name]) for name in drawn]
         either = {
-            name: f"(\n        {form.inputs[name]}\n        if dtype.is_floating_point\n        else {text}\n    )"
-            for name, text in integers.items()
+            name: f"(\n        {text}\n        if dtype.is_floating_point\n        else {whole}\n    )"
+            for name, text, whole in texts
         }
-        pairs = [(case, dtype) for dtype in taken for case in first if _is_taken(wide, case, dtype)]
+        pairs = [(case, dtype) for dtype in good for case in first if _is_taken(wide, case, dtype)]
         whole = ({**case, "dtype": f"torch.{dtype}"} for case, dtype in pairs)
         suites = replace(suites, inputs={**suites.inputs, **either}, more=(*suites.more, *whole))
     if first and len(drawn) > 1:
@@ -165,15 +173,42 @@ def add_dtypes(suites: Suites, form: Form, operator: Operator) -> Suites:
             options = {**suites.options, _SECOND: "torch.dtype | None = None"}
             inputs = {**suites.inputs, drawn[-1]: given}
             suites = replace(suites, inputs=inputs, options=options, more=(*suites.more, case))
-    return suites
+    return suites, look
+
+
+def _supports(operator: Operator, dtype: str) -> bool:
+    """Whether torch has the operator for a dtype on a CPU."""
+    return bool(operator.info) and operator.info.supports_dtype(getattr(torch, dtype), "cpu")
+
+
+def _draw_integers(
+    op: str, form: Form, names: Sequence[str], dtypes: Sequence[str]
+) -> tuple[Form, list[str], list[Reason]]:
+    """The form with the largest integers for which a kernel is right, in which dtypes, and what is to look at.
+
+    names: of its tensors.
+    """
+    params, look, wide, good = form.small, list[Reason](), form, list[str]()
+    for bounds in _BOUNDS if dtypes else ():
+        integers = {name: _DRAWN.sub(_WHOLE.format(*bounds), form.inputs[name]) for name in names}
+        wide = replace(form, inputs={**form.inputs, **integers})
+        trials = {dtype: wide.run(params, dtype) for dtype in dtypes}
+        trials = {dtype: trial for dtype, trial in trials.items() if trial.launches and trial.is_alike}
+        good = [dtype for dtype, trial in trials.items() if trial.agrees]
+        rounds = any("float" in one for trial in trials.values() for one in trial.dtypes)
+        if good and (not rounds or bounds is not _BOUNDS[0]):
+            return wide, good, look if bounds is not _BOUNDS[0] else []
+        if trials and not rounds and bounds is _BOUNDS[0]:
+            look = [Reason("look_inexact", {"op": op, "dtypes": ", ".join(trials)})]
+    return wide, [], []
 
 
 def _is_taken(form: Form, case: Case, dtype: str) -> bool:
-    """Whether both sides agree in a case with this dtype: some add up where they would store, which takes few."""
+    """Whether both sides agree in a case with this dtype, by a kernel: some add up where they would store."""
     given = {name: text for name, text in case.items() if name in form.inputs}
     sizes = {axis: ast.literal_eval(case[axis]) for axis in form.axes}
     trial = replace(form, inputs={**form.inputs, **given}).run(sizes, dtype)
-    return trial.agrees and trial.is_alike
+    return trial.agrees and trial.is_alike and bool(trial.launches)
 
 
 def vary_truths(suites: Suites, form: Form) -> Suites:
@@ -184,13 +219,13 @@ def vary_truths(suites: Suites, form: Form) -> Suites:
     def list_truths(one: Form) -> set[bool]:
         """What the reference gives for some values."""
         _, reference = answer_alike(one.kernel, one.reference, usual)
-        given = [one.make_inputs(params, seed=seed) for seed in range(SEEDS)]
+        given = [one.make_inputs(params, seed=seed) for seed in range(_DRAWS)]
         with one.rehearsal.real():
             answers = [output for inputs in given for output in reference(**inputs)]
             return {truth for output in answers for truth in output.unique().tolist()}
 
     truths = list_truths(form) if usual.agrees and {*usual.dtypes} == {"bool"} else set[bool]()
-    for numbers in (_FEW, _INFINITE) if len(truths) == 1 else ():
+    for numbers in (_FEW, _INFINITE, _NANS, _RARE) if len(truths) == 1 else ():
         other = replace(form, inputs={name: _NORMAL.sub(numbers, text) for name, text in form.inputs.items()})
         if other.run(params).agrees and list_truths(other) != truths:
             return replace(suites, inputs={name: _NORMAL.sub(numbers, text) for name, text in suites.inputs.items()})
