@@ -107,6 +107,10 @@ class Arrays(ABC):
     def like(self, values: np.ndarray[Any, Any], array: Any) -> Any:
         """Host values as a new array with another's dtype and device."""
 
+    def in_float64(self) -> AbstractContextManager[object] | None:
+        """A context in which what would be float32 is float64. None if there is none."""
+        return None
+
     def upcast(self, inputs: Inputs) -> dict[str, Any]:
         """Inputs with every floating-point array in float64."""
         return self._map(self._upcast, inputs)

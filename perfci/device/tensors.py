@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from perfci.core import extensions
@@ -23,6 +24,14 @@ GUARD_VALUE = 77  # Stands in the guard zones of a second call. A stray write of
 GAP = 16  # elements behind each row of a pitched tensor: rows stay as well aligned as their length makes them
 _WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # whole numbers by their bytes
 FEW = 1 << 14  # elements up to which errors are computed on the host
+
+
+class _Float64(TorchFunctionMode):
+    """Every tensor of float32 that is made inside is one of float64: `x.float()`, or `torch.zeros(3)`."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        return result.double() if isinstance(result, torch.Tensor) and result.dtype == torch.float32 else result
 
 
 class TorchArrays(Arrays):
@@ -168,6 +177,9 @@ class TorchArrays(Arrays):
     def _upcast(self, array: torch.Tensor) -> torch.Tensor:
         moved = self._for_reference(array)
         return _float64(moved) if moved.dtype.is_floating_point else moved
+
+    def in_float64(self) -> _Float64:
+        return _Float64()
 
     def _for_reference(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor if self._reference_device is None else tensor.to(self._reference_device)

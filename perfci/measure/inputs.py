@@ -83,6 +83,17 @@ def call_fresh(function: Callable[..., Any], inputs: Inputs, arrays: Arrays, mut
     return gather(function(**given), given, mutates)
 
 
+def call_exact(function: Callable[..., Any], inputs: Inputs, arrays: Arrays, mutates: Sequence[str]) -> list[Any]:
+    """Call a reference with inputs in float64. If it raises, as it mixes them with float32, all that is float64 too."""
+    try:
+        return call_fresh(function, inputs, arrays, mutates)
+    except Exception:
+        if (widened := arrays.in_float64()) is None:
+            raise
+    with widened:
+        return call_fresh(function, inputs, arrays, mutates)
+
+
 def _draw(
     values: str, normal: Host, facts: DtypeFacts, named: Host | None, constants: Sequence[float],
     rng: np.random.Generator,

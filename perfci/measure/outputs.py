@@ -20,7 +20,7 @@ from perfci.measure.closeness import (
     sort_errors,
     tolerance,
 )
-from perfci.measure.inputs import call_fresh, flat
+from perfci.measure.inputs import call_exact, call_fresh, flat
 from perfci.ops.spec import Params, Performance, case_id
 
 
@@ -64,7 +64,7 @@ def _compare(
         plain = call_fresh(suite.reference, inputs, arrays, mutates)
         if _are_same(arrays, given, plain, dtypes):
             return None
-    expected = call_fresh(suite.reference, arrays.upcast(inputs), arrays, mutates)
+    expected = call_exact(suite.reference, arrays.upcast(inputs), arrays, mutates)
     if not dtypes:
         plain = call_fresh(suite.reference, inputs, arrays, mutates)
         dtypes += [arrays.facts(array).dtype if arrays.is_array(array) else "" for array in plain]

@@ -17,7 +17,7 @@ from perfci.device.seam import Accelerator
 from perfci.device.source import stable
 from perfci.measure.bench import Arm
 from perfci.measure.closeness import excess, finiteness, tolerance
-from perfci.measure.inputs import call_fresh
+from perfci.measure.inputs import call_exact, call_fresh
 from perfci.measure.prepare import warm_up
 from perfci.measure.verify import FIXED_SEEDS, checks, list_probes, make_inputs
 from perfci.ops.spec import Accuracy, Params, Performance, case_id
@@ -113,8 +113,8 @@ def find_other_answers(before: Accuracy, after: Accuracy, arrays: Arrays) -> Rea
         try:
             given = arrays.copies(inputs), arrays.upcast(inputs)
             plain, exact = (
-                [call_fresh(suite.reference, value, arrays, suite.mutates) for suite in (before, after)]
-                for value in given
+                [call(suite.reference, value, arrays, suite.mutates) for suite in (before, after)]
+                for call, value in zip((call_fresh, call_exact), given, strict=True)
             )
         except Exception as error:
             return Reason("answers_raise", {"case": check.case, "error": f"{type(error).__name__}: {error}"})

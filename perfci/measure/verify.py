@@ -20,7 +20,7 @@ from perfci.device.seam import OUTSIDE, Accelerator, Race, not_interpreted
 from perfci.measure import closeness
 from perfci.measure.bench import Describe
 from perfci.measure.closeness import Deviation, Standard, find_growth, relative_l2
-from perfci.measure.inputs import bound_inputs, call_fresh, fill_inputs
+from perfci.measure.inputs import bound_inputs, call_exact, call_fresh, fill_inputs
 from perfci.measure.suspect import calls_reference
 from perfci.ops.backends import BACKENDS
 from perfci.ops.spec import SEARCHED, Accuracy, Params, case_id, list_inputs, matches
@@ -104,7 +104,7 @@ def verify(
     arrays = device.arrays
     try:
         inputs = make_inputs(suite, arrays, check)
-        expected = call_fresh(suite.reference, arrays.upcast(inputs), arrays, suite.mutates)
+        expected = call_exact(suite.reference, arrays.upcast(inputs), arrays, suite.mutates)
         copies = arrays.copies(inputs)
         plain = call_fresh(suite.reference, copies, arrays, suite.mutates)
     except Exception as error:
@@ -133,7 +133,7 @@ def verify(
     compared = [_compare_numbers(calls, *output) for output in outputs]
     if any(one.failure and one.failure.kind == "wrong_values" for one, _, _ in compared):
         with suppress(Exception):  # a reference that refuses such inputs
-            moved = call_fresh(suite.reference, _nudge(arrays, inputs), arrays, suite.mutates)
+            moved = call_exact(suite.reference, _nudge(arrays, inputs), arrays, suite.mutates)
             compared = [_compare_numbers(calls, *output, other) for output, other in zip(outputs, moved, strict=True)]
     result = functools.reduce(_choose_worse, (one for one, _, _ in compared), check.result())
     if result.failure and result.failure.kind == "wrong_values":
@@ -276,7 +276,7 @@ def _find_less_exact(
         if find_growth(*compared):  # by chance, where terms cancel? Then rounding the inputs moves the answer as far
             for seed in range(NUDGES):
                 nudged = _nudge(arrays, calls.inputs, np.random.default_rng(seed))
-                moved.append(arrays.compared(call_fresh(suite.reference, nudged, arrays, suite.mutates)[place]))
+                moved.append(arrays.compared(call_exact(suite.reference, nudged, arrays, suite.mutates)[place]))
         if moved and (grown := find_growth(*compared, moved)):
             whose = as_fact("the base's kernel") if base else as_fact("the reference in this dtype")
             reason = Reason("less_exact", {"case": calls.check.case, "whose": whose, **grown})
@@ -319,7 +319,8 @@ class _Calls:
         with suppress(Exception):  # a seed whose inputs the reference refuses
             for seed in range(1, DRAWS + 1):
                 made = make_inputs(suite, arrays, replace(self.check, seed=self.check.seed + seed))
-                both = (call_fresh(suite.reference, one, arrays, suite.mutates) for one in (made, arrays.upcast(made)))
+                plain = call_fresh(suite.reference, made, arrays, suite.mutates)
+                both = plain, call_exact(suite.reference, arrays.upcast(made), arrays, suite.mutates)
                 draws.append([*zip(*(map(arrays.compared, side) for side in both), strict=True)])
         return draws
 
@@ -592,7 +593,7 @@ def _answers_alike(calls: _Calls, inputs: Inputs) -> bool:
     """Whether the kernel's answer begins as the reference's for other inputs, which may be shorter."""
     arrays, suite = calls.arrays, calls.suite
     try:
-        others = call_fresh(suite.reference, arrays.upcast(inputs), arrays, suite.mutates)
+        others = call_exact(suite.reference, arrays.upcast(inputs), arrays, suite.mutates)
     except Exception:  # inputs that the reference refuses
         return False
     for actual, other in zip(calls.first, others, strict=True):

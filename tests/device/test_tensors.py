@@ -15,6 +15,7 @@ from perfci.device import tensors
 from perfci.device.arrays import Damage
 from perfci.device.tensors import GUARD_BYTES, TorchArrays
 from perfci.measure.closeness import find_mismatch
+from perfci.measure.inputs import call_exact
 
 pytestmark = pytest.mark.torch
 
@@ -33,6 +34,15 @@ def counted(shape, dtype):
 def room_of(tensor):
     """All of a guarded tensor's memory."""
     return torch.empty(0, dtype=tensor.dtype).set_(tensor.untyped_storage())
+
+
+def test_a_reference_that_mixes_float32_into_float64_answers_in_float64():
+    inputs = arrays.upcast({"x": torch.rand(3, 3)})
+
+    (answer,) = call_exact(lambda x: x.float() @ x + torch.ones(3), inputs, arrays, ())
+
+    assert answer.dtype == torch.float64
+    assert torch.equal(answer, inputs["x"] @ inputs["x"] + 1)
 
 
 # --- guards around what a kernel allocates ----------------------------------------------------------------------------

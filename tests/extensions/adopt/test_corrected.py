@@ -30,6 +30,7 @@ def said(tmp_path_factory) -> dict[str, Any]:
     pairs = {
         "coarse": ("copy", "copy_reference"),
         "float32": ("copy", "copy_of_float32"),
+        "mixed": ("copy", "copy_in_float32"),
         "apart": ("Copied", "copied_reference"),
         "assembled": ("assemble", "copy_reference"),
     }
@@ -72,8 +73,10 @@ def test_an_option_that_a_check_calls_wrong_is_left_out_and_named(said):
     assert not any("coarse" in case for case in made.suites.more)
 
 
-def test_a_reference_that_takes_no_float64_is_not_ready(said):
+def test_a_reference_that_takes_no_float64_is_not_ready_and_one_that_mixes_it_is(said):
     assert [reason.kind for reason in said["float32"].look[:1]] == ["look_reference"]
+    assert said["mixed"].suites.dtypes == ("float32",)
+    assert said["mixed"].is_ready
 
 
 def test_a_forward_pass_without_a_context_keeps_its_first_argument(said):

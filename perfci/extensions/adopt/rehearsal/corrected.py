@@ -39,6 +39,8 @@ def derive(found: search.Found, call: Call) -> search.Found:
         best = min(best, search.judge(alone, found.texts, [call], dry=True), key=lambda one: one.rank)
     if best.trial.is_good:
         best = replace(best, trial=best.form.confirm(best.form.small, best.trial))
+        if not best.form.is_ragged and best.form.run(size_call(best.form, call)).problem:
+            return replace(best, calls=())  # other sizes are taken, and not those of the call
     return best
 
 
