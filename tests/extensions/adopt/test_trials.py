@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from perfci.extensions.adopt.sketch import Sketch, SketchFiles, draft
-from tests.extensions.adopt.rehearsing import Rehearsals
+from tests.extensions.adopt.rehearsing import Rehearsals, rehearse
 
 SOURCE = Path(__file__).parent / "tried_kernels.py"
 READY = {
@@ -351,6 +351,50 @@ def test_a_function_without_a_backward_pass_is_not_ready(said):
 def test_values_that_differ_in_every_form_are_not_ready(said, name):
     assert not said[name].is_ready
     assert {"look_differs", "look_untried"} & {reason.kind for reason in said[name].look}
+
+
+@NIGHTLY
+def test_whole_blocks_are_tried_only_where_all_smaller_sizes_raised(tmp_path):
+    text = SOURCE.read_text() + NOTED
+    (tmp_path / "noted.py").write_text(text)
+    sides = {
+        name: SketchFiles(str(tmp_path / "noted.py"), name, None, "noted_reference", str(tmp_path / "noted.py"))
+        for name in ("noted", "noted_blocks")
+    }
+
+    rehearse({name: (name, files) for name, files in sides.items()}, hopeless=("noted",))
+
+    called = {name: {*(tmp_path / name).read_text().split("\n")} for name in sides}
+    assert "(3, 5)" in called["noted"] & called["noted_blocks"]
+    assert "(64, 256)" not in called["noted"]
+    assert "(64, 256)" in called["noted_blocks"]
+
+
+NOTED = """
+
+def note(name, x):
+    import pathlib
+    if x.untyped_storage().device.type == "cpu":
+        with (pathlib.Path(__file__).parent / name).open("a") as seen:
+            print(tuple(x.shape), file=seen)
+
+
+def noted(x: torch.Tensor):
+    assert x.ndim == 2
+    note("noted", x)
+    return double_and_sizes(x)[0]
+
+
+def noted_blocks(x: torch.Tensor):
+    assert x.ndim == 2
+    note("noted_blocks", x)
+    assert x.untyped_storage().device.type == "meta" or x.numel() > 1 << 13
+    return double_and_sizes(x)[0]
+
+
+def noted_reference(x):
+    return x * 3
+"""
 
 
 @NIGHTLY

@@ -591,7 +591,7 @@ def _is_light(form: Form, sizes: Mapping[str, Any]) -> bool:
 
 def _turn(form: Form, sizes: Sequence[Any]) -> Sequence[Any]:
     """The sizes, the other way round if places would lie beyond the tensor that they point into."""
-    if not form.has_places or form.is_ragged:
+    if not (form.has_places and form.axes) or form.is_ragged:
         return sizes
     few = [max(size * _LITTLE // max(sizes), 1) for size in sizes]
     return sizes if form.takes(dict(zip(form.axes, few, strict=True))) else sizes[::-1]
@@ -748,7 +748,7 @@ def _find_file(module: str) -> str:
 def _list_sizes(form: Form, launched: str) -> Sequence[Sequence[Any]]:
     """Sizes of performance cases."""
     count = len(form.axes)
-    if form.sample:
+    if form.sample or not form.axes:
         return []
     if form.is_ragged:
         return [[shape] for shape in ((1 << 20,), (4096, 1024), (4096, 4096))]
