@@ -90,6 +90,17 @@ def test_what_the_interpreter_cannot_run_is_named(said):
     assert reason.facts["operation"] == "tl.inline_asm_elementwise"
 
 
+def test_each_output_sums_over_the_axes_that_it_lacks():
+    pytest.importorskip("torch")
+    from perfci.extensions.adopt.rehearsal.axes import Form, Outcome
+    from perfci.extensions.adopt.rehearsal.cases import _write_reduces
+
+    form = Form(None, None, None, axes=("rows", "cols"), shapes={"x": "(rows, cols)"})
+    written = [_write_reduces(form, Outcome((), outputs, ()), "tl.dot(") for outputs in (((3,), (5,)), ((3,),))]
+
+    assert written == ["reduces=lambda cols, rows, **_: max(cols, rows),", "reduces=lambda cols, **_: cols,"]
+
+
 @pytest.mark.nightly
 def test_an_op_that_is_not_ready_is_written_anew_from_its_call(tmp_path, monkeypatch, capsys):
     (tmp_path / "kernels").mkdir()

@@ -368,7 +368,9 @@ def _write_reduces(form: Form, done: Outcome | None, source: str) -> str:
     sums = [_find_summed(form, output, tensors=tensors) for output in (done and done.reference) or ()]
     # Of the axes those that it needs, so that a new one is no edit here.
     if summed := list(dict.fromkeys(axis for axes in sums for axis in axes)):
-        return f"reduces=lambda {', '.join(summed)}, **_: {' * '.join(summed)},"
+        terms = [*dict.fromkeys(" * ".join(axes) for axes in sums if axes)]
+        most = f"max({', '.join(terms)})" if terms[1:] else terms[0]  # each output sums what it lacks
+        return f"reduces=lambda {', '.join(summed)}, **_: {most},"
     sides, dim = list_sides(next(iter(form.shapes.values()), "")), form.inputs.get("dim", "")
     is_scan = "tl.cumsum(" in source and (*sides,) == form.axes and re.fullmatch(r"-?\d+", dim)
     return f"reduces=lambda {', '.join(sides)}, dim={dim}, **_: {write_tuple(sides)}[dim]," if is_scan else ""

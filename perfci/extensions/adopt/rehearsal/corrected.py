@@ -34,9 +34,10 @@ def derive(found: search.Found, call: Call) -> search.Found:
     if found.form.little or not found.trial.is_good:
         for form in itertools.islice(_list_fitting(found.form, call), 1):
             best = min(best, search.judge(form, found.texts, [call], dry=True), key=lambda one: one.rank)
-    if not best.trial.is_good:
-        alone, _ = list_form(best.form, [call])
-        best = min(best, search.judge(alone, found.texts, [call], dry=True), key=lambda one: one.rank)
+    if not (best.trial.is_good and best.form.axes):
+        form, _ = list_form(best.form, [call])
+        alone = search.judge(form, found.texts, [call], dry=True)
+        best = min(best, alone, key=lambda one: one.rank) if best.form.axes else alone
     if best.trial.is_good:
         best = replace(best, trial=best.form.confirm(best.form.small, best.trial))
         if not best.form.is_ragged and best.form.run(size_call(best.form, call)).problem:

@@ -150,7 +150,9 @@ def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
     mutates = _list_written(called, operator) if operator else list_mutated(trial)
     is_quick = right and not (trial.problem or form.has_places) and trial.seconds < _QUICK
     stated = _list_held(form, mutates) if is_quick else []
-    written = [*_bound(form, operator, are_tests=are_tests), *([f"mutates={mutates},"] if mutates else []), *stated]
+    # Of a call some inputs alone may be positive.
+    as_made = are_tests or (files.is_call and any("torch.randn(" in text for text in form.inputs.values()))
+    written = [*_bound(form, operator, are_tests=as_made), *([f"mutates={mutates},"] if mutates else []), *stated]
     suites = replace(suites, accuracy=(*suites.accuracy, *written))
     guessed = ", ".join(f"{name}: {value}" for name, value in {**form.inputs, **form.shapes}.items())
     # Of the likeliest inputs, for a person to go on with.
@@ -591,7 +593,7 @@ def _is_light(form: Form, sizes: Mapping[str, Any]) -> bool:
 
 def _turn(form: Form, sizes: Sequence[Any]) -> Sequence[Any]:
     """The sizes, the other way round if places would lie beyond the tensor that they point into."""
-    if not (form.has_places and form.axes) or form.is_ragged:
+    if not form.has_places or form.is_ragged:
         return sizes
     few = [max(size * _LITTLE // max(sizes), 1) for size in sizes]
     return sizes if form.takes(dict(zip(form.axes, few, strict=True))) else sizes[::-1]
@@ -748,7 +750,7 @@ def _find_file(module: str) -> str:
 def _list_sizes(form: Form, launched: str) -> Sequence[Sequence[Any]]:
     """Sizes of performance cases."""
     count = len(form.axes)
-    if form.sample or not form.axes:
+    if form.sample:
         return []
     if form.is_ragged:
         return [[shape] for shape in ((1 << 20,), (4096, 1024), (4096, 4096))]
