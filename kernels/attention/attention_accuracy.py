@@ -8,8 +8,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from _views import far, with_far
 
-# cuDNN plans each new shape anew, for 0.1 s.
-reference = sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH])(attention)
+# By torch's formula: its fused kernels are as new as ours, and cuDNN plans each shape anew, for 0.1 s.
+reference = sdpa_kernel(SDPBackend.MATH)(attention)
 
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 HALF = {"dtype": [torch.float16]}

@@ -150,7 +150,7 @@ accuracy = perfci.Accuracy(
     # Values that are scaled first are rounded to 11 bits, as tf32, for an answer in float16 or float32: of 4.9 million
     # elements in float16 the worst was off by 0.084 on an H200, where 5e-3 allows 0.072.
     tolerance={"float32": (1e-3, 5e-3), "float16": (2e-3, 8e-3), "bfloat16": (1.6e-2, 5e-3)},
-    tolerance_reason="tensor cores keep some 14 bits of a sum of float8 products, and 11 of values that are scaled first",
+    tolerance_reason="tensor cores keep some 14 bits of a sum of float8 products, and 11 of values scaled first",
     uses_dot=True,
     quantised=perfci.Quantised(
         store=stored, cases=perfci.grid(m=[256], n=[264], k=[400], scaling=[*SCALING, 64, 8], dtype=[E4M3, E5M2])

@@ -107,6 +107,7 @@ def verify(
         expected = call_exact(suite.reference, arrays.upcast(inputs), arrays, suite.mutates)
         copies = arrays.copies(inputs)
         plain = call_fresh(suite.reference, copies, arrays, suite.mutates)
+        device.synchronize()  # an error of its launches would be taken for the kernel's, which is called next
     except Exception as error:
         return check.result(failure=Reason("reference_raised", {"case": check.case, **describe(error)}), raised=True)
     try:

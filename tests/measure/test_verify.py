@@ -515,6 +515,23 @@ def test_an_exception_is_an_error_and_no_wrong_answer(device, fields, kind, erro
     assert (result.failure.kind, result.failure.facts["error"]) == (kind, error)
 
 
+@pytest.mark.parametrize(("side", "kind"), [("reference", "reference_raised"), ("kernel", "kernel_raised")])
+def test_an_error_that_a_launch_raises_later_is_of_the_side_that_launched(device, monkeypatch, side, kind):
+    late = []
+
+    def synchronize():
+        if late:
+            raise RuntimeError("an illegal memory access")
+
+    def launch(x):
+        late.append(x)
+        return double(x)
+
+    monkeypatch.setattr(device, "synchronize", synchronize)
+
+    assert verify(suite(**{side: launch}), device, check(), describe).failure.kind == kind
+
+
 # --- which checks are made --------------------------------------------------------------------------------------------
 
 
