@@ -143,6 +143,7 @@ def test_operators_of_lists_of_tensors_and_of_shapes_that_depend_on_each_other_h
     assert "torch.ops.aten.hstack.default([tensors_0, tensors_1" in texts["hstack"]
     assert "normalized_shape" in texts["layernorm"]
     assert "self_shape: tuple[int, ...]," in texts["gather"]
+    assert " if has_weight else None" in texts["nllloss"]
     assert "torch.randint(0, " in texts["nllloss"] and "torch.randint(0, " in texts["index"]
     suite = (tmp_path / "kernels" / "layernorm" / "layernorm_accuracy.py").read_text()
     assert "normalized_shape=[(1, 2, 4097)], input_shape=[(1, 2, 4097)]" in suite  # the samples have 12 numbers at most
@@ -224,10 +225,27 @@ def test_operators_without_tensors_with_rare_truths_and_of_floats_alone_are_chec
 @pytest.mark.torch
 @pytest.mark.parametrize(
     ("name", "path"),
-    [("max_dim", "max.dim"), ("sum_dim", "sum.dim_IntList"), ("sum", "sum.default"), ("eye_m", "eye.m")],
+    [
+        ("max_dim", "max.dim"),
+        ("sum_dim", "sum.dim_IntList"),
+        ("sum", "sum.default"),
+        ("eye_m", "eye.m"),
+        ("div_mode", "div.Tensor_mode"),
+    ],
 )
 def test_a_name_with_the_overload_behind_it_is_that_overload(name, path):
     assert find_operators(name)[0].path == f"torch.ops.aten.{path}"
+
+
+@pytest.mark.torch
+def test_samples_are_those_of_all_variants_of_an_operator_with_words_as_numbers_and_weights_first():
+    modes, losses = find_operators("div_mode")[0].list_calls(), find_operators("nll_loss_forward")[0].list_calls()
+
+    assert {call["rounding_mode"] for call in modes} == {None, "trunc", "floor"}
+    assert losses[0]["weight"] is not None
+    assert {call["reduction"] for call in losses} == {1, 2}  # of none the total is undefined
+    # Its variant hands `unbiased` by place, where a library's function may have `dim`.
+    assert [call["unbiased"] for call in find_operators("std")[0].list_calls()] == [True]
 
 
 def test_an_argument_that_no_python_function_can_have_is_left_to_torch():

@@ -87,7 +87,8 @@ def make_suites(
     look += [Reason(kind, {"op": op, "case": case}) for kind, case in left.items()]
     grids += _find_timed(form, timed, [*_list_points(grids), *([probe] if probe else [])])
     others = _list_others(form, varying, calls, probe)
-    probes = [_write_point(other, probe, varying) for other in others] if probe else []
+    dtypes = tuple(dict.fromkeys(call.dtype for call in tested or calls))
+    probes = [_write_probe(other, probe, varying, dtypes) for other in others] if probe else []
     grids += _find_empty(form, varying, calls, probe) if varying and not form.is_ragged else []
     grids += _find_given(form, varying, calls, probe, others)
     grids += _find_kernels(_list_given(form, varying, calls) if done else [], _list_points(grids), probe, varying)
@@ -104,7 +105,6 @@ def make_suites(
     # Where infinities and NaN lie depends on the sizes: of the probe too they are those of a check.
     sizes = [small_case, *([probe] if probe else [])]
     usual, judged = form.run(small_case), [*itertools.product(others, sizes)]
-    dtypes = tuple(dict.fromkeys(call.dtype for call in tested or calls))
     is_quick = bool(done and not form.is_ragged and usual.seconds <= _SLOW_S)
     if is_quick:
         switches, beyond = _find_switches(form, _list_points(grids))
@@ -199,6 +199,13 @@ def _list_others(form: Form, varying: Sequence[str], calls: Sequence[Call], prob
 def _write_point(form: Form, sizes: Mapping[str, Any], varying: Sequence[str]) -> Grid:
     texts = {axis: repr(value) for axis, value in sizes.items()} | {name: form.inputs[name] for name in varying}
     return {name: (text,) for name, text in texts.items()}
+
+
+def _write_probe(form: Form, sizes: Mapping[str, Any], varying: Sequence[str], dtypes: Sequence[str]) -> Grid:
+    """The probe with a form's values of arguments, in the dtypes that it takes with these: perhaps all."""
+    taken = [f"torch.{dtype}" for dtype in dtypes if dtype == form.dtype or not form.run(sizes, dtype).problem]
+    point = _write_point(form, sizes, varying)
+    return point if len(taken) == len(dtypes) else {**point, "dtype": tuple(taken)}
 
 
 def _find_empty(form: Form, varying: Sequence[str], calls: Sequence[Call], probe: Mapping[str, Any]) -> list[Grid]:

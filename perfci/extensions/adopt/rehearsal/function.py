@@ -51,6 +51,7 @@ from perfci.extensions.adopt.rehearsal.tests import TestReader
 from perfci.extensions.adopt.rehearsal.trial import GRADIENT, Trial, answer_alike, find_rounding, watch
 from perfci.extensions.adopt.rehearsal.uses import read_uses
 from perfci.extensions.adopt.rehearsal.variants import (
+    add_absent,
     add_axes,
     add_dtypes,
     add_options,
@@ -142,6 +143,7 @@ def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
         if right and (replace(trial, unread=(), idle=()) if operator else trial).is_good and not are_tests:
             read = "\n".join((launched, *map(_read_wrapper, (side.function, other.function))))
             suites = _vary(op, suites, called, forward, list_options(read, takes, called.found), look)
+            suites = add_absent(suites, form, _list_optional(takes, called))
         look += find_faults(form, op) if right and not trial.problem else []
         idle = right and not trial.launches and not any(map(form.count_programs, called.calls))
     look += _list_strides(op, trial) if operator else []
@@ -252,6 +254,15 @@ def _vary(
     suites, notes = add_options(op, suites, called.found, options, forward, turn_back if called.further else None)
     look += notes
     return suites
+
+
+def _list_optional(takes: inspect.Signature, called: _Called) -> list[str]:
+    """The arguments that may be None. None of a backward pass, which has fewer outputs then."""
+    if called.operator:
+        return [one.name for one in called.operator.arguments if str(one.type).startswith("Optional")]
+    if called.further:
+        return []
+    return [name for name, one in takes.parameters.items() if one.default is None]
 
 
 def _draws(form: Form, launched: str) -> bool:

@@ -25,6 +25,7 @@ OF_MAKERS = ("dtype", "device")
 """What an operator that takes no tensor is told of the one that it makes."""
 
 _GENERIC: Mapping[str, Any] = {"int": 1, "SymInt": 1, "float": 0.5, "bool": False}
+_REDUCTIONS: Mapping[str, int] = {"none": 0, "mean": 1, "sum": 2}
 _MOST_SAMPLES = 32
 _MOST_OPERATORS = 8  # that are tried
 _SPELLINGS = ("{}", "native_{}", "_{}", "linalg_{}", "special_{}")
@@ -44,6 +45,7 @@ class Operator:
     path: str  # torch.ops.aten.relu_.default
     arguments: Sequence[Any]  # of its schema, without those that are left out
     info: Any = None  # its OpInfo
+    others: Sequence[Any] = ()  # of the same name, such as that of div with a rounding mode
 
     @property
     def mutates(self) -> tuple[str, ...]:
@@ -89,6 +91,9 @@ class Operator:
         samples: dict[str, tuple[list[tuple[int, ...]], dict[str, Any]]] = {}
         for values, options in self._list_samples(getattr(torch, dtype)) if dtype else self._make_up():
             given = dict(zip(names, values, strict=False)) | options
+            given |= {"reduction": _REDUCTIONS.get(str(given.get("reduction")), 1)} if self._reduces else {}
+            if self._totals and not given["reduction"]:
+                continue
             if len(values) > len(names) - self.makes * len(OF_MAKERS) or not given.keys() <= {*names}:
                 continue
             given = {argument.name: given.get(argument.name, argument.default_value) for argument in self.arguments}
@@ -105,6 +110,7 @@ class Operator:
         order = sorted(
             samples.values(),
             key=lambda sample: (
+                (sample[1]["reduction"] != 1, -len(sample[0])) if self._reduces else (False, 0),
                 max(map(math.prod, sample[0])) < 2,
                 len({*sample[0]}) > 1,
                 -ranks.count([len(shape) for shape in sample[0]]),
@@ -113,11 +119,22 @@ class Operator:
         return [given for _, given in order]
 
     def _list_samples(self, dtype: torch.dtype) -> Iterator[tuple[list[Any], dict[str, Any]]]:
-        if self.info and self.info.supports_dtype(dtype, "cpu"):
-            for sample, _ in zip(self.info.sample_inputs("cpu", dtype), range(_MOST_SAMPLES), strict=False):
+        for info in filter(None, (self.info, *self.others)):
+            samples = info.sample_inputs("cpu", dtype) if info.supports_dtype(dtype, "cpu") else ()
+            for sample in itertools.islice(samples, _MOST_SAMPLES * (4 if self._reduces else 1)):
                 options = {name: value for name, value in sample.kwargs.items() if name not in LEFT_OUT}
-                if options or not sample.kwargs or self.makes:
+                if options or (info is self.info and not sample.kwargs) or self.makes:
                     yield [sample.input, *sample.args], options
+
+    @property
+    def _totals(self) -> bool:
+        """Whether it gives a total beside its losses, which is undefined without a reduction."""
+        return self._reduces and len(pkgutil.resolve_name(self.path)._schema.returns) > 1
+
+    @property
+    def _reduces(self) -> bool:
+        """Whether a number says how it reduces, where torch.nn.functional takes a word."""
+        return any(one.name == "reduction" and str(one.type) == "int" for one in self.arguments)
 
     def _make_up(self) -> Iterator[tuple[list[Any], dict[str, Any]]]:
         takes = [argument for argument in self.arguments if not argument.is_out]
@@ -196,7 +213,8 @@ def _list_overloads(name: str) -> list[Operator]:
         plain, overload = match[1], match[2]
     packet = getattr(torch.ops.aten, plain, None)
     overloads = packet.overloads() if packet is not None and hasattr(packet, "overloads") else []
-    alike = (one for one in overloads if one.lower() in {overload.lower(), f"{overload}_intlist"})
+    names = {overload.lower(), f"{overload}_intlist", f"tensor_{overload}"}
+    alike = (one for one in overloads if one.lower() in names)
     overload = next(alike, overload)
     takes = dict[str, list[Any]]()
     for one in (overload, "default", "Tensor", "self", "dim", *overloads):
@@ -207,18 +225,19 @@ def _list_overloads(name: str) -> list[Operator]:
         makes = [take.name for take in arguments[-2:]] == [*OF_MAKERS]
         if takes_tensors or makes:  # some, such as add, have a default for numbers alone
             takes.setdefault(one, arguments)
-    info = _find_info(plain) if takes else None
+    infos = _find_infos(plain) if takes else [None]
     # One that takes a number in the place of a tensor is another overload: torch chooses by what it is given.
     several = not overload and "default" not in list(takes)[:1] and len(overloads) > 1
     paths = [f"torch.ops.aten.{plain}" + f".{one}" * bool(number or not several) for number, one in enumerate(takes)]
-    return [Operator(path, one, info) for path, one in zip(paths, takes.values(), strict=True)]
+    return [Operator(path, one, infos[0], infos[1:]) for path, one in zip(paths, takes.values(), strict=True)]
 
 
 def _find_overload(name: str) -> re.Match[str] | None:
     """The operator and overload of a name such as eye_m."""
     cuts = [re.fullmatch(rf"(\w{{{place.start()}}})_(\w+)", name) for place in re.finditer("(?<=\\w)_(?=\\w)", name)]
     packets = [(cut, getattr(torch.ops.aten, cut[1], None)) for cut in cuts if cut]
-    return next((cut for cut, one in packets if one is not None and cut[2] in one.overloads()), None)
+    listed = [(cut, {*one.overloads()}) for cut, one in packets if one is not None]
+    return next((cut for cut, names in listed if names & {cut[2], f"Tensor_{cut[2]}"}), None)
 
 
 def _is_named(argument: Any) -> bool:
@@ -235,8 +254,8 @@ def find_reference(name: str) -> str | None:
     return next((f"torch.nn.functional.{name}" for name in named if not name.startswith("_")), None)
 
 
-def _find_info(name: str) -> Any:
-    """The OpInfo of an operator, by its name or an alias. None if there is none."""
+def _find_infos(name: str) -> list[Any]:
+    """The OpInfos of an operator, by its name or an alias. [None] if there is none."""
     if "expecttest" not in sys.modules and importlib.util.find_spec("expecttest") is None:
         sys.modules["expecttest"] = mock.MagicMock(TestCase=object)  # only torch's tests need it
     try:
@@ -245,10 +264,10 @@ def _find_info(name: str) -> Any:
 
         common_utils.set_rng_seed = lambda *_: None  # it imports torch's compiler, which takes seconds
     except Exception:  # a part of torch that no one promises
-        return None
-    wanted = name.strip("_")
+        return [None]
+    wanted = name.strip("_").removesuffix("_forward")
     named = [(info, {info.name, info.aten_name, *(alias.name for alias in info.aliases)}) for info in op_db]
-    exact = (info for info, names in named if wanted in names)  # before that of torch.sparse.mm
-    return next(exact, None) or next(
-        (info for info, names in named if wanted in {spelling.split(".")[-1].strip("_") for spelling in names}), None
-    )
+    exact = [info for info, names in named if wanted in names]  # before that of torch.sparse.mm
+    near = [info for info, names in named if wanted in {spelling.split(".")[-1].strip("_") for spelling in names}]
+    first = (exact or near or [None])[0]
+    return [first, *(info for info in exact or near if info is not first and info.name == first.name)]

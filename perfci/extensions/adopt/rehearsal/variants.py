@@ -121,6 +121,20 @@ def _shape_gradient(form: Form, variants: Sequence[Variant]) -> dict[str, str]:
     return {}
 
 
+def add_absent(suites: Suites, form: Form, names: Iterable[str]) -> Suites:
+    """Returns the suites with a case without each of these tensors, as a bias, for which both sides agree."""
+    fixed = {name: text for name, text in form.inputs.items() if name in suites.axes}
+    fixed |= {**{axis: repr(size) for axis, size in form.small.items()}, "dtype": f"torch.{suites.dtypes[0]}"}
+    for name in (name for name in names if name in form.shapes):
+        trial = replace(form, inputs={**form.inputs, name: "None"}).run(form.small)
+        if trial.agrees and trial.is_alike:
+            option = f"has_{name}"
+            inputs = {**suites.inputs, name: f"{suites.inputs[name]} if {option} else None"}
+            case, options = {**fixed, option: "False"}, {**suites.options, option: "bool = True"}
+            suites = replace(suites, inputs=inputs, options=options, more=(*suites.more, case))
+    return suites
+
+
 def add_axes(suites: Suites, form: Form) -> Suites:
     """Returns the suites with a case for each axis that torch's samples do not give as `dim`, if both sides agree."""
     usual, first = form.inputs.get("dim", ""), next(iter(form.shapes.values()), "")
