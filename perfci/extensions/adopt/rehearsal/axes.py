@@ -16,7 +16,7 @@ import torch
 from perfci.device.tensors import TorchArrays
 from perfci.extensions.adopt.rehearsal.dry_torch import Argument, DryTorch, SketchLaunch
 from perfci.extensions.adopt.rehearsal.sketched import wrap
-from perfci.extensions.adopt.rehearsal.trial import Trial, try_call
+from perfci.extensions.adopt.rehearsal.trial import Trial, find_extents, try_call
 from perfci.measure.inputs import fill_inputs
 
 MOST_SECONDS = 5.0  # of calls for real. What is asked afterwards is left out
@@ -26,6 +26,7 @@ SEEDS = 3  # with which values are made for a form that is to hold
 MOST_TRIALS = 3000  # ways to take sides apart that are tried at most. Each takes less than a millisecond
 
 PAST = (129, 1025, 4097)  # sizes past which a wrapper may launch another kernel
+_EXTENT_S = 2.0  # of a call that shows how far a kernel reaches
 QUICK_S = 1.0  # of a call with such a size
 SIZES = (
     (3, 5, 7, 11, 13, 17, 19, 23, 29, 31),
@@ -37,6 +38,7 @@ SIZES = (
 USUAL = {1: ("size",), 2: ("rows", "cols"), 3: ("batch", "rows", "cols"), 4: ("batch", "heads", "rows", "cols")}
 TAKEN = frozenset({"dtype", "device", "seed", "generator", "torch", "shape", "i", "_"})
 
+_NAME = re.compile(r"[A-Za-z_]\w*")
 _BELOW = re.compile(r"torch\.randint\(0, (\w+), ")
 _OF_SHAPES = re.compile(r"size of|sizes|shape|dim\b|dimension")
 """Errors that say nothing of values"""
@@ -188,6 +190,18 @@ class Form:
         self.rehearsal.spent_s += seconds
         return replace(trial, seconds=seconds)
 
+    def find_extents(self, params: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+        """Returns how far the kernel reaches along each axis of its tensors. Nothing if it raises."""
+        if self.count_elements(params) > MOST_ROOM:
+            return {}
+        kernel = wrap(self.kernel, self.devices[0]) if self.devices[0] else self.kernel
+        try:
+            inputs = self.make_inputs(params)
+            with self.rehearsal.real():
+                return find_extents(kernel, inputs, _EXTENT_S)
+        except Exception:  # whatever other people's code raises
+            return {}
+
     def holds(self, params: Mapping[str, Any]) -> bool:
         """Whether nothing speaks against the form with any of some values."""
         return all(self.run(params, seed=seed).is_good for seed in range(SEEDS))
@@ -222,35 +236,42 @@ class Form:
 
     def try_case(self, params: Mapping[str, Any], *, alone: bool = False) -> Outcome | None:
         """Returns what kernel and reference give for a case, or the kernel alone. None if one of them refuses it."""
-        going = self.rehearsal
-
-        def make_arguments() -> dict[str, Any]:
-            return {name: going.evaluate(text, params, self.dtype) for name, text in self.inputs.items()}
-
-        for going.truth in (False, True):
+        for self.rehearsal.truth in (False, True):
             try:
-                del going.launches[:]
-                given = make_arguments()
-                shapes = going.shape_of(self.kernel(**given))
-                launches = tuple(going.launches)
-                inputs = going.shape_of([*given.values()]) or ()
-                values = going.values
-                try:
-                    right = shapes if alone else going.shape_of(self.reference(**make_arguments()))
-                except Exception as error:  # torch has no shapes without values, as of nonzero
-                    asks = going.values > values or isinstance(error, NotImplementedError)
-                    unlike = isinstance(error, RuntimeError) and _OF_SHAPES.search(str(error))
-                    if unlike or not (asks or "meta tensors" in str(error)):
-                        raise
-                    right = None
-                done = Outcome(shapes, right, launches, inputs)
-                by_values = not alone and not done.fits and (right is None or going.values > values)
-                return replace(done, by_values=by_values)
+                return self.call_dry(params, alone=alone)
             except AssertionError:  # perhaps of values, which have to be small enough
                 continue
             except Exception:  # whatever other people's code raises
                 return None
         return None
+
+    def call_dry(self, params: Mapping[str, Any], *, alone: bool = False) -> Outcome:
+        """As `try_case`. Raises what one of them raises."""
+        going = self.rehearsal
+
+        def make_arguments() -> dict[str, Any]:
+            made = {name: going.evaluate(text, params, self.dtype) for name, text in self.inputs.items()}
+            return {name: going.trace.follow(name, value) for name, value in made.items()} if going.trace else made
+
+        del going.launches[:]
+        given = make_arguments()
+        shapes = going.shape_of(self.kernel(**given))
+        launches = tuple(going.launches)
+        inputs = going.shape_of([*given.values()]) or ()
+        values = going.values
+        if going.trace:
+            going.trace.in_reference = True
+        try:
+            right = shapes if alone else going.shape_of(self.reference(**make_arguments()))
+        except Exception as error:  # torch has no shapes without values, as of nonzero
+            asks = going.values > values or isinstance(error, NotImplementedError)
+            unlike = isinstance(error, RuntimeError) and _OF_SHAPES.search(str(error))
+            if unlike or not (asks or "meta tensors" in str(error)):
+                raise
+            right = None
+        done = Outcome(shapes, right, launches, inputs)
+        by_values = not alone and not done.fits and (right is None or going.values > values)
+        return replace(done, by_values=by_values)
 
     def try_usual(self) -> Outcome | None:
         """As a case with an axis of each size, or that which a call for real takes."""
@@ -259,7 +280,7 @@ class Form:
     def count_programs(self, call: Call) -> int | None:
         """Returns the programs that a call launches. None if kernel or reference refuse it, or make other shapes."""
         shapes = {name: repr(tensor.shape) for name, tensor in call.tensors.items()}
-        done = _write_inputs(self, (), shapes, {}, [call]).try_case({})
+        done = write_inputs(self, (), shapes, {}, [call]).try_case({})
         return done.programs if done and done.fits else None
 
     def make_distinct(self, sizes: Sequence[int] = SIZES[0]) -> dict[str, Any]:
@@ -267,6 +288,11 @@ class Form:
         if self.is_ragged:
             return dict(self.sample) or {"shape": tuple(sizes[:2])}
         return dict(zip(self.axes, itertools.cycle(sizes)))
+
+    def takes_any(self) -> bool:
+        """Whether kernel and reference take sizes that no number divides."""
+        done = self.try_case(self.make_distinct())
+        return bool(done and done.fits)
 
     def agrees(self) -> bool:
         """Whether kernel and reference take distinct sizes, and their outputs have the same shapes."""
@@ -291,21 +317,19 @@ def write_tuple(parts: Sequence[str]) -> str:
     return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
 
 
-def solve_sides(text: str, shape: Sequence[int]) -> dict[str, int]:
-    """Returns the axes' sizes of a tensor of this shape, such as rows and cols of (rows, 2 * cols)."""
-    sides = [side.rpartition(" * ") for side in list_sides(text)]
-    factors = [math.prod(map(int, factor.split(" * "))) if factor else 1 for factor, _, _ in sides]
-    return {axis: size // factor for (_, _, axis), factor, size in zip(sides, factors, shape, strict=False)}
-
-
 def size_call(form: Form, call: Call) -> dict[str, Any]:
     """Returns the sizes of a call's axes."""
     if form.is_ragged:
         shapes = {text: call.tensors[name].shape for name, text in reversed([*form.shapes.items()])}
         return {axis: shapes.get(axis, next(iter(call.tensors.values())).shape) for axis in form.axes}
-    sizes = dict[str, int]()
-    for name, text in form.shapes.items():
-        sizes |= solve_sides(text, call.tensors[name].shape)
+    sides = [zip(list_sides(text), call.tensors[name].shape, strict=False) for name, text in form.shapes.items()]
+    pairs, sizes = itertools.chain(*sides), dict[str, int]()
+    # Those with fewer names first: what a side is next to others, such as heads * dim, follows from them.
+    for side, size in sorted(pairs, key=lambda pair: (len(_NAME.findall(pair[0])), len(pair[0]))):
+        unknown = [axis for axis in dict.fromkeys(_NAME.findall(side)) if axis not in sizes]
+        if len(unknown) == 1:
+            none, one = (form.rehearsal.evaluate(side, {**sizes, unknown[0]: value}) for value in (0, 1))
+            sizes[unknown[0]] = (size - none) // ((one - none) or 1)
     return {axis: sizes[axis] for axis in form.axes}
 
 
@@ -320,7 +344,7 @@ def find_form(start: Form, calls: Sequence[Call]) -> tuple[Form, list[Call], boo
     ranks = [[len(tensor.shape) for tensor in call.tensors.values()] for call in calls]
     alike = [call for call, rank in zip(calls, ranks, strict=True) if rank == ranks[0]]
     if len(alike) < len(calls) and (shapes := _find_shapes(start, calls)):
-        form = _write_inputs(start, ("shape",), shapes, {}, calls)
+        form = write_inputs(start, ("shape",), shapes, {}, calls)
         return form, list(calls), form.try_case(form.make_distinct()) is not None
     places: list[Place] = [
         (name, axis)
@@ -355,7 +379,7 @@ def list_form(start: Form, calls: Sequence[Call]) -> tuple[Form, list[Call]]:
             text = f"torch.randint({low}, {max(high, low + 1)}, {{shape}}, generator=generator, "
             given[name] = replace(tensor, text=f"{text}dtype={{dtype}}, device=device)")
     axes = tuple(dict.fromkeys(axis_of.values()))
-    form = _write_inputs(start, axes, axis_of, {}, [replace(alike[0], given=given), *alike[1:]])
+    form = write_inputs(start, axes, axis_of, {}, [replace(alike[0], given=given), *alike[1:]])
     sample = {axis_of[name]: tensor.shape for name, tensor in alike[0].tensors.items()}
     return replace(form, sample=sample), alike
 
@@ -402,7 +426,7 @@ def _fill(start: Form, groups: Groups, calls: Sequence[Call]) -> Form:
     ranks = {name: len(tensor.shape) for name, tensor in calls[0].tensors.items()}
     sides: list[Place] = [(name, axis) for name, rank in ranks.items() for axis in range(-rank, 0)]
     sides_shown = sorted((group for group in groups if group[0] in sides), key=lambda group: sides.index(group[0]))
-    names = _name_axes([group[0] for group in sides_shown], calls)
+    names = list_names([group[0] for group in sides_shown], calls)
     axis_of = {place: axis for axis, group in zip(names, sides_shown, strict=True) for place in group}
     shapes = {
         name: write_tuple([calls[0].mark((name, axis)).format(axis_of.get((name, axis))) for axis in range(-rank, 0)])
@@ -413,10 +437,10 @@ def _fill(start: Form, groups: Groups, calls: Sequence[Call]) -> Form:
         for (name, at), axis in axis_of.items()
         if at is None
     }
-    return _write_inputs(start, tuple(names), shapes, numbers, calls)
+    return write_inputs(start, tuple(names), shapes, numbers, calls)
 
 
-def _write_inputs(
+def write_inputs(
     start: Form, axes: tuple[str, ...], shapes: Mapping[str, str], numbers: Mapping[str, str], calls: Sequence[Call]
 ) -> Form:
     """The form with what makes its inputs: a tensor as the first call's test did, a number that is an axis by that."""
@@ -434,7 +458,7 @@ def _write_inputs(
     return replace(start, axes=axes, shapes=shapes, inputs=inputs, dtype=calls[0].dtype)
 
 
-def _name_axes(sides: Sequence[Place], calls: Sequence[Call]) -> list[str]:
+def list_names(sides: Sequence[Place], calls: Sequence[Call]) -> list[str]:
     """Names of the axes that begin with these sides: the test's name if it has exactly one, else a usual one."""
     chosen = [call for call in calls if call.part == "accuracy"] or calls
     shared = set.intersection(*({*call.names} for call in chosen)) - TAKEN

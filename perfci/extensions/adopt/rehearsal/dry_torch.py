@@ -25,6 +25,7 @@ from triton.runtime.interpreter import InterpretedFunction
 from triton.runtime.jit import JITFunction
 
 from perfci.extensions.adopt.rehearsal import sketched
+from perfci.extensions.adopt.rehearsal.sizes import Trace
 from perfci.extensions.adopt.rehearsal.sketched import ANSWERS, Launched, PassingFor, make_driver, name_npu
 from perfci.extensions.common.launches import bind_launch
 from perfci.extensions.offline.pretender import META, VirtualGenerator
@@ -130,6 +131,7 @@ class DryTorch:
     tries_empty: bool = True  # cases without elements are called for real too
     truth: bool = False  # the answer to every condition on values
     values: int = 0  # how often a value of a tensor was asked for, which has none
+    trace: Trace | None = None  # of what is done with sizes, if that is asked for
     _real: list[tuple[Any, str, Any]] = field(default_factory=list)  # what is replaced, as it was
     _driver: dict[str, Any] = field(default_factory=dict)  # Triton's, as it was
 
@@ -342,6 +344,7 @@ _VALUES: Mapping[str, Any] = {
     "tolist": [], "__float__": 1.0, "__int__": 1, "__index__": 1, "allclose": True,
     "equal": True, "numpy": np.zeros(()), "__array__": np.zeros(()),
 }  # fmt: skip
+_MULTIPLY = frozenset({"matmul", "__matmul__", "mm", "bmm"})  # matrices
 _MOST_ROWS = 1 << 12  # that are gone through one by one, or for which kernels are launched
 _SIGNS = {"mul": "*", "__rmul__": "*", "add": "+", "__radd__": "+", "sub": "-", "div": "/", "true_divide": "/"}
 _COPIES = frozenset(
@@ -375,11 +378,34 @@ class _Tensors(PassingFor):
         given = {key: value for key, value in (kwargs or {}).items() if key != "generator"}
         if name in {"empty", "zeros", "ones"}:  # with sizes that depend on values
             args = [1 if isinstance(arg, torch.Tensor) else arg for arg in args]
-        result = super().__torch_function__(func, types, args, given)
+        trace = self._rehearsal.trace
+        try:
+            result = super().__torch_function__(func, types, args, given)
+        except Exception:
+            if trace:
+                tensors = _list_tensors([*args, *given.values()])
+                trace.failed = tuple(getattr(one, "_origin", "") for one in tensors)
+                trace.shapes, trace.is_product = [[*map(int, one.shape)] for one in tensors], name in _MULTIPLY
+            raise
         if isinstance(result, torch.Tensor) and not (args and result is args[0]):
             result = result if result.is_meta else result.to(META)
             result._made = _describe(name, args, given, result)
+        return self._note(trace, name, args, result) if trace else result
+
+    @staticmethod
+    def _note(trace: Trace, name: str, args: Sequence[Any], result: Any) -> Any:
+        trace.calls += 1
+        trace.parts = len(result) if type(result) in (tuple, list) else 0
+        if args and isinstance(args[0], torch.Tensor):
+            if isinstance(result, torch.Tensor) and result is not args[0] and result.dim() == args[0].dim():
+                result._origin = getattr(args[0], "_origin", "")
+            return trace.see(name, args[0], result)
         return result
+
+
+def _list_tensors(args: Sequence[Any]) -> list[torch.Tensor]:
+    every = itertools.chain(*(arg if isinstance(arg, list | tuple) else [arg] for arg in args))
+    return [one for one in every if isinstance(one, torch.Tensor)]
 
 
 def _describe(name: str, args: Sequence[Any], given: Mapping[str, Any], result: Any) -> str | None:

@@ -22,7 +22,9 @@ from perfci.extensions.adopt.rehearsal.axes import (
     size_call,
 )
 from perfci.extensions.adopt.rehearsal.dry_torch import Argument
+from perfci.extensions.adopt.rehearsal.extents import follow
 from perfci.extensions.adopt.rehearsal.relations import LONGEST, WHOLE, settle, unite
+from perfci.extensions.adopt.rehearsal.solver import solve
 from perfci.extensions.adopt.rehearsal.trial import Trial
 from perfci.extensions.adopt.rehearsal.uses import Use, is_scalar_name, list_values
 
@@ -42,6 +44,7 @@ _NUMBERS = ("16", "2")  # that an argument may be, whatever the sizes
 _NAMED = (64, 32, 128, 16, 256, 512)  # of sides that the text names
 _EVEN = (4, 6, 10, 14, 22, 26, 34, 38)
 _POWERS = (2, 4, 16, 32, 64, 128)
+_MANY_AXES = 5
 _SHORT = (1, 2)  # sizes of one axis that show which others belong to it
 _BLOCKS = (1, 2, 128, 64, 256, 32, 16, 512, 4, 8)  # where a kernel masks nothing
 _WHOLE_BLOCK = 128  # size of a last axis that is divided into blocks
@@ -83,6 +86,7 @@ def search(
     """
     reference = start.reference
     until, best, further = time.process_time() + seconds, None, _FURTHER
+    tried = dict[tuple[str, ...], set[str]]()
     named = {text.split("=")[0] for text in handed}
     listed = iter([dict(calls[0].given)] if calls else _list_given(reference, takes, uses, named))
     likely = list(itertools.islice(listed, _LIKELY))
@@ -105,14 +109,13 @@ def search(
             if calls:
                 form, fitting, right = find_form(one, taken)
                 right |= one.count_programs(taken[0]) is not None  # with its own sizes at least
-            elif not tensors or one.count_programs(Call("", given, {})) is None:
-                right = False
             else:
-                form, fitting, right = find_form(one, [Call("", given, {})])
+                fitted = _fit_sides(one, given, tried.setdefault((*texts,), set())) if tensors else None
+                form, right = fitted or (one, False)
             if not right and best:
                 continue
             if not right and not calls:
-                form, fitting = _guess(one, given), []
+                form = _guess(one, given)
             attempt = judge(form, texts, fitting if calls else [], dry=right)
             best = attempt if best is None or attempt.rank < best.rank else best
             needless = [name for name in best.trial.ignored if uses.get(name, Use()).is_tensor is None]
@@ -124,6 +127,18 @@ def search(
                 return best
     assert best is not None
     return best
+
+
+def _fit_sides(start: Form, given: Mapping[str, Any], tried: set[str]) -> tuple[Form, bool] | None:
+    """The form in which kernel and reference take these tensors, as all sides are of one size, or else as is solved."""
+    call = Call("", given, {})
+    fitted = None
+    if start.count_programs(call) is not None:
+        form, _, right = find_form(start, [call])
+        fitted = form, right
+        if right and form.takes_any():
+            return fitted
+    return solve(start, given, tried) or fitted
 
 
 def _halve(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -222,6 +237,12 @@ def _judge(form: Form, texts: Sequence[str], calls: Sequence[Call]) -> Found:
             break
     assert best is not None
     if not (best.is_settled or calls or form.is_ragged):
+        for following in follow(replace(best.form, little={})):
+            attempt = _try_places(following, texts, calls)
+            best = attempt if attempt.rank < best.rank else best
+            if best.is_settled:
+                break
+    if not (best.is_settled or calls or form.is_ragged):
         for settled in itertools.islice(settle(form), _MOST_SETTLED):
             attempt = _try_places(settled, texts, calls)
             best = attempt if attempt.rank < best.rank else best
@@ -286,6 +307,7 @@ def _try_sizes(form: Form, texts: Sequence[str], calls: Sequence[Call]) -> Found
         ((),)
         if form.sample
         else (
+            *([_list_few(form)] if count > _MANY_AXES else []),
             *(SIZES[0][:count], SIZES[0][:count][::-1], _EVEN[:count], _POWERS[:count], _POWERS[:count][::-1]),
             (*_POWERS[: count - 1], _WHOLE_BLOCK),
             *([tuple(form.little.values())] if form.little else []),
@@ -326,6 +348,13 @@ def _try_sizes(form: Form, texts: Sequence[str], calls: Sequence[Call]) -> Found
                 trial = doubled.confirm(sizes, doubled.run(sizes))
                 return Found(doubled, texts, trial, dry=True)
     return best
+
+
+def _list_few(form: Form) -> tuple[int, ...]:
+    """Sizes with which a form of many axes has few programs: those of outer axes are small."""
+    outer = {*itertools.chain(*(list_sides(text)[:-2] for text in form.shapes.values()))}
+    sizes = itertools.cycle((2, 3)), itertools.cycle((5, 7, 11, 6, 13))
+    return tuple(next(sizes[axis not in outer]) for axis in form.axes)
 
 
 def _double(form: Form, axis: str) -> Form:

@@ -261,6 +261,8 @@ def make_driver(device: str) -> Any:
         get_device_capability=lambda *_: _CAPABILITY,
         get_active_torch_device=lambda: torch.device(device, 0),
         get_device_interface=lambda: getattr(torch, device),
+        get_empty_cache_for_benchmark=lambda: torch.empty(0),
+        clear_cache=lambda _: None,
         get_benchmarker=lambda: lambda *_, **__: [1.0, 1.0, 1.0],
         utils=types.SimpleNamespace(get_device_properties=lambda *_: facts),
     )

@@ -21,6 +21,7 @@ from perfci.device.tensors import TorchArrays
 _NEAR = 2e-2  # error of a right answer at most, of its size: float16 and TF32 are right, another formula is not
 _MASK = 1e5  # numbers from here on stand for a mask, and say nothing about the others' size
 _MOST = 0.5  # of a tensor that a launch reads at least. None of it is read of one that only shows a shape
+_BY_CHANCE = 0.5  # of the values differ: which others agree says nothing
 _ROOM = 2 << 30  # bytes that a call may take beside what the process has
 _MADE = ("empty", "zeros", "ones", "full", "rand", "new_", "bernoulli")  # functions that ask for a tensor's form alone
 
@@ -76,7 +77,7 @@ class Trial:
         """The least is the best: of what raises that which a kernel raises."""
         lost, raised = len(self.unread) + len(self.idle) + self.races, self.problem or ""
         stage = 0 if not raised else 1 if raised.startswith("InterpreterError") else 2
-        return stage, not self.is_finite, lost, self.share, len(self.ignored), not self.launches
+        return stage, not self.is_finite, lost, min(self.share, _BY_CHANCE), len(self.ignored), not self.launches
 
 
 def try_call(
@@ -140,6 +141,54 @@ def try_call(
         races=watched.races, strides=next(loose, ()),
         idle=tuple(name for name in compared if shares[name] and _is_idle(reference, given, name, right, rewriting)),
     )  # fmt: skip
+
+
+def find_extents(kernel: Callable[..., Any], given: Mapping[str, Any], seconds: float) -> dict[str, tuple[int, ...]]:
+    """Returns how far along each axis of its tensors a kernel loads and stores. Raises what it raises.
+
+    Of a tensor of which torch computes with all, and of one that is not touched, it is nothing.
+    """
+    made = _copy(given)
+    tensors = {name: value for name, value in made.items() if isinstance(value, torch.Tensor) and value.numel()}
+    watched = _Accesses(tensors, seconds)
+    with bounded_memory(), watched.watch(), _corners():
+        kernel(**made)
+    touched = {name: watched.reached_of(name).reshape(tensors[name].shape) for name in tensors}
+    return {
+        name: tuple(int(places.max()) + 1 for places in np.nonzero(one))
+        for name, one in touched.items()
+        if one.any() and one.ndim
+    }
+
+
+class _Side(int):
+    """How many programs a launch has along an axis, of which the first and the last are run."""
+
+
+@contextmanager
+def _corners() -> Iterator[None]:
+    """Launches run the programs at the corners of their grids alone, which reach as far as all do."""
+    from triton.runtime import interpreter
+
+    run = interpreter.GridExecutor.__call__
+
+    def launch(executor: Any, *args: Any, **kwargs: Any) -> Any:
+        grid = executor.grid
+
+        def ask(given: Any) -> tuple[_Side, ...]:
+            return tuple(map(_Side, grid(given) if callable(grid) else grid))
+
+        executor.grid = ask
+        return run(executor, *args, **kwargs)
+
+    def walk(*bounds: int) -> Any:
+        return {0, bounds[0] - 1} - {-1} if isinstance(bounds[0], _Side) else range(*bounds)
+
+    with (
+        mock.patch.object(interpreter.GridExecutor, "__call__", launch),
+        mock.patch.object(interpreter, "range", walk, create=True),
+    ):
+        yield
 
 
 def watch(kernel: Callable[..., Any], seconds: float) -> Callable[..., Any]:
@@ -322,6 +371,7 @@ class _Accesses:
     _until: float = math.inf
     _stores: list[tuple[Array, Array, Array]] = field(default_factory=list)  # addresses, values, number of the program
     _read: dict[str, Array] = field(default_factory=dict)  # name -> for each element whether it was read
+    _stored: dict[str, Array] = field(default_factory=dict)  # name -> for each element whether it was written
     _spans: list[tuple[int, int]] = field(default_factory=list)  # addresses of the launch under way
 
     @contextmanager
@@ -330,7 +380,9 @@ class _Accesses:
         from triton.runtime import interpreter
 
         self._until = time.process_time() + self.seconds
-        self._read = {name: np.zeros(value.numel(), bool) for name, value in self.tensors.items()}
+        self._read, self._stored = (
+            {name: np.zeros(value.numel(), bool) for name, value in self.tensors.items()} for _ in range(2)
+        )
         memory, run, copy = interpreter._interpreter, interpreter.GridExecutor.__call__, interpreter._implicit_cvt
 
         def launch(executor: Any, *args: Any, **kwargs: Any) -> Any:
@@ -361,6 +413,10 @@ class _Accesses:
         read = self._read[name]
         return float(read.mean()) if read.size else 1.0
 
+    def reached_of(self, name: str) -> Array:
+        """For each element of a tensor whether it was read or written."""
+        return self._read[name] | self._stored[name]
+
     def note_launch(self, pointers: Array, mask: Any, *, reads: bool) -> None:
         """Notes a load, or a store.
 
@@ -378,11 +434,12 @@ class _Accesses:
             inside = [(addresses >= begin) & (addresses < end) for begin, end in self._spans]
             if not np.any(inside, axis=0).all():
                 raise IndexError(BEYOND)
-        for name, tensor in self.tensors.items() if reads else ():
+        noted = self._read if reads else self._stored
+        for name, tensor in self.tensors.items():
             begin, size = tensor.data_ptr(), tensor.element_size()
             if least < begin + tensor.numel() * size and most >= begin:
                 at = (addresses - begin) // size
-                self._read[name][at[(at >= 0) & (at < tensor.numel())]] = True
+                noted[name][at[(at >= 0) & (at < tensor.numel())]] = True
 
     def note_store(self, pointers: Array, values: Array, mask: Any, program: tuple[int, ...]) -> None:
         """Notes what one program stores."""

@@ -1,0 +1,101 @@
+"""Sides that follow from others, solved from what function and reference raise."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.torch
+
+
+@pytest.fixture(autouse=True)
+def torch_without_npu(monkeypatch):
+    pytest.importorskip("torch")
+    monkeypatch.setattr("perfci.extensions.adopt.rehearsal.dry_torch.name_npu", lambda: None)
+
+
+def solve(function: Callable[..., Any], reference: Callable[..., Any] | None = None, **given: Any) -> Any:
+    """The shapes that are found, and what makes the numbers. given: a tensor as its number of axes."""
+    from perfci.extensions.adopt.rehearsal.axes import Form
+    from perfci.extensions.adopt.rehearsal.dry_torch import Argument, DryTorch
+    from perfci.extensions.adopt.rehearsal.solver import solve
+
+    going = DryTorch("cuda")
+    arguments = {
+        name: Argument((64,) * len(value), "float32", None) if isinstance(value, list) else value
+        for name, value in given.items()
+    }
+    with going.going():
+        form, _ = solve(Form(function, reference or function, going), arguments, set()) or (None, False)
+    return form and (form.shapes, {name: text for name, text in form.inputs.items() if name not in form.shapes})
+
+
+ONE, TWO, FOUR = [0], [0] * 2, [0] * 4
+
+
+def test_checks_of_packed_weights_give_multiples_and_a_number() -> None:
+    torch = pytest.importorskip("torch")
+
+    def multiply(x: "torch.Tensor", w: "torch.Tensor", scales: "torch.Tensor", group_size: int) -> "torch.Tensor":
+        assert x.shape[-1] == 8 * w.shape[0], "8 codes a number"
+        assert x.shape[-1] % 16 == 0 and x.shape[-1] % 128 == 0
+        if group_size % 128:
+            raise ValueError
+        return torch.empty(x.shape[0], w.shape[1])
+
+    def reference(x: "torch.Tensor", w: "torch.Tensor", scales: "torch.Tensor", group_size: int) -> "torch.Tensor":
+        return x @ (w.repeat_interleave(8, 0) * scales.repeat_interleave(group_size, 0))
+
+    shapes, numbers = solve(multiply, reference, x=TWO, w=TWO, scales=TWO, group_size=64)
+    assert shapes == {"x": "(rows, 128 * cols)", "w": "(16 * cols, w_cols)", "scales": "(cols, w_cols)"}
+    assert numbers == {"group_size": "128"}
+
+
+def test_errors_of_torch_give_heads_that_divide_others_and_numbers_of_axes() -> None:
+    torch = pytest.importorskip("torch")
+
+    def attend(q: "torch.Tensor", k: "torch.Tensor", heads: int) -> "torch.Tensor":
+        batch, rows, _, _ = q.shape
+        return torch.empty(batch, heads, rows, k.size(1))
+
+    def reference(q: "torch.Tensor", k: "torch.Tensor", heads: int) -> "torch.Tensor":
+        q, k = q.transpose(1, 2), k.transpose(1, 2)
+        return q @ k.repeat_interleave(heads // k.shape[1], 1).mT
+
+    shapes, numbers = solve(attend, reference, q=TWO, k=FOUR, heads=64)
+    assert shapes == {"q": "(batch, heads, rows * rows_, cols)", "k": "(batch, k_heads, rows, cols)"}
+    assert numbers == {"heads": "rows * rows_"}
+
+
+def test_uneven_parts_of_a_side_give_a_multiple_and_what_is_unpacked_a_size() -> None:
+    torch = pytest.importorskip("torch")
+
+    def gate(x: "torch.Tensor", bias: "torch.Tensor") -> "torch.Tensor":
+        left, right = x.chunk(2, -1)
+        return left * right + bias
+
+    assert solve(gate, x=TWO, bias=ONE)[0] == {"x": "(rows, 2 * cols)", "bias": "(cols,)"}
+
+    def gray(image: "torch.Tensor") -> "torch.Tensor":
+        red, green, blue = image.unbind(1)
+        return red + green + blue
+
+    assert solve(gray, image=FOUR)[0] == {"image": "(batch, 3, rows, cols)"}
+
+
+def test_outputs_of_other_sizes_give_what_they_have_in_common() -> None:
+    torch = pytest.importorskip("torch")
+
+    def of_weight(x: "torch.Tensor", w: "torch.Tensor") -> "torch.Tensor":
+        return torch.empty(x.shape[0], w.shape[0])
+
+    assert solve(of_weight, lambda x, w: x, x=TWO, w=ONE)[0] == {"x": "(rows, cols)", "w": "(cols,)"}
+
+
+def test_a_call_that_no_sizes_repair_is_not_solved() -> None:
+    torch = pytest.importorskip("torch")
+
+    def refuse(x: "torch.Tensor") -> "torch.Tensor":
+        raise RuntimeError("not on this device")
+
+    assert solve(refuse, x=TWO) is None
