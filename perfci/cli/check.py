@@ -4,7 +4,6 @@ import dataclasses
 import functools
 import os
 import sys
-import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,7 +24,7 @@ from perfci.cli.output import (
     write_json,
 )
 from perfci.cli.parsing import flag, option
-from perfci.cli.progress import Progress
+from perfci.cli.progress import Imports, Progress
 from perfci.core import deadline as deadlines
 from perfci.core.errors import UsageError, require
 from perfci.core.files import read_regular
@@ -197,10 +196,8 @@ def check(
     if thorough or sanitize:
         require("beyond", "beyond", "--thorough" if thorough else "--sanitize")
     nothing = say("Nothing was duelled.")
-    # While workers are at work, this process has nothing to do.
-    importing = threading.Thread(target=report.import_libraries, daemon=True)
-    importing.start()
-    with Progress(quiet=quiet) as progress:
+    with Progress(quiet=quiet) as shown:
+        progress = Imports(shown, request.suites)
         if retry:
             where, earlier = _set_reports(where, "again", out), store.read_run(retry)
             if (retry if retry.is_dir() else retry.parent).resolve() == where.reports:
@@ -227,7 +224,7 @@ def check(
         else:
             print_lines(*map(sentence, judgements.notes), nothing)
         return Exit.OK
-    importing.join()  # beside another thread pictures are not drawn on all cores
+    progress.join()
     began = time.monotonic()
     code = conclude(run, judgements, where, strict=strict, json=json, html=html, quiet=quiet)
     if not json:  # which has all this in run.json

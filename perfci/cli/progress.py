@@ -1,6 +1,8 @@
 """What is shown while a run is under way: a moving line on a terminal, one plain line a stage elsewhere. On stderr."""
 
+import threading
 import time
+from collections.abc import Collection
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -9,10 +11,14 @@ from rich.console import Console
 from rich.status import Status
 from rich.text import Text
 
-from perfci.core.model import AccuracyCase, Reason
+from perfci import report
+from perfci.core.model import AccuracyCase, Reason, Suite
+from perfci.core.model.place import UNTIMED
 from perfci.core.stages import OF_BASE
 from perfci.core.wording import describe_stage, say, sentence
 from perfci.report.text import BLOCK_LIMIT, NAME_LIMIT, plain
+from perfci.runs.bench import Listener
+from perfci.runs.schedule import STEPS
 from perfci.worker.protocol import DONE, Doing, Failed, LockAsked, Message, Noted, Position, Ready, Waiting
 
 SHORT_STAGES = frozenset({"import", "smoke", DONE})  # stages that are over too soon for a line of a log
@@ -55,6 +61,27 @@ class _Line:
         where = write_position(self.position, time.monotonic() - self.since) + ": " if self.position else ""
         # As text, not as markup: a case's id may hold brackets.
         return Text(where + self.doing, no_wrap=True, overflow="ellipsis")
+
+
+class Imports:
+    """A listener that imports what reports are made with while workers time ops. Nothing else has pictures."""
+
+    def __init__(self, listener: Listener, suites: Collection[Suite]) -> None:
+        self._listener, self._thread = listener, threading.Thread(target=report.import_libraries, daemon=True)
+        self._suites, self._has_timer = suites, False
+
+    def __call__(self, message: Message) -> None:
+        """Hear one message of a worker."""
+        self._listener(message)
+        self._has_timer |= isinstance(message, Ready) and message.device.kind not in UNTIMED
+        begins = isinstance(message, Doing) and message.stage in STEPS
+        if begins and self._has_timer and Suite.PERFORMANCE in self._suites and self._thread.ident is None:
+            self._thread.start()
+
+    def join(self) -> None:
+        """Wait for the end: beside another thread pictures are not drawn on all cores."""
+        if self._thread.ident is not None:
+            self._thread.join()
 
 
 class Progress:

@@ -3,8 +3,9 @@ import io
 import pytest
 from rich.console import Console
 
-from perfci.cli.progress import Progress, write_position
-from perfci.core.model import AccuracyCase, Device, Reason
+from perfci import report
+from perfci.cli.progress import Imports, Progress, write_position
+from perfci.core.model import AccuracyCase, Device, Reason, Suite
 from perfci.worker.protocol import Doing, OpDone, Position, Ready, Timing, Waiting
 
 READY = Ready(Device("fake", "Fake One", "fake-one"))
@@ -118,3 +119,27 @@ def test_a_terminals_line_begins_with_how_far_the_run_is_until_all_ops_are_done(
 
     assert "op 1 of 2, 0 of 6 cases: relu: accuracy" in shown(begun, Doing("accuracy", "relu"), terminal=True)
     assert " of 2" not in shown(begun, Position(2, 0, 2, 6, 6), last, terminal=True).splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("device", "suite", "stages", "count"),
+    [
+        ("cuda", Suite.PERFORMANCE, ["import", "accuracy", "measure"], 1),
+        ("cuda", Suite.ACCURACY, ["accuracy"], 0),
+        ("cuda", Suite.PERFORMANCE, ["import"], 0),
+        ("cpu", Suite.PERFORMANCE, ["accuracy"], 0),
+    ],
+    ids=["an op that is timed", "no times are asked for", "no op is looked at", "nothing is timed there"],
+)
+def test_what_draws_is_imported_once_where_an_op_is_timed(monkeypatch, device, suite, stages, count):
+    imported, heard = [], []
+    monkeypatch.setattr(report, "import_libraries", lambda: imported.append(1))
+    messages = [Ready(Device(device, "One", "one")), *(Doing(stage, "relu") for stage in stages)]
+
+    imports = Imports(heard.append, (suite,))
+    for message in messages:
+        imports(message)
+    imports.join()
+
+    assert heard == messages
+    assert len(imported) == count

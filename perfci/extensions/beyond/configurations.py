@@ -14,7 +14,6 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 from perfci.core.errors import ContractError
 from perfci.core.files import read_regular
@@ -151,6 +150,8 @@ def pin(choices: Mapping[str, str]) -> Iterator[Mapping[str, Sequence[str]]]:
     except ImportError:  # a device without Triton
         yield {}
         return
+    from unittest import mock  # which takes long to import, and each command imports this file
+
     seen = dict[str, Sequence[str]]()
 
     def run(tuner: Any, *args: Any, **kwargs: Any) -> Any:
