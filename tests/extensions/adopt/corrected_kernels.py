@@ -69,6 +69,25 @@ def copy_of_float32(x):
     return x.clone()
 
 
+@triton.jit
+def _spread(x_ptr, out_ptr, cols, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + tl.program_id(0) * 0)
+    tl.store(out_ptr + tl.program_id(0) * cols + at, x * at, mask=at < cols)
+
+
+def spread(x, height: int, width: int):
+    if x.shape != (1,):
+        raise ValueError("one number")
+    out = torch.empty(height, width, device=x.device, dtype=x.dtype)
+    _spread[(height,)](x, out, width, BLOCK=triton.next_power_of_2(width))
+    return out
+
+
+def spread_reference(x, *, height, width):
+    return (x * torch.arange(width, device=x.device)).expand(height, -1)
+
+
 class Copied(torch.autograd.Function):
     """Its forward has no context, as one is set up apart."""
 

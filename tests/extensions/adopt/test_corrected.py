@@ -35,6 +35,9 @@ def said(tmp_path_factory) -> dict[str, Any]:
         "assembled": ("assemble", "copy_reference"),
     }
     sides = {op: SketchFiles(str(SOURCE), name, None, other, str(SOURCE)) for op, (name, other) in pairs.items()}
+    (folder / "sizes.py").write_text("import torch\n\ndef test_call():\n    spread(torch.randn(1), 3, width=5)\n")
+    spread = SketchFiles(str(SOURCE), "spread", None, "spread_reference", str(SOURCE), is_call=True)
+    sides["sizes"] = dataclasses.replace(spread, tests=(str(folder / "sizes.py"),))
     for name in ("right", "none", "wrong"):
         unpack = SketchFiles(str(SOURCE), "unpack", None, "unpack_reference", str(SOURCE), is_call=True)
         sides[name] = dataclasses.replace(unpack, tests=(str(folder / f"{name}.py"),))
@@ -51,6 +54,31 @@ def test_sides_integers_and_dtypes_follow_from_a_call(said):
     assert "float16" in made.suites.dtypes
     assert made.reference.arguments[-1] == "factor=factor"
     assert made.suites.edges
+
+
+def test_numbers_that_are_sides_of_an_output_are_sizes(said):
+    made = said["sizes"]
+
+    assert made.is_ready
+    assert [*made.suites.axes] == ["height", "width"]
+    assert len(made.suites.edges) > 1
+
+
+@pytest.mark.nightly
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_what_a_library_compiles_runs_as_it_is_written():
+    torch = pytest.importorskip("torch")
+    from perfci.extensions.adopt.rehearsal.sketched import wrap
+
+    seen = []
+
+    @torch.compile
+    def double(x):
+        seen.append(torch.compiler.is_compiling())
+        return x * 2
+
+    assert wrap(double, "cuda")(torch.ones(3)).tolist() == [2, 2, 2]
+    assert seen == [False]
 
 
 def test_a_call_that_does_not_do_is_kept_with_what_it_raised(said):

@@ -323,7 +323,8 @@ def size_call(form: Form, call: Call) -> dict[str, Any]:
         shapes = {text: call.tensors[name].shape for name, text in reversed([*form.shapes.items()])}
         return {axis: shapes.get(axis, next(iter(call.tensors.values())).shape) for axis in form.axes}
     sides = [zip(list_sides(text), call.tensors[name].shape, strict=False) for name, text in form.shapes.items()]
-    pairs, sizes = itertools.chain(*sides), dict[str, int]()
+    numbers = {text: call.given[name] for name, text in form.inputs.items() if name in call.given}
+    pairs, sizes = itertools.chain(*sides), {axis: _number_of(numbers[axis]) for axis in form.axes if axis in numbers}
     # Those with fewer names first: what a side is next to others, such as heads * dim, follows from them.
     for side, size in sorted(pairs, key=lambda pair: (len(_NAME.findall(pair[0])), len(pair[0]))):
         unknown = [axis for axis in dict.fromkeys(_NAME.findall(side)) if axis not in sizes]

@@ -30,6 +30,8 @@ def write_call(form: Form) -> tuple[str, ...]:
 
 def derive(found: search.Found, call: Call) -> search.Found:
     """Returns the form of a call with as many axes as kernel and reference allow, or with the sizes of the call."""
+    if sized := _size_outputs(found, call):
+        return sized
     best = found
     if found.form.little or not found.trial.is_good:
         for form in itertools.islice(_list_fitting(found.form, call), 1):
@@ -43,6 +45,19 @@ def derive(found: search.Found, call: Call) -> search.Found:
         if not best.form.is_ragged and best.form.run(size_call(best.form, call)).problem:
             return replace(best, calls=())  # other sizes are taken, and not those of the call
     return best
+
+
+def _size_outputs(found: search.Found, call: Call) -> search.Found | None:
+    """The form in which numbers that are sides of an output are axes. None if other ones are not taken."""
+    sizes = {} if found.form.is_ragged else size_call(found.form, call)
+    form = _replace_sides(found.form, {axis: "1" for axis, size in sizes.items() if size == 1})
+    done = None if form.is_ragged else form.try_case(size_call(form, call))
+    sides = {side for shape in (done and done.reference) or () for side in shape}
+    names = [name for name, text in form.inputs.items() if text.isdigit() and 1 < int(text) in sides]
+    inputs = {**form.inputs, **{name: name for name in names}}
+    sized = replace(form, axes=(*form.axes, *names), inputs=inputs, little={})
+    attempt = search._judge(sized, found.texts, ()) if names and sized.agrees() else None
+    return attempt if attempt and attempt.trial.is_good else None
 
 
 def _list_fitting(form: Form, call: Call) -> Iterator[Form]:

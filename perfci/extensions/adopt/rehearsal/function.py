@@ -33,6 +33,7 @@ from perfci.device import open_device
 from perfci.extensions.adopt.rehearsal import corrected, operators, search, sketched
 from perfci.extensions.adopt.rehearsal.answers import explain, find_ties, list_mutated, write_answers, write_real
 from perfci.extensions.adopt.rehearsal.axes import (
+    SEEDS,
     Call,
     Form,
     Outcome,
@@ -328,7 +329,7 @@ def _list_off_options(form: Form, trial: Trial, suites: Suites) -> Iterator[tupl
             chosen = replace(form, inputs={**form.inputs, name: case[name]})
             (sizes,) = _read_sizes(form, [case]) or [form.small]
             params = {**sizes, "dtype": case["dtype"].removeprefix("torch.")}
-            for _, problem in _list_wrong(chosen, trial, suites, [(params, "normal")]):
+            for _, problem in itertools.islice(_list_wrong(chosen, trial, suites, [(params, "normal")], SEEDS), 1):
                 yield name, case, problem.facts.get("error", math.inf)
 
 
@@ -417,14 +418,14 @@ def _read_sizes(form: Form, cases: Iterable[Mapping[str, str]]) -> list[dict[str
 
 
 def _list_wrong(
-    form: Form, trial: Trial, suites: Suites, checks: Iterable[tuple[dict[str, Any], str]]
+    form: Form, trial: Trial, suites: Suites, checks: Iterable[tuple[dict[str, Any], str]], seeds: int = 1
 ) -> Iterator[tuple[tuple[dict[str, Any], str], Reason]]:
     """Yields cases and kinds of values that a check calls wrong, or cannot judge, and why."""
     kernel, reference = answer_alike(form.kernel, form.reference, trial)
     suite = _make_suite(replace(form, kernel=kernel, reference=reference), (), 2 * _SECONDS)
     suite, device = replace(suite, **{**_read_stated(suites), "mutates": ()}), open_device("cpu", seed=0)
-    for params, kind in checks:
-        check, problem = Check(params, kind, "contiguous", 0, fresh=False), None
+    for (params, kind), seed in ((one, seed) for one in checks for seed in range(seeds)):
+        check, problem = Check(params, kind, "contiguous", seed, fresh=False), None
         with form.rehearsal.real(), contextlib.suppress(Exception):  # whatever other people's code raises
             done = verify(suite, device, check, lambda error: {"error": str(error)})
             problem = done.failure or done.unchecked

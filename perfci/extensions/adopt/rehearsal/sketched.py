@@ -167,10 +167,16 @@ def wrap(function: Any, device: str, hidden: dict[str, Any] | None = None) -> Ca
             return function(*args, **kwargs)
         kwargs |= {"device": torch.device(device, 0)} if kwargs.get("device") is not None else {}
         driver = drive(device) if arrived.type == "cpu" else contextlib.nullcontext()
-        with answer_for(device), driver, PassingFor(device, arrived):
+        with answer_for(device), driver, _run_eagerly(), PassingFor(device, arrived):
             return function(*args, **kwargs)
 
     return call
+
+
+def _run_eagerly() -> contextlib.AbstractContextManager[Any]:
+    """What a library compiled by torch.compile runs as it is written: there is no device to compile it for."""
+    compiles = "torch._dynamo" in sys.modules and hasattr(torch.compiler, "set_stance")
+    return torch.compiler.set_stance("force_eager") if compiles else contextlib.nullcontext()
 
 
 def gradients(function: Any, place: int = 0, *, copies: bool = False) -> Callable[..., Any]:

@@ -17,6 +17,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from perfci.device.tensors import TorchArrays
+from perfci.measure.inputs import call_exact
 
 _NEAR = 2e-2  # error of a right answer at most, of its size: float16 and TF32 are right, another formula is not
 _MASK = 1e5  # numbers from here on stand for a mask, and say nothing about the others' size
@@ -242,7 +243,8 @@ def find_rounding(
     reference: Callable[..., tuple[torch.Tensor, ...]], given: Mapping[str, Any]
 ) -> Iterator[tuple[str, float]]:
     """Yields each output's dtype, and how far it is off if factors of products are rounded as the inputs are."""
-    exact = reference(**TorchArrays("cpu").upcast(given))
+    arrays = TorchArrays("cpu")
+    exact = call_exact(reference, arrays.upcast(given), arrays, ())
     with _Rounds(next(value.dtype for value in given.values() if torch.is_tensor(value) and value.is_floating_point())):
         rounded = reference(**given)
     for one, right in zip(rounded, exact, strict=True):
