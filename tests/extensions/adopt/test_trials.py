@@ -58,6 +58,8 @@ READY = {
     "scaled_over": "scaled_over_reference",
     "scaled_by_number": "scaled_by_number_reference",
     "double_colours": "double_reference",
+    "add_words": "add_words_reference",
+    "add_bytes": "add_bytes_reference",
 }
 """function -> reference"""
 DAILY = {
@@ -200,6 +202,13 @@ def test_a_parameter_does_not_hide_the_function_that_is_imported(said):
 
 def test_what_is_written_into_holds_whole_numbers_if_the_reference_makes_them(said):
     assert "dtype=torch.int" in said["op_double_whole"].suites.inputs["out"]
+
+
+@NIGHTLY
+def test_packed_numbers_are_in_words_where_a_kernel_takes_a_ninth_bit_and_else_in_bytes(said):
+    texts = [said[op].suites.inputs["codes"] for op in ("op_add_words", "op_add_bytes")]
+    assert "torch.randint(-(1 << 31), 1 << 31, (rows, cols), generator=generator, dtype=torch.int32" in texts[0]
+    assert "torch.randint(0, 256, (rows, cols), generator=generator, dtype=torch.uint8" in texts[1]
 
 
 @NIGHTLY

@@ -1010,5 +1010,41 @@ def read_codes(packed, index, out):
     _read_codes[(1,)](packed, index, out, BLOCK=16)
 
 
+@triton.jit
+def _add_codes(x_ptr, codes_ptr, out_ptr, cols, PARTS: tl.constexpr, BLOCK: tl.constexpr):
+    row, at = tl.program_id(0), tl.arange(0, BLOCK)
+    codes = tl.load(codes_ptr + row * (cols // PARTS) + at // PARTS, mask=at < cols, other=0)
+    x = tl.load(x_ptr + row * cols + at, mask=at < cols)
+    tl.store(out_ptr + row * cols + at, x + ((codes >> at % PARTS * 4) & 15).to(x.dtype), mask=at < cols)
+
+
+def _add_packed(x, codes, parts):
+    assert codes.shape == (x.shape[0], x.shape[1] // parts)
+    out = torch.empty_like(x)
+    _add_codes[(x.shape[0],)](x, codes, out, x.shape[1], PARTS=parts, BLOCK=triton.next_power_of_2(x.shape[1]))
+    return out
+
+
+def _add_unpacked(x, codes, parts):
+    shifts = torch.arange(0, 4 * parts, 4, device=x.device)
+    return x + (codes[..., None] >> shifts & 15).flatten(-2)
+
+
+def add_words(x, codes):
+    return _add_packed(x, codes, 8)
+
+
+def add_words_reference(x, codes):
+    return _add_unpacked(x, codes, 8)
+
+
+def add_bytes(x, codes):
+    return _add_packed(x, codes, 2)
+
+
+def add_bytes_reference(x, codes):
+    return _add_unpacked(x, codes, 2)
+
+
 def logical_not(self):
     return double_and_sizes((self == 0).to(torch.int32))[0] == 2

@@ -49,6 +49,7 @@ _SHORT = (1, 2)  # sizes of one axis that show which others belong to it
 _BLOCKS = (1, 2, 128, 64, 256, 32, 16, 512, 4, 8)  # where a kernel masks nothing
 _WHOLE_BLOCK = 128  # size of a last axis that is divided into blocks
 _HALVES = ("float16", "bfloat16")
+_BITS, _BYTES, _WORDS = 8, "randint(0, 256, ", "randint(-(1 << 31), 1 << 31, "
 _OF_DTYPES = re.compile(r"same dtype|Got \w*(fp16|bf16)|Unsupported \w+ dtype")
 """Errors of a product of which the kernel rounds one factor"""
 _NARROW = ("int8", "int32", "int64", "uint8", "float8_e4m3fn", "float16")
@@ -185,6 +186,7 @@ def judge(form: Form, texts: Sequence[str], calls: Sequence[Call], *, dry: bool)
         form = replace(form, devices=(form.rehearsal.device, form.devices[1]))
     found = _judge(form, texts, calls)
     found = _free_numbers(found) if found.trial.is_good and not calls else found
+    found = _widen_words(found) if found.trial.is_good and not calls else found
     return _join_sides(found) if found.trial.is_good and found.form.has_places and not calls else found
 
 
@@ -206,6 +208,16 @@ def _join_sides(found: Found) -> Found:
                 return _join_sides(replace(found, form=joined, trial=joined.confirm(sizes, trial)))
         return replace(found, trial=alone)
     return found
+
+
+def _widen_words(found: Found) -> Found:
+    """The form with words of 32 bits for bytes of which a kernel takes a ninth bit: packed numbers of 4 bits."""
+    form, is_wide = found.form, found.trial.shift >= _BITS
+    texts = {name: text for name, text in form.inputs.items() if is_wide and "torch.uint8" in text}
+    words = {name: text.replace(_BYTES, _WORDS).replace("torch.uint8", "torch.int32") for name, text in texts.items()}
+    wide = replace(form, inputs={**form.inputs, **words})
+    trial = wide.confirm(wide.small, wide.run(wide.small)) if words else found.trial
+    return replace(found, form=wide, trial=trial) if trial.is_good else found
 
 
 def _list_peers(form: Form, axis: str) -> list[str]:

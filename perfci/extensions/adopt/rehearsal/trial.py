@@ -56,6 +56,7 @@ class Trial:
     strides: tuple[tuple[int, ...], ...] = ()
     """of the first output that has gaps or another order in memory, and of the reference's"""
     launches: int = 0
+    shift: int = 0  # by how many bits the kernel moves integers to the right, at most
     seconds: float = 0.0  # of this process
 
     @property
@@ -139,7 +140,7 @@ def try_call(
         expected=tuple(place for place, _ in listed) if len(listed) < _count(right) else None,
         outputs=tuple(tuple(value.shape) for value in expected), launches=watched.launches,
         dtypes=tuple(str(value.dtype).removeprefix("torch.") for value in expected), is_alike=alike,
-        races=watched.races, strides=next(loose, ()),
+        races=watched.races, strides=next(loose, ()), shift=watched.shift,
         idle=tuple(name for name in compared if shares[name] and _is_idle(reference, given, name, right, rewriting)),
     )  # fmt: skip
 
@@ -370,6 +371,7 @@ class _Accesses:
     seconds: float  # of this process
     launches: int = 0
     races: bool = False
+    shift: int = 0  # the most bits that integers are moved to the right by
     _until: float = math.inf
     _stores: list[tuple[Array, Array, Array]] = field(default_factory=list)  # addresses, values, number of the program
     _read: dict[str, Array] = field(default_factory=dict)  # name -> for each element whether it was read
@@ -402,7 +404,17 @@ class _Accesses:
                 self._spans.append((storage.data_ptr(), storage.data_ptr() + storage.nbytes()))
             return copy(value)
 
+        def note(shift: Callable[..., Any]) -> Callable[..., Any]:
+            def move(builder: Any, value: Any, bits: Any) -> Any:
+                self.shift = max(self.shift, int(np.max(bits.data, initial=0)))
+                return shift(builder, value, bits)
+
+            return move
+
+        builder = interpreter.InterpreterBuilder
         with (
+            mock.patch.object(builder, "create_ashr", note(builder.create_ashr)),
+            mock.patch.object(builder, "create_lshr", note(builder.create_lshr)),
             mock.patch.object(interpreter, "_interpreter", _Memory(memory, self, interpreter.interpreter_builder)),
             mock.patch.object(interpreter.GridExecutor, "__call__", launch),
             mock.patch.object(interpreter, "_implicit_cvt", convert),
