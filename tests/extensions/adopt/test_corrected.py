@@ -127,6 +127,8 @@ def test_each_output_sums_over_the_axes_that_it_lacks():
     written = [_write_reduces(form, Outcome((), outputs, ()), "tl.dot(") for outputs in (((3,), (5,)), ((3,),))]
 
     assert written == ["reduces=lambda cols, rows, **_: max(cols, rows),", "reduces=lambda cols, **_: cols,"]
+    packed = Form(None, None, None, axes=("rows", "cols"), shapes={"x": "(rows, 128 * cols)", "w": "(16 * cols, 8)"})
+    assert _write_reduces(packed, Outcome((), ((3,),), ()), "tl.dot(") == "reduces=lambda cols, **_: 128 * cols,"
 
 
 @pytest.mark.nightly

@@ -48,6 +48,7 @@ _DENSE = "# Dense inputs alone; leave this line out once the op takes inputs wit
 _WRONG = "# Of other layouts it gave wrong values: add those that its callers give it."
 _POWERS = (16, 32, 64, 128)  # sizes for axes that take no others
 _FEW = {1: (13,), 2: (3, 5)}  # sizes by the number of axes, for as many elements as show each kind of values
+_AXIS = re.compile(r"[a-zA-Z_]\w*")
 _ALONE = re.compile(r"\((\w+),\)\[0\]")  # the side of what has one
 _MOST_GIVEN = 6  # cases with other values of arguments that vary
 
@@ -356,7 +357,7 @@ def _is_defined(form: Form, case: Case) -> bool:
 
 
 def _find_summed(form: Form, output: Sequence[int], *, tensors: int) -> list[str]:
-    """The axes that the output lacks, if its sizes show that: they are summed over, as a weight's gradient is.
+    """The sides that the output lacks, if its sizes show that: they are summed over, as a weight's gradient is.
 
     tensors: how many at least have such an axis, if there are as many. One may be what integers point into.
     """
@@ -366,7 +367,15 @@ def _find_summed(form: Form, output: Sequence[int], *, tensors: int) -> list[str
     missing = [axis for axis in form.axes if axis not in {by_size[size] for size in output}]
     spread, shapes = list_sides(form.shapes.get(GRADIENT, "")), [list_sides(text) for text in form.shapes.values()]
     enough = min(tensors, len(shapes))
-    return [axis for axis in missing if axis in spread or sum(axis in sides for sides in shapes) >= enough]
+    having = {axis: sum(axis in re.findall(r"\w+", " ".join(sides)) for sides in shapes) for axis in missing}
+    summed = [axis for axis in missing if axis in spread or having[axis] >= enough]
+    return [f"{factor} * {axis}" if (factor := _find_factor(form, axis)) > 1 else axis for axis in summed]
+
+
+def _find_factor(form: Form, axis: str) -> int:
+    """How many times as long as an axis the longest side is that is a multiple of it. 1 if there is none."""
+    sides = itertools.chain(*map(list_sides, form.shapes.values()))
+    return max((int(one[1]) for side in sides if (one := re.fullmatch(rf"(\d+) \* {axis}", side))), default=1)
 
 
 def _write_reduces(form: Form, done: Outcome | None, source: str) -> str:
@@ -374,7 +383,7 @@ def _write_reduces(form: Form, done: Outcome | None, source: str) -> str:
     tensors = 1 if "tl.dot(" in source else 2 if "tl.sum(" in source else 99
     sums = [_find_summed(form, output, tensors=tensors) for output in (done and done.reference) or ()]
     # Of the axes those that it needs, so that a new one is no edit here.
-    if summed := list(dict.fromkeys(axis for axes in sums for axis in axes)):
+    if summed := list(dict.fromkeys(axis for sides in sums for side in sides for axis in _AXIS.findall(side))):
         terms = [*dict.fromkeys(" * ".join(axes) for axes in sums if axes)]
         most = f"max({', '.join(terms)})" if terms[1:] else terms[0]  # each output sums what it lacks
         return f"reduces=lambda {', '.join(summed)}, **_: {most},"
@@ -402,7 +411,7 @@ def _find_edges(form: Form, source: str) -> tuple[list[Grid], dict[str, str]]:
     # Those that blocks divide come first, as the time for all calls is bounded.
     for axis in sorted(form.axes, key=lambda axis: 0 < (blocks[axis] or 0) < 4):
         number = form.axes.index(axis)
-        block = 1 if flat and number else blocks[axis] or (spare or [usual])[0]
+        block = 1 if flat and number else blocks[axis] or max((spare or [usual])[0] // _find_factor(form, axis), 1)
         around = [1, 2, 13] if block < 4 else [1, block - 1, block, block + 1, 2 * block + 1]
         around = [1, block + 1] if is_slow else around
         # The first axis alone gets size 0, and the size of all other grids only once.
