@@ -21,7 +21,9 @@ from perfci.ops import discover
 from perfci.scaffold.new import fill_templates
 
 
-@options.takes("ops", {"source": "ops reference tests copy backward", "library": "tests copy backward", "fake": "ops"})
+@options.takes(
+    "ops", {"source": "ops reference tests copy backward", "library": "reference tests copy backward", "fake": "ops"}
+)
 def new_op(
     ops: Annotated[
         list[str], argument("OP", "Name of the op, perhaps in folders: flash, attention/flash.", "FUNCTION's name")
@@ -39,7 +41,7 @@ def new_op(
         str | None,
         option(
             "--reference",
-            "What --from is compared with: torch.nn.functional.softmax, or FILE:FUNCTION.",
+            "What --from is compared with: torch.nn.functional.softmax, FILE:FUNCTION, or a FILE of functions.",
             "torch's operator of the function's name",
             "PATH",
         ),
@@ -67,7 +69,8 @@ def new_op(
     where = language.load(project)
     folders = {op.op: op.folder for op in discover.ops(where)} if where.kernels.is_dir() else {}
     if library is not None:
-        return _add_library(library, where, folders, tests, copy=copy, backward=backward, json=output == "json")
+        more = {"reference": reference, "copy": copy, "backward": backward}
+        return _add_library(library, where, folders, tests, more, json=output == "json")
     if source is not None:
         ops = ops or [name_op(source) + "_backward" * backward]
     place = place_op(options.take_one(ops), where.kernels, folders, anew=source is not None)
@@ -119,8 +122,8 @@ def new_op(
 
 
 def _add_library(
-    folder: Path, where: Settings, folders: Mapping[str, Path], tests: Sequence[Path], *,
-    copy: bool, backward: bool, json: bool,
+    folder: Path, where: Settings, folders: Mapping[str, Path], tests: Sequence[Path], more: Mapping[str, Any], *,
+    json: bool,
 ) -> int:  # fmt: skip
     """Write an op for each file of a library, and show what is left to do in one table."""
     if not folder.is_dir():
@@ -128,7 +131,8 @@ def _add_library(
     made, told = dict(folders), list[Mapping[str, Any]]()
     causes = dict[str, tuple[str, list[str]]]()  # kind of a reason -> its sentence for the first op, and all ops
     ready = list[str]()
-    for op, problem in draft_from_library(folder, where, tests, copy=copy, backward=backward):
+
+    def add(op: str, problem: Draft | Reason) -> None:
         try:
             if isinstance(problem, Reason):
                 raise UsageError(problem.kind, **problem.facts)
@@ -137,12 +141,14 @@ def _add_library(
             told.append({"op": op, "ready": problem.is_ready, "files": files, "look": problem.look})
             made[op] = place.folder
             reasons = problem.look
-            ready += [] if reasons else [op]
+            ready.extend([] if reasons else [op])
         except PerfciError as error:
             told.append({"op": op, "files": [], "failure": error.reason})
             reasons = (error.reason,)
         for reason in reasons:
             causes.setdefault(reason.kind, (sentence(reason), []))[1].append(op)
+
+    draft_from_library(folder, where, add, tests, **more)
     count = len(made) - len(folders)
     sure = sum(bool(one.get("ready")) for one in told)
     code = Exit.PERFCI_FAILED if not count else Exit.OK if sure == count else Exit.WARNINGS

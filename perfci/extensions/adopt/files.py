@@ -7,7 +7,7 @@ import keyword
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from perfci.cli.progress import Progress
@@ -25,6 +25,9 @@ from perfci.worker.load import project_roots
 from perfci.worker.process import run_worker
 from perfci.worker.protocol import Message
 from perfci.worker.tasks import OpFiles
+
+Tell = Callable[[str, Draft | Reason], None]
+"""Hears of an op's files, or why there are none."""
 
 _SIDES = re.compile(r"_baseline$|(^|_)test(_|$)|_(accuracy|performance)$")
 _VERSION = re.compile(r"_v\d+_triton")
@@ -48,16 +51,23 @@ def draft_from_function(
     """
     files = find_files(source, reference, settings, [call] if call else tests, None if copy else op)
     files = dataclasses.replace(files, backward=backward, is_call=bool(call))
-    ((_, reason),) = _draft({op: files}, settings)
-    if isinstance(reason, Reason):
-        raise UsageError(reason.kind, **reason.facts)
-    return reason
+    made = dict[str, Draft | Reason]()
+    _draft({op: files}, settings, made.__setitem__)
+    draft = made[op]
+    if isinstance(draft, Reason):
+        raise UsageError(draft.kind, **draft.facts)
+    return draft
 
 
 def draft_from_library(
-    folder: Path, settings: Settings, tests: Sequence[Path] = (), *, copy: bool = False, backward: bool = False
-) -> Iterator[tuple[str, Draft | Reason]]:
-    """Yields an op for each file of a folder that has a function of its name: its files, or why there are none."""
+    folder: Path, settings: Settings, tell: Tell, tests: Sequence[Path] = (), *,
+    reference: str | None = None, copy: bool = False, backward: bool = False,
+) -> None:  # fmt: skip
+    """Tell of an op for each file of a folder that has a function of its name: its files, or why there are none.
+
+    As soon as each is there: a whole library takes minutes. reference: a file with functions of the ops' names.
+    """
+    given = {} if reference is None else {name: f"{reference}:{name}" for name in _list_functions(Path(reference))}
     ending = "_backward" * backward
     wanted = dict[str, SketchFiles]()
     for path in sorted(folder.glob("*.py"), key=lambda path: [(len(part), part) for part in path.stem.split("_")]):
@@ -67,11 +77,11 @@ def draft_from_library(
                 # The newest version of several, and a function that works in place has another name.
                 newer = _VERSION.search(path.stem) and op in wanted and _VERSION.search(wanted[op].kernel)
                 name = f"{op}{ending}" if newer or f"{op}{ending}" not in wanted else f"{op}_{ending}"
-                files = find_files(str(path), None, settings, tests, None if copy else name)
+                files = find_files(str(path), given.get(op), settings, tests, None if copy else name)
                 wanted[name] = dataclasses.replace(files, backward=backward)
         except UsageError as error:
-            yield op, error.reason
-    yield from _draft(wanted, settings)
+            tell(op, error.reason)
+    _draft(wanted, settings, tell)
 
 
 def find_files(
@@ -148,6 +158,14 @@ def _choose_function(path: Path, name: str) -> str:
     return function
 
 
+def _list_functions(path: Path) -> list[str]:
+    """The functions that a file defines."""
+    try:
+        return [node.name for node in ast.parse(_read_text(path)).body if isinstance(node, ast.FunctionDef)]
+    except (SyntaxError, ValueError) as error:
+        raise UsageError("source_unreadable", file=str(path), why=str(error)) from error
+
+
 def _list_copies(files: SketchFiles, root: Path) -> tuple[Copy, ...]:
     """The functions' files as the op gets them, but for those that are imported."""
     sides = ((files.kernel, files.module), (files.baseline, files.baseline_module))
@@ -166,46 +184,48 @@ def _read_text(path: Path) -> str:
         raise UsageError("source_unreadable", file=str(path), why=why) from error
 
 
-def _draft(wanted: dict[str, SketchFiles], settings: Settings) -> Iterator[tuple[str, Draft | Reason]]:
-    """Yields each op's files, or why there are none. Raises PerfciError if there is no torch."""
-    while wanted:
-        told, failure = _rehearse(wanted, settings)
-        for answer in told:
-            files = wanted.pop(answer.op)
-            if answer.sketch is not None:
-                yield answer.op, sketch.draft(answer.op, answer.sketch, _list_copies(files, settings.root))
-            elif answer.failure:
-                yield answer.op, answer.failure
+def _draft(wanted: Mapping[str, SketchFiles], settings: Settings, tell: Tell) -> None:
+    """Tell of each op's files, or why there are none. Raises PerfciError if there is no torch."""
+    waiting = dict(wanted)
+
+    def hear(answer: Sketched) -> None:
+        files = waiting.pop(answer.op)
+        if answer.sketch is not None:
+            tell(answer.op, sketch.draft(answer.op, answer.sketch, _list_copies(files, settings.root)))
+        elif answer.failure:
+            tell(answer.op, answer.failure)
+
+    while waiting:
+        failure = _rehearse(dict(waiting), settings, hear)
         if failure is None:
             return
         if failure.kind == "new_needs_torch":
             raise PerfciError(failure.kind, **failure.facts)
         # The process ended with the next one. The others get a new process.
-        if wanted:
-            (lost, files), *others = wanted.items()
-            wanted = dict(others)
+        if waiting:
+            (lost, files), *others = waiting.items()
+            waiting = dict(others)
             if files.tries_empty:  # some operators of torch end the process for tensors without elements
-                wanted = {lost: dataclasses.replace(files, tries_empty=False), **wanted}
+                waiting = {lost: dataclasses.replace(files, tries_empty=False), **waiting}
             else:
-                yield lost, failure
+                tell(lost, failure)
 
 
-def _rehearse(wanted: Mapping[str, SketchFiles], settings: Settings) -> tuple[list[Sketched], Reason | None]:
+def _rehearse(wanted: Mapping[str, SketchFiles], settings: Settings, hear: Callable[[Sketched], None]) -> Reason | None:
     """Asks a worker. Its working folder is a temporary one, as other people's tests may write files."""
     require("precompile", "offline", "--from")
-    heard: list[Message] = []
 
-    def hear(message: Message) -> None:
-        heard.append(message)
+    def listen(message: Message) -> None:
         show(message)
+        if isinstance(message, Sketched):
+            hear(message)
 
-    with Progress() as show, open_bench(settings, hear) as bench:
+    with Progress() as show, open_bench(settings, listen) as bench:
         around = make_environment(bench, WorkerPlace("new", "offline"))
         variables = {**around.environment, "TRITON_INTERPRET": "1"}
         around = dataclasses.replace(around, folder=bench.folder, environment=variables)
         task = Rehearse(place=place_ops(settings, [OpFiles(op, Path()) for op in wanted]), sketches=wanted)
-        failure = run_worker(task, around, hear)
-    return [message for message in heard if isinstance(message, Sketched)], failure
+        return run_worker(task, around, listen)
 
 
 def find_import_name(path: Path, settings: Settings, op: str) -> str:

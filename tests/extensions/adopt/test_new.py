@@ -10,10 +10,12 @@ import pytest
 from perfci.cli.main import run
 from perfci.core import settings
 from perfci.core.errors import StoredFileError, UsageError
+from perfci.core.model import Reason
 from perfci.core.wording import sentence
 from perfci.extensions.adopt import files as rehearsals
 from perfci.extensions.adopt.place import Draft, place_op, write_draft
 from perfci.extensions.adopt.sketch import TEMPLATES
+from perfci.extensions.adopt.task import Sketched
 from perfci.ops import discover
 from perfci.scaffold import new
 from perfci.worker.protocol import Doing
@@ -165,10 +167,27 @@ def test_outside_a_project_there_is_a_sentence(tmp_path, monkeypatch, capsys):
     assert "No project" in capsys.readouterr().err
 
 
+def test_ops_are_told_as_soon_as_they_are_there_and_by_functions_of_their_names(project, monkeypatch):
+    told, asked = list[str](), dict[str, str | None]()
+    for name in ("first", "second", "refs"):
+        (project / f"{name}.py").write_text(f"def {name if name != 'refs' else 'second'}(x):\n    return x\n")
+
+    def work(task, around, hear):
+        asked.update({op: files.reference for op, files in task.sketches.items()})
+        for op in task.sketches:
+            hear(Sketched(op, failure=Reason("from_missing", {"found": op})))
+            assert told[-1] == op  # one that hangs or is stopped does not take those before it
+
+    monkeypatch.setattr(rehearsals, "run_worker", work)
+    tell = lambda op, _: told.append(op)  # noqa: E731
+    rehearsals.draft_from_library(project, settings.load(project), tell, reference="refs.py", copy=True)
+    assert asked == {"first": None, "refs": None, "second": "second"}
+
+
 def test_a_search_says_what_it_does(project, monkeypatch, capsys):
     def work(task, around, hear):
         hear(Doing("rehearsal", "add", "x: (64, 64)"))
 
     monkeypatch.setattr(rehearsals, "run_worker", work)
-    assert rehearsals._rehearse({}, settings.load(project)) == ([], None)
+    assert rehearsals._rehearse({}, settings.load(project), print) is None
     assert "add: trying how it is called" in capsys.readouterr().err
