@@ -147,6 +147,7 @@ def test_operators_of_lists_of_tensors_and_of_shapes_that_depend_on_each_other_h
     assert "torch.randint(0, " in texts["nllloss"] and "torch.randint(0, " in texts["index"]
     suite = (tmp_path / "kernels" / "layernorm" / "layernorm_accuracy.py").read_text()
     assert "normalized_shape=[(1, 2, 4097)], input_shape=[(1, 2, 4097)]" in suite  # the samples have 12 numbers at most
+    assert "input_shape=[(1, 2, 1025)]" in suite.partition("probe_cases")[2]  # a stride shows past a block
     suite = (tmp_path / "kernels" / "neg" / "neg_accuracy.py").read_text()
     assert "probe_cases=perfci.grid(rows=[3], cols=[5]" in suite  # six numbers would hardly show both infinities
     told = interpreted(tmp_path, "*", *ops)

@@ -192,9 +192,17 @@ def gradients(function: Any, place: int = 0, *, copies: bool = False) -> Callabl
         named = {name: leaves.get(id(value), value) for name, value in kwargs.items()}
         outputs = function(*(leaves.get(id(value), value) for value in args), **named)
         output = outputs[place] if isinstance(outputs, list | tuple) else outputs
-        return torch.autograd.grad(output, list(leaves.values()), gradient.to(output.dtype, copy=copies))
+        return _differentiate(output, tuple(leaves.values()), gradient.to(output.dtype, copy=copies))
 
     return call
+
+
+def _differentiate(output: Any, leaves: tuple[Any, ...], gradient: Any) -> tuple[Any, ...]:
+    """As torch.autograd.grad, which takes a mode such as PassingFor off: a backward pass would not see the device."""
+    run = getattr(torch.autograd.graph, "_engine_run_backward", None)
+    if run is None or not torch._C._len_torch_function_stack():
+        return torch.autograd.grad(output, leaves, gradient)
+    return run((output,), (gradient,), False, False, leaves, allow_unreachable=False, accumulate_grad=False)
 
 
 _BOARD = "NVIDIA H100 80GB HBM3"

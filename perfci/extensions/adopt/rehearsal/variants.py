@@ -37,6 +37,7 @@ answer."""
 _DRAWS = 8  # of such numbers
 
 _GROWN = (33, *PAST)  # sizes in the place of one of torch's samples
+_PROBED, _QUICK_S = 1025, 0.1  # such a size that gets all layouts and values, and the seconds of its call
 _MOST = 8  # values of options that are tried
 _SECONDS = 4.0  # of this process, for all of them
 _AXES = frozenset(map(str, range(-4, 5)))
@@ -254,7 +255,7 @@ def grow_samples(suites: Suites, form: Form) -> Suites:
     """
     whole = {name: text for name, text in form.inputs.items() if re.fullmatch(r"\d+|[(\[][\d, ]+[)\]]", text)}
     sides = dict.fromkeys(side for shape in form.sample.values() for side in shape[-1:] if side > 1)
-    options, inputs, cases = dict(suites.options), dict(suites.inputs), list[Case]()
+    options, inputs, cases, probes = dict(suites.options), dict(suites.inputs), list[Case](), [*suites.probes]
     until_s = time.process_time() + _SECONDS
     for side, size in itertools.product(sides, _GROWN):
         shapes = {axis: _swap(repr(shape), side, size) for axis, shape in form.sample.items()}
@@ -273,8 +274,10 @@ def grow_samples(suites: Suites, form: Form) -> Suites:
                 inputs |= {name: name for name in added}
                 fixed = {name: text for name, text in other.inputs.items() if name in suites.axes}
                 cases.append({**fixed, **shapes, **added, "dtype": f"torch.{suites.dtypes[0]}"})
+                if size == _PROBED and trial.seconds <= _QUICK_S:
+                    probes.append({name: (text,) for name, text in cases[-1].items()})
                 break
-    return replace(suites, inputs=inputs, options=options, more=(*suites.more, *cases))
+    return replace(suites, inputs=inputs, options=options, more=(*suites.more, *cases), probes=tuple(probes))
 
 
 def _swap(text: str, side: int, size: int) -> str:
