@@ -36,6 +36,23 @@ def unpack_reference(x, codes, scales, place, *, factor):
 
 
 @triton.jit
+def _pick(x_ptr, place_ptr, out_ptr, cols, BLOCK: tl.constexpr):
+    row, at = tl.program_id(0), tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + tl.load(place_ptr + row) * cols + at, mask=at < cols)
+    tl.store(out_ptr + row * cols + at, x, mask=at < cols)
+
+
+def pick(x, place):
+    out = torch.empty(place.shape[0], x.shape[1], dtype=x.dtype, device=x.device)
+    _pick[place.shape](x, place, out, x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]))
+    return out
+
+
+def pick_reference(x, place):
+    return x[place]
+
+
+@triton.jit
 def _round(x, COARSE: tl.constexpr):
     return tl.extra.cuda.libdevice.rint(x * 64) / 64 if COARSE else x
 

@@ -38,6 +38,11 @@ def said(tmp_path_factory) -> dict[str, Any]:
     (folder / "sizes.py").write_text("import torch\n\ndef test_call():\n    spread(torch.randn(1), 3, width=5)\n")
     spread = SketchFiles(str(SOURCE), "spread", None, "spread_reference", str(SOURCE), is_call=True)
     sides["sizes"] = dataclasses.replace(spread, tests=(str(folder / "sizes.py"),))
+    (folder / "places.py").write_text(
+        "import torch\n\ndef test_call():\n    pick(torch.randn(3, 5), torch.randint(0, 3, (7,)))\n"
+    )
+    pick = SketchFiles(str(SOURCE), "pick", None, "pick_reference", str(SOURCE), is_call=True)
+    sides["places"] = dataclasses.replace(pick, tests=(str(folder / "places.py"),))
     for name in ("right", "none", "wrong"):
         unpack = SketchFiles(str(SOURCE), "unpack", None, "unpack_reference", str(SOURCE), is_call=True)
         sides[name] = dataclasses.replace(unpack, tests=(str(folder / f"{name}.py"),))
@@ -62,6 +67,11 @@ def test_numbers_that_are_sides_of_an_output_are_sizes(said):
     assert made.is_ready
     assert [*made.suites.axes] == ["height", "width"]
     assert len(made.suites.edges) > 1
+
+
+def test_integers_of_a_call_that_lie_below_a_side_point_anywhere_into_it(said):
+    assert said["places"].is_ready
+    assert said["places"].suites.inputs["place"].startswith("torch.randint(0, rows, ")
 
 
 @pytest.mark.nightly

@@ -33,9 +33,11 @@ def derive(found: search.Found, call: Call) -> search.Found:
     if sized := _size_outputs(found, call):
         return sized
     best = found
-    if found.form.little or not found.trial.is_good:
+    is_bound = found.form.is_ragged or _bind(found.form, size_call(found.form, call)).inputs == found.form.inputs
+    if found.form.little or not found.trial.is_good or not is_bound:
         for form in itertools.islice(_list_fitting(found.form, call), 1):
-            best = min(best, search.judge(form, found.texts, [call], dry=True), key=lambda one: one.rank)
+            other = search.judge(form, found.texts, [call], dry=True)
+            best = other if other.trial.is_good or other.rank < best.rank else best
     if not (best.trial.is_good and best.form.axes):
         form, _ = list_form(best.form, [call])
         alone = search.judge(form, found.texts, [call], dry=True)
