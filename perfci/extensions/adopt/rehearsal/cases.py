@@ -453,7 +453,7 @@ def _find_timed(form: Form, timed: Sequence[Call], earlier: Sequence[Mapping[str
     """Small cases that launch what the timed ones launch and the known ones do not: kernels by their constants."""
 
     def list_variants(params: Mapping[str, Any]) -> set[str]:
-        done = form.try_case(params)
+        done = form.try_case(params, alone=True)  # a reference may loop over thousands of rows
         return {repr((launch.source, launch.constants)) for launch in done.launches} if done else set()
 
     seen = set[str]().union(*map(list_variants, earlier))
@@ -464,10 +464,10 @@ def _find_timed(form: Form, timed: Sequence[Call], earlier: Sequence[Mapping[str
         for axis in form.axes if wanted and not form.is_ragged else ():
             fewer = params | {axis: _LITTLE}
             params = fewer if wanted <= list_variants(fewer) else params
-        done = form.try_case(params) if wanted else None
+        done = form.try_case(params, alone=True) if wanted else None
         sizes = [form.rehearsal.evaluate(text, params) for text in form.shapes.values()]
         is_small = done and done.programs <= FEW_PROGRAMS and max(map(math.prod, sizes)) <= MOST_ELEMENTS
-        if is_small and (not form.has_places or form.takes(params)):
+        if is_small and form.try_case(params) and (not form.has_places or form.takes(params)):
             groups.append({axis: (str(value),) for axis, value in params.items()})
             seen |= wanted
     return groups

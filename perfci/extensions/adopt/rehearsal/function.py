@@ -587,7 +587,7 @@ def _complete_calls(called: _Called, launched: str, text: str, are_tests: bool) 
     calls = calls or [_call(form, "accuracy", [*case.values()], dtype) for dtype in dtypes]
     for wanted in [] if any(call.part == "performance" for call in calls) else _list_sizes(form, launched):
         sizes = _turn(form, wanted)
-        if not attempt.dry or form.try_case(dict(zip(form.axes, sizes, strict=True))):
+        if not attempt.dry or form.try_case(dict(zip(form.axes, sizes, strict=True)), alone=True):
             calls += [_call(form, "performance", sizes, dtype) for dtype in dtypes[-2:]]
     return calls
 
