@@ -71,6 +71,15 @@ def copy(x: torch.Tensor, coarse: bool = False):
     return out
 
 
+def copy_scaled(x: torch.Tensor, factor: torch.Tensor):
+    """The factor is one number, as `.item()` says."""
+    return copy(x * factor.exp().item())
+
+
+def copy_scaled_reference(x, factor):
+    return x * factor.exp()
+
+
 def copy_reference(x, coarse=False):
     return x.clone()
 

@@ -31,6 +31,7 @@ def said(tmp_path_factory) -> dict[str, Any]:
         "coarse": ("copy", "copy_reference"),
         "float32": ("copy", "copy_of_float32"),
         "mixed": ("copy", "copy_in_float32"),
+        "scaled": ("copy_scaled", "copy_scaled_reference"),
         "apart": ("Copied", "copied_reference"),
         "assembled": ("assemble", "copy_reference"),
     }
@@ -109,6 +110,11 @@ def test_an_option_that_a_check_calls_wrong_is_left_out_and_named(said):
     assert made.is_ready
     assert [reason.facts["option"] for reason in made.look if reason.kind == "look_option_off"] == ["coarse"]
     assert not any("coarse" in case for case in made.suites.more)
+
+
+def test_a_tensor_that_is_asked_for_its_number_has_one(said):
+    assert said["scaled"].is_ready
+    assert "torch.randn((1,)" in said["scaled"].suites.inputs["factor"]
 
 
 def test_a_reference_that_takes_no_float64_is_not_ready_and_one_that_mixes_it_is(said):

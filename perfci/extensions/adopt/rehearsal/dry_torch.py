@@ -345,6 +345,7 @@ _VALUES: Mapping[str, Any] = {
     "equal": True, "numpy": np.zeros(()), "__array__": np.zeros(()),
 }  # fmt: skip
 _MULTIPLY = frozenset({"matmul", "__matmul__", "mm", "bmm"})  # matrices
+_SCALARS = frozenset({"item", "__bool__", "__float__", "__int__", "__index__"})
 _MOST_ROWS = 1 << 12  # that are gone through one by one, or for which kernels are launched
 _SIGNS = {"mul": "*", "__rmul__": "*", "add": "+", "__radd__": "+", "sub": "-", "div": "/", "true_divide": "/"}
 _COPIES = frozenset(
@@ -362,7 +363,9 @@ class _Tensors(PassingFor):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = getattr(func, "__name__", "")
-        self._rehearsal.values += name in _VALUES or name in {"item", "__bool__"}
+        self._rehearsal.values += name in _VALUES or name in _SCALARS
+        if name in _SCALARS and (count := args[0].numel()) > 1:  # as torch says of one with values
+            raise RuntimeError(f"a Tensor with {count} elements cannot be converted to Scalar")
         if name in _VALUES:
             return _VALUES[name]
         if name in {"__iter__", "unbind"} and args[0].shape[:1] > (_MOST_ROWS,):
