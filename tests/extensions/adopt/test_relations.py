@@ -55,26 +55,6 @@ def test_a_call_that_asks_for_too_much_memory_is_refused() -> None:
     assert try_call(torch.neg, torch.neg, {"x": torch.ones(2)}, 3.0).agrees
 
 
-def test_a_scale_for_each_block_has_as_many_sides_as_blocks() -> None:
-    torch = pytest.importorskip("torch")
-    from perfci.extensions.adopt.rehearsal.axes import Form
-    from perfci.extensions.adopt.rehearsal.dry_torch import DryTorch
-    from perfci.extensions.adopt.rehearsal.relations import settle
-
-    def scale(x: "torch.Tensor", s: "torch.Tensor", block_size: int = 64) -> "torch.Tensor":
-        assert len(s) == -(-len(x) // block_size)
-        return x * s.repeat_interleave(block_size)[: len(x)]
-
-    shapes = {"x": "(size,)", "s": "(s_size,)"}
-    inputs = {
-        name: f"torch.randn({shape}, generator=generator, dtype=dtype, device=device)" for name, shape in shapes.items()
-    }
-    going = DryTorch("cuda")
-    with going.going():
-        form = next(settle(Form(scale, scale, going, ("size", "s_size"), shapes, inputs, "float32")))
-    assert form.shapes == {"x": "(size,)", "s": "(-(-size // 64),)"}
-
-
 def test_a_form_in_which_every_side_is_a_number_is_none() -> None:
     """An eighth of 16: no axis is left for which cases could have sizes."""
     torch = pytest.importorskip("torch")

@@ -26,7 +26,7 @@ SEEDS = 3  # with which values are made for a form that is to hold
 MOST_TRIALS = 3000  # ways to take sides apart that are tried at most. Each takes less than a millisecond
 
 PAST = (129, 1025, 4097)  # sizes past which a wrapper may launch another kernel
-_EXTENT_S = 2.0  # of a call that shows how far a kernel reaches
+_EXTENT_S = 1.0  # of a call that shows how far a kernel reaches
 QUICK_S = 1.0  # of a call with such a size
 SIZES = (
     (3, 5, 7, 11, 13, 17, 19, 23, 29, 31),
@@ -87,10 +87,10 @@ class Call:
         name, axis = place
         if axis is None:
             return _number_of(self.given[name])
-        return int(self.given[name].shape[axis]) // int(self.mark(place).removesuffix("{}").strip(" *") or 1)
+        return int(self.given[name].shape[axis])
 
     def mark(self, place: Place) -> str:
-        """What a side's axis is in, as text. Without braces if the side always has one size."""
+        """What a side is, as text: its axis in braces, or a size that it always has."""
         name, axis = place
         marks = self.given[name].marks if axis is not None else ()
         return marks[axis] if marks and axis is not None else "{}"
@@ -192,7 +192,8 @@ class Form:
 
     def find_extents(self, params: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
         """Returns how far the kernel reaches along each axis of its tensors. Nothing if it raises."""
-        if self.count_elements(params) > MOST_ROOM:
+        self.rehearsal.step(", ".join(f"{name}: {text}" for name, text in self.shapes.items()))
+        if self.rehearsal.is_late or self.count_elements(params) > MOST_ROOM:
             return {}
         kernel = wrap(self.kernel, self.devices[0]) if self.devices[0] else self.kernel
         try:

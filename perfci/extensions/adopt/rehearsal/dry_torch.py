@@ -58,7 +58,7 @@ class Argument:
     shape: tuple[int, ...]
     dtype: str
     text: str | None  # the expression that made it, with {shape} and {dtype}. None if unknown
-    marks: tuple[str, ...] = ()  # for each side what its axis is in, such as "2 * {}", or a size that it always has
+    marks: tuple[str, ...] = ()  # for each side {}, or a size that it always has
     bounds: tuple[int, int] | None = None  # the least of its integers, and what they lie below. None if unknown
 
 
@@ -344,6 +344,7 @@ _VALUES: Mapping[str, Any] = {
     "tolist": [], "__float__": 1.0, "__int__": 1, "__index__": 1, "allclose": True,
     "equal": True, "numpy": np.zeros(()), "__array__": np.zeros(()),
 }  # fmt: skip
+_MOST_CALLS = 4000  # of torch, in a call whose sizes are followed
 _MULTIPLY = frozenset({"matmul", "__matmul__", "mm", "bmm"})  # matrices
 _SCALARS = frozenset({"item", "__bool__", "__float__", "__int__", "__index__"})
 _MOST_ROWS = 1 << 12  # that are gone through one by one, or for which kernels are launched
@@ -398,6 +399,8 @@ class _Tensors(PassingFor):
     @staticmethod
     def _note(trace: Trace, name: str, args: Sequence[Any], result: Any) -> Any:
         trace.calls += 1
+        if trace.calls > _MOST_CALLS:
+            raise RuntimeError("the call takes too many steps")
         trace.parts = len(result) if type(result) in (tuple, list) else 0
         if args and isinstance(args[0], torch.Tensor):
             if isinstance(result, torch.Tensor) and result is not args[0] and result.dim() == args[0].dim():

@@ -6,14 +6,13 @@ is seen afterwards, as the kernel reaches beyond its tensors or gives other valu
 
 from __future__ import annotations
 
-import inspect
 import itertools
 import re
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from perfci.extensions.adopt.rehearsal.axes import Form, list_sides, write_tuple
+from perfci.extensions.adopt.rehearsal.axes import Form, list_sides
 
 WHOLE = "torch.randint(0, 1 << 4, {shape}, generator=generator, dtype={dtype}, device=device)"
 LONGEST = re.compile(r"max_?(in(put)?_?)?(seq_?)?len", re.IGNORECASE)
@@ -27,8 +26,6 @@ _MOST_KINDS = 40  # ways to fill integer tensors that are tried
 _MOST_WAYS = 4096  # that are weighed
 _SECONDS = 8.0  # of this process, at least
 _FEW_AXES = 8  # of which any two are tried together
-_MOST_BLOCK = 128  # size of a block that has a number
-_FACTORS = ("2 * {}", "{} // 2", "{} // 4", "{} // 8")
 _PLAIN = re.compile(r"(?:\d+ \* )?(\w+)")
 
 
@@ -36,8 +33,7 @@ def settle(form: Form) -> Iterator[Form]:
     """Yields the form with sides and integers for which kernel and reference agree, the likeliest first."""
     form.rehearsal.until = max(form.rehearsal.until, time.process_time() + _SECONDS)
     ways = [*itertools.islice(_list_kinds(form), _MOST_KINDS)]
-    linear = (one for way in ways[:1] for one in _list_linear(way))
-    for size, one in itertools.chain(itertools.product(SQUARES, ways), linear):
+    for size, one in itertools.product(SQUARES, ways):
         if form.rehearsal.is_late:
             return
         if unite(one, dict.fromkeys(one.axes[1:], one.axes[0])).holds({one.axes[0]: size}):
@@ -146,19 +142,3 @@ def _list_fillings(form: Form, name: str) -> Iterator[tuple[float, str, str]]:
         ):
             steps_text = f"torch.linspace(0, {most}, {steps}, device=device){part}.to({dtype})"
             yield cost + 3.0 * (not cuts), size, steps_text
-
-
-def _list_linear(form: Form) -> Iterator[tuple[int, Form]]:
-    """The form with a tensor of which sides follow by a number, and a size: packed halves, a scale for each block."""
-    defaults = (one.default for one in inspect.signature(form.kernel).parameters.values())
-    numbers = [int(text) for text in (*form.inputs.values(), *map(str, defaults)) if text.isdigit()]
-    blocks = [number for number in dict.fromkeys(numbers) if 2 < number <= _MOST_BLOCK]
-    factors = [(2 * number, f"-(-{{}} // {number})") for number in blocks]
-    factors += [(SQUARES[-1], factor) for factor in _FACTORS]
-    for (size, factor), (name, shape) in itertools.product(factors, reversed([*form.shapes.items()])):
-        sides = list_sides(shape)
-        free = [place for place, side in enumerate(sides) if side in form.axes]
-        for places in [*([place] for place in reversed(free)), *([free] if len(free) > 1 else [])]:
-            other = write_tuple([factor.format(side) if at in places else side for at, side in enumerate(sides)])
-            inputs = {**form.inputs, name: form.inputs[name].replace(shape, other)}
-            yield size, replace(form, shapes={**form.shapes, name: other}, inputs=inputs)

@@ -92,7 +92,7 @@ def search(
     listed = iter([dict(calls[0].given)] if calls else _list_given(reference, takes, uses, named))
     likely = list(itertools.islice(listed, _LIKELY))
     # Some, such as attention, take halves alone, others fewer places than rows to point to.
-    sized = (one for given in likely[:_SHORTENED] for one in (*_fix(given), *_shorten(given)))
+    sized = (one for given in likely[:_SHORTENED] for one in _shorten(given))
     changed = itertools.chain(map(_halve, likely), sized)
     others = itertools.takewhile(lambda _: not (calls or (best and best.dry)), changed)
     for given in itertools.chain(likely, others, listed):
@@ -124,10 +124,15 @@ def search(
             # Where sides divide others no form takes all sizes.
             is_best = not best.form.little or further < 0 or not best.form.agrees()
             is_settled = best.trial.is_good and best.trial.launches and not needless and is_best
-            if is_settled or time.process_time() > until:
+            if is_settled:
                 return best
+            if time.process_time() > until:
+                break
     assert best is not None
-    return best
+    if best.trial.is_good or not best.dry or calls:
+        return best
+    settled = _settle(best, replace(best.form, little={}))
+    return _free_numbers(settled) if settled.trial.is_good else settled
 
 
 def _fit_sides(start: Form, given: Mapping[str, Any], tried: set[str]) -> tuple[Form, bool] | None:
@@ -145,17 +150,6 @@ def _fit_sides(start: Form, given: Mapping[str, Any], tried: set[str]) -> tuple[
 def _halve(given: Mapping[str, Any]) -> dict[str, Any]:
     kinds = {name: value for name, value in given.items() if isinstance(value, Argument) and value.dtype == "float32"}
     return {**given, **{name: replace(value, dtype="float16") for name, value in kinds.items()}}
-
-
-def _fix(given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """The arguments with a side that is always 3, as of colours, or of points in space."""
-    rank = max((len(value.shape) for value in given.values() if isinstance(value, Argument)), default=0)
-    tensors = {name: value for name, value in given.items() if isinstance(value, Argument) and len(value.shape) == rank}
-    for axis in range(rank):
-        at = (slice(axis), slice(axis + 1, None))
-        shapes = {name: (*one.shape[at[0]], 3, *one.shape[at[1]]) for name, one in tensors.items()}
-        marks = ("{}",) * axis + ("3",) + ("{}",) * (rank - axis - 1)
-        yield {**given, **{name: replace(one, shape=shapes[name], marks=marks) for name, one in tensors.items()}}
 
 
 def _shorten(given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -248,18 +242,14 @@ def _judge(form: Form, texts: Sequence[str], calls: Sequence[Call]) -> Found:
         if best.is_settled or form.rehearsal.is_late:
             break
     assert best is not None
-    if not (best.is_settled or calls or form.is_ragged):
+    if (best.form.little or not best.is_settled) and not (calls or form.is_ragged):
         for following in follow(replace(best.form, little={})):
             attempt = _try_places(following, texts, calls)
             best = attempt if attempt.rank < best.rank else best
-            if best.is_settled:
+            if best.is_settled and not best.form.little:
                 break
-    if not (best.is_settled or calls or form.is_ragged):
-        for settled in itertools.islice(settle(form), _MOST_SETTLED):
-            attempt = _try_places(settled, texts, calls)
-            best = attempt if attempt.rank < best.rank else best
-            if best.is_settled:
-                break
+    if "1 << 4" in "".join(form.inputs.values()) and not calls:
+        best = _settle(best, form)
     if best.trial.problem is None and best.trial.share and not calls:
         for one in _list_narrow(best):
             attempt = _try_places(one, texts, calls)
@@ -271,6 +261,17 @@ def _judge(form: Form, texts: Sequence[str], calls: Sequence[Call]) -> Found:
             best = attempt if attempt.rank < best.rank else best
             if best.trial.is_good:
                 break
+    return best
+
+
+def _settle(best: Found, form: Form) -> Found:
+    """The form with sides and integers that depend on each other, if one agrees, as they do if all sides are alike."""
+    ways = () if best.is_settled or form.is_ragged else itertools.islice(settle(form), _MOST_SETTLED)
+    for settled in ways:
+        attempt = _try_places(settled, best.texts, ())
+        best = attempt if attempt.rank < best.rank else best
+        if best.is_settled:
+            break
     return best
 
 
@@ -351,14 +352,6 @@ def _try_sizes(form: Form, texts: Sequence[str], calls: Sequence[Call]) -> Found
     assert best is not None
     if best.trial.is_good and not calls:
         best = replace(best, trial=best.form.confirm(usual, best.trial))
-    if best.trial.is_good and best.form.little and not (calls or form.little):  # such as packed halves
-        taken = (axis for axis in form.axes if not form.run({**usual, axis: usual[axis] + 1}).is_good)
-        for axis in taken:
-            doubled = _double(form, axis)
-            sizes = doubled.make_distinct()
-            if doubled.holds(sizes):
-                trial = doubled.confirm(sizes, doubled.run(sizes))
-                return Found(doubled, texts, trial, dry=True)
     return best
 
 
@@ -367,17 +360,6 @@ def _list_few(form: Form) -> tuple[int, ...]:
     outer = {*itertools.chain(*(list_sides(text)[:-2] for text in form.shapes.values()))}
     sizes = itertools.cycle((2, 3)), itertools.cycle((5, 7, 11, 6, 13))
     return tuple(next(sizes[axis not in outer]) for axis in form.axes)
-
-
-def _double(form: Form, axis: str) -> Form:
-    """The form in which an axis is half a side."""
-    side = re.compile(rf"\b{axis}\b")
-    shapes = {name: side.sub(f"2 * {axis}", text) for name, text in form.shapes.items()}
-    inputs = {
-        name: text.replace(form.shapes[name], shapes[name]) if name in shapes else text
-        for name, text in form.inputs.items()
-    }
-    return replace(form, shapes=shapes, inputs=inputs)
 
 
 def _weigh_bounds(form: Form) -> tuple[Any, ...]:
@@ -493,10 +475,8 @@ def _list_tensors(use: Use, *, is_first: bool = False) -> Iterator[tuple[float, 
         marks = tuple(str(use.fixed.get(axis, use.fixed.get(axis - rank, "{}"))) for axis in range(rank))
         for number, kind in enumerate(kinds):
             text = WHOLE if kind.startswith("int") else WHOLE.replace("1 << 4", "256") if kind == "uint8" else None
-            for packed in (False, True) if rank > 1 and kind == "float32" and not use.fixed else (False,):
-                sides = tuple(SIDE if "{}" in mark else int(mark) for mark in marks)
-                one = Argument((*sides[:-1], 2 * SIDE), kind, text, (*marks[:-1], "2 * {}"))
-                yield cost + number * 0.7 + packed * 2.2, one if packed else Argument(sides, kind, text, marks)
+            sides = tuple(SIDE if "{}" in mark else int(mark) for mark in marks)
+            yield cost + number * 0.7, Argument(sides, kind, text, marks)
 
 
 def _read_signature(function: Any) -> Mapping[str, inspect.Parameter]:

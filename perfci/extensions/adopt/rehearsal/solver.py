@@ -30,6 +30,7 @@ _SECONDS = 1.0  # of one candidate, of this process
 _LAST = 6  # comparisons and divisions that are looked at, the last first
 _DIVIDED = (2, 4, 8, 16, 32, 64, 128, 3)
 _MOST_FACTOR = 1 << 12
+_MOST_PARTS = 3
 _MOST_RANK = 6
 _MOST_OPTION = 16  # of a number that is no size
 _BLOCK = re.compile(r"group|block|chunk|tile|window|pack", re.IGNORECASE)
@@ -66,11 +67,12 @@ class Sides:
         return repr((self.write(), self.numbers, values, [tensor.dtype for tensor in tensors.values()]))
 
     @property
-    def factor(self) -> int:
-        """The greatest number that a side is a multiple of."""
-        return max(
-            (abs(factor) for terms in self.sides.values() for term in terms for factor in term.values()), default=0
-        )
+    def is_simple(self) -> bool:
+        """Whether every side is a sum of few products, of few variables and a number that a block may have."""
+        terms = [*itertools.chain(*self.sides.values()), *self.numbers.values()]
+        parts = [part for term in terms for part in term.items()]
+        few = all(len(term) <= _MOST_PARTS for term in terms) and all(len(one) <= _MOST_PARTS for one, _ in parts)
+        return few and self.used <= len(_PRIMES) and all(abs(factor) <= _MOST_FACTOR for _, factor in parts)
 
     def list_variables(self) -> list[int]:
         """The variables, in the order of the tensors."""
@@ -148,11 +150,7 @@ def begin(call: Call) -> Sides:
     count, sides = itertools.count(), dict[str, tuple[Term, ...]]()
     for name, tensor in call.tensors.items():
         marks = tensor.marks or ("{}",) * len(tensor.shape)
-        factors = [mark.replace("{}", "1").replace(" ", "").split("*") for mark in marks]
-        sides[name] = tuple(
-            {(next(count),) if "{}" in mark else (): math.prod(map(int, factor))}
-            for mark, factor in zip(marks, factors, strict=True)
-        )
+        sides[name] = tuple({(next(count),): 1} if mark == "{}" else {(): int(mark)} for mark in marks)
     # A block's size stays as it is: it is a constant of the kernel.
     numbers: dict[str, Term] = {
         name: {(next(count),): 1}
@@ -172,7 +170,7 @@ def solve(start: Form, given: Mapping[str, Any], seen: set[str]) -> tuple[Form, 
     def go(sides: Sides, cause: Cause, depth: int) -> Sides | None:
         nonlocal tried
         for other in _list_repairs(sides, cause):
-            if (key := other.key) in seen or len(_PRIMES) < other.used or other.factor > _MOST_FACTOR:
+            if not other.is_simple or (key := other.key) in seen:
                 continue
             if tried > _MOST_CALLS or time.process_time() > until_s or start.rehearsal.is_late:
                 return None
