@@ -192,6 +192,10 @@ def any(self):
     return torch.any(copy(self))
 
 
+def triu(self, diagonal=0):
+    return torch.triu(copy(self).float(), diagonal).to(self.dtype)
+
+
 def avg_pool2d(self, kernel_size, stride=[], padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None):
     more = kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
     return torch.ops.aten.avg_pool2d(copy(self).float(), *more).to(self.dtype)
@@ -203,7 +207,7 @@ def avg_pool2d(self, kernel_size, stride=[], padding=0, ceil_mode=False, count_i
 def test_operators_without_tensors_with_rare_truths_and_of_floats_alone_are_checked_by_what_they_take(tmp_path, capsys):
     (tmp_path / "kernels").mkdir()
     (tmp_path / "lib").mkdir()
-    ops = ("full", "eye_m", "isnan", "any", "avg_pool2d", "cumsum")
+    ops = ("full", "eye_m", "isnan", "any", "avg_pool2d", "cumsum", "triu")
     for name in ops:
         (tmp_path / "lib" / f"{name}.py").write_text(MAKERS)
 
@@ -215,9 +219,10 @@ def test_operators_without_tensors_with_rare_truths_and_of_floats_alone_are_chec
     assert '"n": size,' in texts["eye_m"] and "torch.ops.aten.eye.m(n, m, dtype=dtype" in texts["eye_m"]
     assert 'values=("normal",),' in suites["full"] and 'values=("normal",),' not in suites["isnan"]
     assert "torch.int64" not in suites["isnan"]  # which launches no kernel for them
-    assert (
-        "torch.randint(-8, 9, " in texts["avg_pool2d"] and "avg_pool2d gives other integers" in capsys.readouterr().out
-    )
+    said = " ".join(capsys.readouterr().out.split())
+    assert "torch.randint(-8, 9, " in texts["avg_pool2d"] and "avg_pool2d gives other integers" in said
+    assert "torch.int16" in suites["triu"] and "torch.int64" not in suites["triu"]
+    assert "The same holds for 2: triu, cumsum" in said
     assert "dim=0, **_: (" in suites["cumsum"]
     told = interpreted(tmp_path, "*", *ops)
     assert {op: failures for op, (_, failures) in told.items() if failures} == {}

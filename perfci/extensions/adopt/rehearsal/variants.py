@@ -211,10 +211,11 @@ def _draw_integers(
         trials = {dtype: trial for dtype, trial in trials.items() if trial.launches and trial.is_alike}
         good = [dtype for dtype, trial in trials.items() if trial.agrees]
         rounds = any("float" in one for trial in trials.values() for one in trial.dtypes)
+        off = [dtype for dtype in trials if dtype not in good]
+        if off and not rounds and bounds is _BOUNDS[0]:
+            look = [Reason("look_inexact", {"op": op, "dtypes": ", ".join(off)})]
         if good and (not rounds or bounds is not _BOUNDS[0]):
-            return wide, good, look if bounds is not _BOUNDS[0] else []
-        if trials and not rounds and bounds is _BOUNDS[0]:
-            look = [Reason("look_inexact", {"op": op, "dtypes": ", ".join(trials)})]
+            return wide, good, look
     return wide, [], []
 
 
