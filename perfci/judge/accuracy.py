@@ -255,7 +255,7 @@ def _judge_whole(op: str, checks: Sequence[AccuracyCase], outcome: OpRun | None)
         verdict, first = Verdict.INCONCLUSIVE, (vacuous[0],)
     elif not checks and stored:
         verdict, first = Verdict.PASS, ()
-    elif len(unchecked) == len(checks):
+    elif unchecked and not any(_tells(check) for check in checks):
         verdict, first = Verdict.INCONCLUSIVE, (Reason("accuracy_nothing_checked", {"checks": len(checks)}),)
     else:
         cases = len({check.case for check in checks if not check.unchecked})
@@ -266,6 +266,12 @@ def _judge_whole(op: str, checks: Sequence[AccuracyCase], outcome: OpRun | None)
     unmeasured = (outcome.unmeasured,) if outcome and outcome.unmeasured else ()
     within = (Reason("stored_within", {"tensors": len(stored)}),) if stored else ()
     return verdict, (*first, *within, *unmeasured, *_describe_unchecked(unchecked))
+
+
+def _tells(check: AccuracyCase) -> bool:
+    """Whether a check that passed is evidence: it was made, and its case is neither refused nor without elements."""
+    has_elements = check.errors is None or check.errors.count > 0
+    return not check.unchecked and not check.case.startswith("rejects=") and has_elements
 
 
 def _describe_unchecked(checks: Sequence[AccuracyCase]) -> Iterator[Reason]:

@@ -2,7 +2,18 @@ from dataclasses import replace
 
 import pytest
 
-from perfci.core.model import Expected, Gate, Need, PerformanceCase, PlannedBase, PlannedOp, Reason, Suite, Verdict
+from perfci.core.model import (
+    ErrorStats,
+    Expected,
+    Gate,
+    Need,
+    PerformanceCase,
+    PlannedBase,
+    PlannedOp,
+    Reason,
+    Suite,
+    Verdict,
+)
 from perfci.core.wording import sentence
 from perfci.judge import judge
 from perfci.judge.speed import PROOFS
@@ -362,6 +373,22 @@ def test_unchecked_cases_are_counted_and_named():
     assert row.verdict is Verdict.PASS
     assert row.reasons[1].facts == {"checks": 5, "cases": 5, "names": "rows=0; rows=1; rows=2 and 2 more"}
     assert row.reasons[2:] == (BOOM,)
+
+
+@pytest.mark.parametrize(
+    ("more", "verdict"),
+    [
+        ((check("rows=0", errors=ErrorStats(0)), check("rejects=a string")), Verdict.INCONCLUSIVE),
+        ((check("rows=0", errors=ErrorStats(0)), check("rows=3", errors=ErrorStats(3))), Verdict.PASS),
+        ((), Verdict.INCONCLUSIVE),
+    ],
+    ids=["only without elements, or refused", "one with elements", "none"],
+)
+def test_what_could_not_be_checked_passes_by_a_case_with_elements_alone(more, verdict):
+    row = row_of(judged(run(accuracy=(check(unchecked=BOOM), *more))), None, Suite.ACCURACY)
+
+    assert row.verdict is verdict
+    assert (row.reasons[0].kind == "accuracy_nothing_checked") is (verdict is Verdict.INCONCLUSIVE)
 
 
 def test_a_case_whose_records_were_lost_is_neither_wrong_nor_an_error():
