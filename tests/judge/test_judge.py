@@ -379,10 +379,12 @@ def test_unchecked_cases_are_counted_and_named():
     ("more", "verdict"),
     [
         ((check("rows=0", errors=ErrorStats(0)), check("rejects=a string")), Verdict.INCONCLUSIVE),
+        ((check("batch=0,cols=3", errors=ErrorStats(3)), check("shape=(3;0)")), Verdict.INCONCLUSIVE),
         ((check("rows=0", errors=ErrorStats(0)), check("rows=3", errors=ErrorStats(3))), Verdict.PASS),
+        ((check("rows=3,dim=0,scale=0.5", errors=ErrorStats(3)),), Verdict.PASS),
         ((), Verdict.INCONCLUSIVE),
     ],
-    ids=["only without elements, or refused", "one with elements", "none"],
+    ids=["no elements, or refused", "an answer to no elements", "one with elements", "an option of 0", "none"],
 )
 def test_what_could_not_be_checked_passes_by_a_case_with_elements_alone(more, verdict):
     row = row_of(judged(run(accuracy=(check(unchecked=BOOM), *more))), None, Suite.ACCURACY)
