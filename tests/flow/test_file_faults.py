@@ -247,7 +247,8 @@ def test_baselines_that_cannot_be_written_are_named_by_accept(project, monkeypat
 def test_a_device_that_vanishes_ends_the_run_with_what_it_has(project, monkeypatch):
     monkeypatch.setenv("PERFCI_WRITABLE", str(project.root))
     gone = project.root / "gone"
-    configure(project, "", f'gone_file = "{gone}"')
+    # Locked as a GPU is: an op waits until the one before has left the device.
+    configure(project, f'lock_folder = "{project.root / "locks"}"', f'gone_file = "{gone}"\nlocked = true')
     plant(project, "row_sum", f"x.size > 20_000 and open({str(gone)!r}, 'w').close()")
     mark = note_import(project, "scale")
 
