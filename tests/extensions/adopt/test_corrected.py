@@ -77,8 +77,10 @@ def test_integers_of_a_call_that_lie_below_a_side_point_anywhere_into_it(said):
 
 @pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_what_a_library_compiles_runs_as_it_is_written():
+def test_what_a_library_compiles_runs_as_it_is_written(monkeypatch):
     torch = pytest.importorskip("torch")
+    # A process can name its device once, and torch's compiler asks for that device in other tests.
+    monkeypatch.setattr("perfci.extensions.adopt.rehearsal.sketched.name_npu", lambda: None)
     from perfci.extensions.adopt.rehearsal.sketched import wrap
 
     seen = []
