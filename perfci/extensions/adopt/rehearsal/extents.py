@@ -6,9 +6,9 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 
-from perfci.extensions.adopt.rehearsal.axes import Form, list_sides, write_tuple
+from perfci.extensions.adopt.rehearsal.axes import Form, list_sides
+from perfci.extensions.adopt.rehearsal.relations import unite
 
 _FEW = (2, 3), (3, 2), (2, 5), (5, 2), (3, 5), (5, 3)
 _MANY = (21, 11), (11, 21), (13, 37), (37, 13), (29, 17), (17, 29)
@@ -31,7 +31,7 @@ def follow(form: Form) -> Iterator[Form]:
     free = [axis for axis in loose if axis not in first] or loose[1:]
     for many in (_MANY, _BLOCKS) if free else ():
         if texts := _explain(form, free, many):
-            yield _put(form, texts)
+            yield unite(form, texts)
 
 
 def _explain(form: Form, free: list[str], many: tuple[tuple[int, int], ...]) -> dict[str, str]:
@@ -90,16 +90,3 @@ def _list_terms(fixed: list[str], numbers: list[int]) -> Iterator[str]:
     for one, other in itertools.combinations(fixed, 2):
         yield f"{one} * {other}"
     yield from map(str, dict.fromkeys([*numbers, *_PARTS, 3]))
-
-
-def _put(form: Form, texts: Mapping[str, str]) -> Form:
-    """The form with terms in the place of axes."""
-    shapes = {
-        name: write_tuple([texts.get(side, side) for side in list_sides(text)]) for name, text in form.shapes.items()
-    }
-    inputs = {
-        name: text.replace(form.shapes[name], shapes[name]) if name in shapes else text
-        for name, text in form.inputs.items()
-    }
-    axes = tuple(axis for axis in form.axes if axis not in texts)
-    return replace(form, axes=axes, shapes=shapes, inputs=inputs)

@@ -44,7 +44,7 @@ def settle(form: Form) -> Iterator[Form]:
 
 
 def unite(form: Form, names: Mapping[str, str]) -> Form:
-    """The form with other names of axes: those that it has already, or numbers."""
+    """The form with others in the place of axes: those that it has already, terms of them, or numbers."""
     word = re.compile(r"\b\w+\b")
     shapes, inputs = (
         {key: word.sub(lambda one: names.get(one[0], one[0]), text) for key, text in texts.items()}
