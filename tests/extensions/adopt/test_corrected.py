@@ -55,7 +55,7 @@ def test_sides_integers_and_dtypes_follow_from_a_call(said):
 
     assert made.is_ready
     inputs = made.suites.inputs
-    assert "randn((rows, 8 * codes_cols)" in inputs["x"]
+    assert "randn((rows, 8 * cols)" in inputs["x"]
     assert "randint(0, scales_cols, (rows,)" in inputs["place"] or "randint(0, scales_size, (rows,)" in inputs["place"]
     assert "float16" in made.suites.dtypes
     assert made.reference.arguments[-1] == "factor=factor"

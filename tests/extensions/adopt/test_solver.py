@@ -16,7 +16,7 @@ def torch_without_npu(monkeypatch):
 
 def solve(function: Callable[..., Any], reference: Callable[..., Any] | None = None, **given: Any) -> Any:
     """The shapes that are found, and what makes the numbers. given: a tensor as its number of axes."""
-    from perfci.extensions.adopt.rehearsal.axes import Form
+    from perfci.extensions.adopt.rehearsal.axes import Call, Form
     from perfci.extensions.adopt.rehearsal.dry_torch import Argument, DryTorch
     from perfci.extensions.adopt.rehearsal.solver import solve
 
@@ -26,7 +26,9 @@ def solve(function: Callable[..., Any], reference: Callable[..., Any] | None = N
         for name, value in given.items()
     }
     with going.going():
-        form, _ = solve(Form(function, reference or function, going), arguments, set()) or (None, False)
+        start = Form(function, reference or function, going)
+        sides = solve(start, Call("", arguments, {}), set())
+        form = sides and sides.make_form(start)[0]
     return form and (form.shapes, {name: text for name, text in form.inputs.items() if name not in form.shapes})
 
 

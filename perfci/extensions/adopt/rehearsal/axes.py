@@ -7,7 +7,7 @@ import math
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -23,7 +23,6 @@ MOST_SECONDS = 5.0  # of calls for real. What is asked afterwards is left out
 MOST_ELEMENTS = 1 << 18  # of the largest tensor of an accuracy case: more would take Triton's interpreter minutes
 MOST_ROOM = 1 << 21  # of that of any call for real, which has some copies of it
 SEEDS = 3  # with which values are made for a form that is to hold
-MOST_TRIALS = 3000  # ways to take sides apart that are tried at most. Each takes less than a millisecond
 
 PAST = (129, 1025, 4097)  # sizes past which a wrapper may launch another kernel
 _EXTENT_S = 1.0  # of a call that shows how far a kernel reaches
@@ -43,12 +42,11 @@ _BELOW = re.compile(r"torch\.randint\(0, (\w+), ")
 _OF_SHAPES = re.compile(r"size of|sizes|shape|dim\b|dimension")
 """Errors that say nothing of values"""
 
-Place = tuple[str, int | None]  # a side of a tensor, counted from its end, or an argument that is a number, with None
-Groups = Sequence[Sequence[Place]]  # places of one size each
+Place = tuple[str, int]  # a side of a tensor, counted from its end
 
 
-def _number_of(value: Any) -> int:
-    """A number, or the only one of a tuple. 0 for anything else."""
+def number_of(value: Any) -> int:
+    """Returns a number, or the only one of a tuple. 0 for anything else."""
     only = value[0] if type(value) is tuple and len(value) == 1 else value
     return only if type(only) is int else 0
 
@@ -81,19 +79,6 @@ class Call:
     def elements(self) -> int:
         """Of its largest tensor."""
         return max(math.prod(tensor.shape) for tensor in self.tensors.values())
-
-    def size(self, place: Place) -> int:
-        """The size of a side, or the number that an argument is, or that it has alone."""
-        name, axis = place
-        if axis is None:
-            return _number_of(self.given[name])
-        return int(self.given[name].shape[axis])
-
-    def mark(self, place: Place) -> str:
-        """What a side is, as text: its axis in braces, or a size that it always has."""
-        name, axis = place
-        marks = self.given[name].marks if axis is not None else ()
-        return marks[axis] if marks and axis is not None else "{}"
 
 
 @dataclass(frozen=True)
@@ -284,6 +269,22 @@ class Form:
         done = write_inputs(self, (), shapes, {}, [call]).try_case({})
         return done.programs if done and done.fits else None
 
+    def describes(self, call: Call) -> bool:
+        """Whether a call's tensors and numbers follow from the axes."""
+        try:
+            sizes = size_call(self, call)
+        except KeyError:  # nothing tells the size of an axis
+            return False
+        numbers = {name: text for name, text in self.inputs.items() if name not in self.shapes and call.given.get(name)}
+        return all(
+            tuple(self.rehearsal.evaluate(text, sizes)) == call.tensors[name].shape
+            for name, text in self.shapes.items()
+        ) and all(
+            number_of(self.rehearsal.evaluate(text, sizes)) == number_of(call.given[name])
+            for name, text in numbers.items()
+            if {*_NAME.findall(text)} & {*sizes}
+        )
+
     def make_distinct(self, sizes: Sequence[int] = SIZES[0]) -> dict[str, Any]:
         """Returns a case in which every axis has another size."""
         if self.is_ragged:
@@ -325,7 +326,7 @@ def size_call(form: Form, call: Call) -> dict[str, Any]:
         return {axis: shapes.get(axis, next(iter(call.tensors.values())).shape) for axis in form.axes}
     sides = [zip(list_sides(text), call.tensors[name].shape, strict=False) for name, text in form.shapes.items()]
     numbers = {text: call.given[name] for name, text in form.inputs.items() if name in call.given}
-    pairs, sizes = itertools.chain(*sides), {axis: _number_of(numbers[axis]) for axis in form.axes if axis in numbers}
+    pairs, sizes = itertools.chain(*sides), {axis: number_of(numbers[axis]) for axis in form.axes if axis in numbers}
     # Those with fewer names first: what a side is next to others, such as heads * dim, follows from them.
     for side, size in sorted(pairs, key=lambda pair: (len(_NAME.findall(pair[0])), len(pair[0]))):
         unknown = [axis for axis in dict.fromkeys(_NAME.findall(side)) if axis not in sizes]
@@ -338,30 +339,6 @@ def size_call(form: Form, call: Call) -> dict[str, Any]:
 def list_sides(text: str) -> list[str]:
     """Returns the sides of a shape that is text."""
     return [side.strip() for side in text.removeprefix("(").removesuffix(")").split(",") if side.strip()]
-
-
-def find_form(start: Form, calls: Sequence[Call]) -> tuple[Form, list[Call], bool]:
-    """Returns the form of the calls, the calls that have it, and whether a trial has shown it to be right."""
-    first = calls[0]
-    ranks = [[len(tensor.shape) for tensor in call.tensors.values()] for call in calls]
-    alike = [call for call, rank in zip(calls, ranks, strict=True) if rank == ranks[0]]
-    if len(alike) < len(calls) and (shapes := _find_shapes(start, calls)):
-        form = write_inputs(start, ("shape",), shapes, {}, calls)
-        return form, list(calls), form.try_case(form.make_distinct()) is not None
-    places: list[Place] = [
-        (name, axis)
-        for name, spec in first.tensors.items()
-        for axis in range(-len(spec.shape), 0)
-        if "{}" in first.mark((name, axis))
-    ]
-    places += [(name, None) for name, value in first.given.items() if _number_of(value) > 16]
-    sizes = {place: tuple(call.size(place) for call in alike) for place in places}
-    groups: Groups = [[place for place in places if sizes[place] == size] for size in dict.fromkeys(sizes.values())]
-    form = _fill(start, groups, alike)
-    if form.agrees():
-        return _fill(start, _take_apart(start, groups, alike), alike), alike, True
-    done = form.try_case(size_call(form, alike[0])) if len(groups) > 1 else None  # one may have to divide another
-    return form, alike, bool(done and done.fits)
 
 
 def list_form(start: Form, calls: Sequence[Call]) -> tuple[Form, list[Call]]:
@@ -386,8 +363,8 @@ def list_form(start: Form, calls: Sequence[Call]) -> tuple[Form, list[Call]]:
     return replace(form, sample=sample), alike
 
 
-def _find_shapes(start: Form, calls: Sequence[Call]) -> dict[str, str] | None:
-    """The tensors' shapes as parts of the first one's, for calls with tensors that have other numbers of axes."""
+def find_shapes(start: Form, calls: Sequence[Call]) -> dict[str, str] | None:
+    """Returns the tensors' shapes as parts of the first one's, if calls have other numbers of axes."""
     answers, evaluate = {}, start.rehearsal.evaluate
     for name in calls[0].tensors:
         pairs = [(next(iter(call.tensors.values())).shape, call.tensors[name].shape) for call in calls]
@@ -397,49 +374,14 @@ def _find_shapes(start: Form, calls: Sequence[Call]) -> dict[str, str] | None:
     return answers if all(answers.values()) else None
 
 
-def _take_apart(start: Form, groups: Groups, calls: Sequence[Call]) -> Groups:
-    """Gives sides of one size axes of their own, as few sides at a time as kernel and reference allow."""
-    every = list(groups)
-    for group in groups:
-        varies = len({call.size(group[0]) for call in calls}) > 1
-        if varies and len(group) == 2 and group[0][0] != group[1][0]:
-            continue  # a side that moves with exactly one of another tensor
-        rest, apart = group, group
-        while apart:
-            kept = [other for other in every if other is not rest]
-            ways = itertools.islice(_list_ways(rest), MOST_TRIALS)
-            fits = (way for way in ways if _fill(start, [*kept, *way], calls).agrees())
-            apart, rest = next(fits, ([], rest))
-            every = [*kept, *([apart] if apart else []), rest]
-    return every
-
-
-def _list_ways(group: Sequence[Place]) -> Iterator[tuple[list[Place], list[Place]]]:
-    """Yields the ways to divide places into two groups that have a tensor's side each."""
-    for count in range(1, len(group) // 2 + 1):
-        for chosen in itertools.combinations(group, count):
-            way = list(chosen), [place for place in group if place not in chosen]
-            if all(any(axis is not None for _, axis in places) for places in way):
-                yield way
-
-
-def _fill(start: Form, groups: Groups, calls: Sequence[Call]) -> Form:
-    """The form in which each group that has a side is an axis."""
-    ranks = {name: len(tensor.shape) for name, tensor in calls[0].tensors.items()}
-    sides: list[Place] = [(name, axis) for name, rank in ranks.items() for axis in range(-rank, 0)]
-    sides_shown = sorted((group for group in groups if group[0] in sides), key=lambda group: sides.index(group[0]))
-    names = list_names([group[0] for group in sides_shown], calls)
-    axis_of = {place: axis for axis, group in zip(names, sides_shown, strict=True) for place in group}
-    shapes = {
-        name: write_tuple([calls[0].mark((name, axis)).format(axis_of.get((name, axis))) for axis in range(-rank, 0)])
-        for name, rank in ranks.items()
-    }
-    numbers = {
-        name: write_tuple([axis]) if isinstance(calls[0].given[name], tuple) else axis
-        for (name, at), axis in axis_of.items()
-        if at is None
-    }
-    return write_inputs(start, tuple(names), shapes, numbers, calls)
+def unite(form: Form, names: Mapping[str, str]) -> Form:
+    """Returns the form with others in the place of axes: those that it has already, terms of them, or numbers."""
+    word = re.compile(r"\b\w+\b")
+    shapes, inputs = (
+        {key: word.sub(lambda one: names.get(one[0], one[0]), text) for key, text in texts.items()}
+        for texts in (form.shapes, form.inputs)
+    )
+    return replace(form, axes=tuple(axis for axis in form.axes if axis not in names), shapes=shapes, inputs=inputs)
 
 
 def write_inputs(
@@ -465,12 +407,12 @@ def list_names(sides: Sequence[Place], calls: Sequence[Call]) -> list[str]:
     chosen = [call for call in calls if call.part == "accuracy"] or calls
     shared = set.intersection(*({*call.names} for call in chosen)) - TAKEN
     values_of = {name: [call.names[name] for call in chosen] for name in sorted(shared)}
-    sizes = [[call.size(side) for call in chosen] for side in sides]
+    sizes = [[call.tensors[name].shape[axis] for call in chosen] for name, axis in sides]
     axes = list[str]()
     for (tensor, axis), size in zip(sides, sizes, strict=True):
         fitting = [name for name, values in values_of.items() if values == size]
         rank = len(calls[0].tensors[tensor].shape)
-        usual = USUAL.get(rank, tuple(f"d{number}" for number in range(rank)))[axis or 0]
+        usual = USUAL.get(rank, tuple(f"d{number}" for number in range(rank)))[axis]
         usual = usual if tensor == sides[0][0] else f"{tensor}_{usual}".lower()
         name = fitting[0] if len(fitting) == 1 and sizes.count(size) == 1 else usual
         axes.append(f"{name}_" if name in axes else name)

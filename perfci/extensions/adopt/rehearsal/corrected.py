@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 import re
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from perfci.extensions.adopt.rehearsal import search
-from perfci.extensions.adopt.rehearsal.axes import Call, Form, list_form, size_call
+from perfci.extensions.adopt.rehearsal.axes import Call, Form, list_form, size_call, unite
 
 _GIVEN = re.compile(r", (generator=generator|device=device|dtype=dtype)")
 _BOUND = re.compile(r"(torch\.(?:randint|linspace)\(\d+, )(\d+)(?=, )")
-_MOST_WAYS = 2000  # to write sides as multiples of others. Each takes about a millisecond
-_FACTORS = (2, 4, 8, 16, 32, 64, 128)
-_ODD, _POWERS = (3, 5, 2, 7, 1, 11, 13, 17), (16, 32, 64, 8, 4, 2)
-_SECONDS = 5.0  # for calls with sides that are multiples
 
 
 def write_call(form: Form) -> tuple[str, ...]:
@@ -33,11 +27,14 @@ def derive(found: search.Found, call: Call) -> search.Found:
     if sized := _size_outputs(found, call):
         return sized
     best = found
-    is_bound = found.form.is_ragged or _bind(found.form, size_call(found.form, call)).inputs == found.form.inputs
-    if found.form.little or not found.trial.is_good or not is_bound:
-        for form in itertools.islice(_list_fitting(found.form, call), 1):
-            other = search.judge(form, found.texts, [call], dry=True)
-            best = other if other.trial.is_good or other.rank < best.rank else best
+    is_settled = found.trial.is_good and not found.form.little
+    for form in _list_bound(found.form, call):
+        if is_settled and form.inputs == found.form.inputs:
+            break
+        other = search.judge(form, found.texts, [call], dry=True)
+        best = other if other.trial.is_good or other.rank < best.rank else best
+        if other.trial.is_good:
+            break
     if not (best.trial.is_good and best.form.axes):
         form, _ = list_form(best.form, [call])
         alone = search.judge(form, found.texts, [call], dry=True)
@@ -52,7 +49,7 @@ def derive(found: search.Found, call: Call) -> search.Found:
 def _size_outputs(found: search.Found, call: Call) -> search.Found | None:
     """The form in which numbers that are sides of an output are axes. None if other ones are not taken."""
     sizes = {} if found.form.is_ragged else size_call(found.form, call)
-    form = _replace_sides(found.form, {axis: "1" for axis, size in sizes.items() if size == 1})
+    form = unite(replace(found.form, little={}), {axis: "1" for axis, size in sizes.items() if size == 1})
     done = None if form.is_ragged else form.try_case(size_call(form, call))
     sides = {side for shape in (done and done.reference) or () for side in shape}
     names = [name for name, text in form.inputs.items() if text.isdigit() and 1 < int(text) in sides]
@@ -62,62 +59,12 @@ def _size_outputs(found: search.Found, call: Call) -> search.Found | None:
     return attempt if attempt and attempt.trial.is_good else None
 
 
-def _list_fitting(form: Form, call: Call) -> Iterator[Form]:
-    """The form with integers and sides that follow from others, if it takes other sizes than the call's too."""
-    until_s = time.process_time() + _SECONDS
+def _list_bound(form: Form, call: Call) -> Iterator[Form]:
+    """The form with integers below the axis whose size the call names, then with one axis of the call's size."""
     sizes = {} if form.is_ragged else size_call(form, call)
     bound = _bind(form, sizes)
-    for base in (bound, *([form] if bound.inputs != form.inputs else [])):
-        for one in itertools.chain([base], itertools.islice(_list_related(base, sizes), _MOST_WAYS)):
-            if time.process_time() > until_s:
-                return
-            if one.agrees() and _takes_others(one):
-                yield one
-
-
-def _takes_others(form: Form) -> bool:
-    """Whether nothing speaks against the form in a case in which axes differ."""
-    return any(form.run(form.make_distinct(sizes)).is_good for sizes in (_ODD, _POWERS))
-
-
-def _list_related(form: Form, sizes: Mapping[str, int]) -> Iterator[Form]:
-    """The form with sides that are multiples of others, or of a number, those with the most axes first."""
-    options = {axis: _list_multiples(axis, sizes) for axis in sizes}
-    for count in range(1, len(sizes) + 1):
-        for axes in itertools.combinations(sizes, count):
-            for way in itertools.product(*(options[axis] for axis in axes)):
-                names = dict(zip(axes, way, strict=True))
-                if not {word for text in way for word in re.findall(r"[a-z_]\w*", text)} & {*names} - _list_own(names):
-                    yield _replace_sides(form, names)
-
-
-def _list_own(names: Mapping[str, str]) -> set[str]:
-    """Axes that are multiples of a number alone."""
-    return {axis for axis, text in names.items() if text.endswith(f" * {axis}")}
-
-
-def _list_multiples(axis: str, sizes: Mapping[str, int]) -> list[str]:
-    """What a side may be by its size, as text."""
-    size = sizes[axis]
-    others = [(other, least) for other, least in sizes.items() if other != axis and 0 < least < size]
-    multiples = [other for other in itertools.takewhile(lambda other: other != axis, sizes) if sizes[other] == size]
-    multiples += [f"{size // least} * {other}" for other, least in others if not size % least]
-    multiples += [f"{other} + 1" for other, least in others if least + 1 == size]
-    multiples += [f"{factor} * {axis}" for factor in _FACTORS if not size % factor and size >= factor]
-    return [*multiples, str(size)]
-
-
-def _replace_sides(form: Form, names: Mapping[str, str]) -> Form:
-    """The form in which sides are what these texts say."""
-    word = re.compile(r"\b[a-z_]\w*\b")
-    shapes = {name: word.sub(lambda one: names.get(one[0], one[0]), text) for name, text in form.shapes.items()}
-    inputs = {
-        name: text.replace(form.shapes[name], shapes[name]) if name in shapes else names.get(text, text)
-        for name, text in form.inputs.items()
-    }
-    kept = _list_own(names)
-    axes = tuple(axis for axis in form.axes if axis not in names or axis in kept)
-    return replace(form, axes=axes, shapes=shapes, inputs=inputs, little={})
+    yield from () if form.is_ragged else (bound,)
+    yield from (unite(bound, {axis: str(size)}) for axis, size in sizes.items())
 
 
 def _bind(form: Form, sizes: Mapping[str, int]) -> Form:

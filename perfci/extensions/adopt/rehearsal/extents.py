@@ -7,8 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from perfci.extensions.adopt.rehearsal.axes import Form, list_sides
-from perfci.extensions.adopt.rehearsal.relations import unite
+from perfci.extensions.adopt.rehearsal.axes import Form, list_sides, unite
 
 _FEW = (2, 3), (3, 2), (2, 5), (5, 2), (3, 5), (5, 3)
 _MANY = (21, 11), (11, 21), (13, 37), (37, 13), (29, 17), (17, 29)

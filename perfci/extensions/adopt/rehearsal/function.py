@@ -37,7 +37,6 @@ from perfci.extensions.adopt.rehearsal.axes import (
     Call,
     Form,
     Outcome,
-    find_form,
     list_form,
     make_call,
     size_call,
@@ -48,6 +47,7 @@ from perfci.extensions.adopt.rehearsal.cases import MOST_PROGRAMS, make_suites
 from perfci.extensions.adopt.rehearsal.dry_torch import Argument, DryTorch
 from perfci.extensions.adopt.rehearsal.notes import find_faults
 from perfci.extensions.adopt.rehearsal.operators import Operator
+from perfci.extensions.adopt.rehearsal.solver import find_form
 from perfci.extensions.adopt.rehearsal.tests import TestReader
 from perfci.extensions.adopt.rehearsal.trial import GRADIENT, Trial, answer_alike, find_rounding, watch
 from perfci.extensions.adopt.rehearsal.uses import read_uses

@@ -9,10 +9,10 @@ from __future__ import annotations
 import itertools
 import re
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
-from perfci.extensions.adopt.rehearsal.axes import Form, list_sides
+from perfci.extensions.adopt.rehearsal.axes import Form, list_sides, unite
 
 WHOLE = "torch.randint(0, 1 << 4, {shape}, generator=generator, dtype={dtype}, device=device)"
 LONGEST = re.compile(r"max_?(in(put)?_?)?(seq_?)?len", re.IGNORECASE)
@@ -41,16 +41,6 @@ def settle(form: Form) -> Iterator[Form]:
             # Else all sides are numbers, parts of what no tensor has, or of one size, and pass for each other.
             if len(apart.axes) > 1 or (apart.axes and not form.rehearsal.is_late):
                 yield replace(apart, little=dict.fromkeys(apart.axes, size))
-
-
-def unite(form: Form, names: Mapping[str, str]) -> Form:
-    """The form with others in the place of axes: those that it has already, terms of them, or numbers."""
-    word = re.compile(r"\b\w+\b")
-    shapes, inputs = (
-        {key: word.sub(lambda one: names.get(one[0], one[0]), text) for key, text in texts.items()}
-        for texts in (form.shapes, form.inputs)
-    )
-    return replace(form, axes=tuple(axis for axis in form.axes if axis not in names), shapes=shapes, inputs=inputs)
 
 
 def _take_apart(form: Form, size: int) -> Form:

@@ -14,17 +14,20 @@ from typing import Any
 from perfci.extensions.adopt.rehearsal.axes import (
     MOST_ELEMENTS,
     SIZES,
+    USUAL,
     Call,
     Form,
-    find_form,
     list_sides,
     make_call,
     size_call,
+    unite,
+    write_inputs,
+    write_tuple,
 )
 from perfci.extensions.adopt.rehearsal.dry_torch import Argument
 from perfci.extensions.adopt.rehearsal.extents import follow
-from perfci.extensions.adopt.rehearsal.relations import LONGEST, WHOLE, settle, unite
-from perfci.extensions.adopt.rehearsal.solver import solve
+from perfci.extensions.adopt.rehearsal.relations import LONGEST, WHOLE, settle
+from perfci.extensions.adopt.rehearsal.solver import find_form, solve
 from perfci.extensions.adopt.rehearsal.trial import Trial
 from perfci.extensions.adopt.rehearsal.uses import Use, is_scalar_name, list_values
 
@@ -136,15 +139,9 @@ def search(
 
 
 def _fit_sides(start: Form, given: Mapping[str, Any], tried: set[str]) -> tuple[Form, bool] | None:
-    """The form in which kernel and reference take these tensors, as all sides are of one size, or else as is solved."""
-    call = Call("", given, {})
-    fitted = None
-    if start.count_programs(call) is not None:
-        form, _, right = find_form(start, [call])
-        fitted = form, right
-        if right and form.takes_any():
-            return fitted
-    return solve(start, given, tried) or fitted
+    """The form in which kernel and reference take these arguments."""
+    sides = solve(start, Call("", given, {}), tried)
+    return (sides.make_form(start)[0], True) if sides else None
 
 
 def _halve(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -162,14 +159,12 @@ def _shorten(given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _guess(start: Form, given: Mapping[str, Any]) -> Form:
-    """A form for a person to correct."""
-    small = (2, 3, 4, 8, 16, 128)
-    usual = {
-        name: replace(value, shape=small[len(small) - len(value.shape) :]) if isinstance(value, Argument) else value
-        for name, value in given.items()
-    }
-    has_tensors = any(isinstance(value, Argument) for value in usual.values())
-    return find_form(start, [Call("", usual if has_tensors else {"x": Argument(small[-2:], "float32", None)}, {})])[0]
+    """A form for a person to correct: sides at the same place, counted from the end, are one axis."""
+    tensors = {name: len(value.shape) for name, value in given.items() if isinstance(value, Argument)} or {"x": 2}
+    call = Call("", given if tensors.keys() <= given.keys() else {"x": Argument((SIDE, SIDE), "float32", None)}, {})
+    axes = USUAL.get(most := max(tensors.values()), tuple(f"d{number}" for number in range(most)))
+    shapes = {name: write_tuple(axes[most - rank :]) for name, rank in tensors.items()}
+    return write_inputs(start, axes, shapes, {}, [call])
 
 
 def judge(form: Form, texts: Sequence[str], calls: Sequence[Call], *, dry: bool) -> Found:

@@ -5,6 +5,7 @@ Every side has another prime as its size, so that a number in a comparison or in
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import re
@@ -13,7 +14,15 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from perfci.extensions.adopt.rehearsal.axes import Call, Form, list_names, write_inputs, write_tuple
+from perfci.extensions.adopt.rehearsal.axes import (
+    Call,
+    Form,
+    find_shapes,
+    list_names,
+    number_of,
+    write_inputs,
+    write_tuple,
+)
 from perfci.extensions.adopt.rehearsal.sizes import Trace, Tree
 
 Monomial = tuple[int, ...]  # variables, in order
@@ -64,7 +73,9 @@ class Sides:
         """Equal for what takes the same call."""
         tensors = self.call.tensors
         values = {name: value for name, value in self.call.given.items() if name not in tensors}
-        return repr((self.write(), self.numbers, values, [tensor.dtype for tensor in tensors.values()]))
+        return repr(
+            (self.write(self.name([self.call])), self.numbers, values, [tensor.dtype for tensor in tensors.values()])
+        )
 
     @property
     def is_simple(self) -> bool:
@@ -79,7 +90,7 @@ class Sides:
         terms = itertools.chain(*self.sides.values(), self.numbers.values())
         return [*dict.fromkeys(variable for term in terms for monomial in term for variable in monomial)]
 
-    def name(self) -> dict[int, str]:
+    def name(self, calls: Sequence[Call]) -> dict[int, str]:
         """The variables' names as axes: that of the first side that has it."""
         first = {
             variable: (name, at - len(terms))
@@ -89,24 +100,23 @@ class Sides:
             for variable in monomial
         }
         shown = [variable for variable in self.list_variables() if variable in first]
-        names = dict(zip(shown, list_names([first[variable] for variable in shown], [self.call]), strict=True))
+        names = dict(zip(shown, list_names([first[variable] for variable in shown], calls), strict=True))
         alone = {one: name for name, term in self.numbers.items() for part in term for one in part if one not in names}
         return {**names, **{variable: f"{name}_" for variable, name in alone.items()}}
 
-    def write(self) -> dict[str, str]:
+    def write(self, names: Mapping[int, str]) -> dict[str, str]:
         """The shapes as text."""
-        names = self.name()
         return {name: write_tuple([write_term(term, names) for term in terms]) for name, terms in self.sides.items()}
 
-    def make_form(self, start: Form) -> tuple[Form, dict[str, Any]]:
-        """The form, and a case in which every axis has a prime as its size."""
-        names = self.name()
+    def make_form(self, start: Form, calls: Sequence[Call] = ()) -> tuple[Form, dict[str, Any]]:
+        """The form, and a case in which every axis has a prime as its size. calls: those that have it."""
+        names = self.name(calls := calls or [self.call])
         numbers = {name: write_term(term, names) for name, term in self.numbers.items()}
         numbers = {
             name: write_tuple([text]) if isinstance(self.call.given[name], tuple) else text
             for name, text in numbers.items()
         }
-        form = write_inputs(start, tuple(names.values()), self.write(), numbers, [self.call])
+        form = write_inputs(start, tuple(names.values()), self.write(names), numbers, calls)
         return form, {name: _PRIMES[variable] for variable, name in names.items()}
 
     def settle(self) -> Sides:
@@ -145,32 +155,64 @@ def write_term(term: Term, names: Mapping[int, str]) -> str:
     return " + ".join(parts).replace("+ -", "- ") or "0"
 
 
-def begin(call: Call) -> Sides:
-    """Every side of the call's tensors on its own, but for those that the text gives a size."""
-    count, sides = itertools.count(), dict[str, tuple[Term, ...]]()
+def begin(call: Call, *, alike: bool = False) -> Sides:
+    """Every side of the call's tensors on its own, but for those that the text gives a size.
+
+    alike: those of one size are one.
+    """
+    variables, sides = dict[Any, int](), dict[str, tuple[Term, ...]]()
+
+    def make(place: Any, size: int) -> Term:
+        return {(variables.setdefault(size if alike else place, len(variables)),): 1}
+
     for name, tensor in call.tensors.items():
         marks = tensor.marks or ("{}",) * len(tensor.shape)
-        sides[name] = tuple({(next(count),): 1} if mark == "{}" else {(): int(mark)} for mark in marks)
+        sides[name] = tuple(
+            make((name, at), size) if mark == "{}" else {(): int(mark)}
+            for at, (mark, size) in enumerate(zip(marks, tensor.shape, strict=True))
+        )
     # A block's size stays as it is: it is a constant of the kernel.
-    numbers: dict[str, Term] = {
-        name: {(next(count),): 1}
+    numbers = {
+        name: make(name, number_of(value))
         for name, value in call.given.items()
-        if type(value) is int and value > _MOST_OPTION and not _BLOCK.search(name)
+        if number_of(value) > _MOST_OPTION and not _BLOCK.search(name)
     }
-    return Sides(call, sides, numbers, next(count))
+    return Sides(call, sides, numbers, len(variables))
 
 
-def solve(start: Form, given: Mapping[str, Any], seen: set[str]) -> tuple[Form, bool] | None:
-    """Returns the form of a call that function and reference take with distinct sizes. None if none is found.
+def find_form(start: Form, calls: Sequence[Call]) -> tuple[Form, list[Call], bool]:
+    """Returns the form of the calls, the calls that have it, and whether kernel and reference take distinct sizes."""
+    ranks = [[len(tensor.shape) for tensor in call.tensors.values()] for call in calls]
+    if any(rank != ranks[0] for rank in ranks) and (shapes := find_shapes(start, calls)):
+        form = write_inputs(start, ("shape",), shapes, {}, calls)
+        return form, list(calls), form.try_case(form.make_distinct()) is not None
+    calls = [call for call, rank in zip(calls, ranks, strict=True) if rank == ranks[0]]
+    first = max(calls, key=_count_sizes)  # which tells most of its sides apart
+    solved = solve(start, first, set(), is_taken=True)
+    sides = solved or begin(first, alike=True).settle()
+    form, _ = sides.make_form(start)
+    alike = [call for call in calls if form.describes(call)]
+    form, _ = sides.make_form(start, alike)
+    return form, alike, bool(solved or (form.axes and form.count_programs(first) is not None))
 
-    given: arguments, of which a tensor's axes are a guess. seen: what was tried already, which is not tried again.
+
+def _count_sizes(call: Call) -> int:
+    return len({size for tensor in call.tensors.values() for size in tensor.shape})
+
+
+def solve(start: Form, call: Call, seen: set[str], *, is_taken: bool = False) -> Sides | None:
+    """Returns sides of a call that function and reference take with distinct sizes. None if none are found.
+
+    seen: what was tried already, which is not tried again. is_taken: the call is no guess, so that it has these sides.
     """
-    first, tried, until_s = begin(Call("", given, {})), 0, time.process_time() + _SECONDS
+    first, tried, until_s = begin(call), 0, time.process_time() + _SECONDS
 
     def go(sides: Sides, cause: Cause, depth: int) -> Sides | None:
         nonlocal tried
         for other in _list_repairs(sides, cause):
             if not other.is_simple or (key := other.key) in seen:
+                continue
+            if is_taken and not (other.call is call and other.make_form(start)[0].describes(call)):
                 continue
             if tried > _MOST_CALLS or time.process_time() > until_s or start.rehearsal.is_late:
                 return None
@@ -191,8 +233,7 @@ def solve(start: Form, given: Mapping[str, Any], seen: set[str]) -> tuple[Form, 
     seen.add(first.key)
     cause = _try(start, first)
     solved = first if cause is None else go(first, cause, _MOST_DEPTH)
-    form = solved.settle().make_form(start)[0] if solved else None
-    return (form, True) if form and form.axes else None
+    return solved.settle() if solved and solved.used else None
 
 
 @dataclass(frozen=True)
@@ -373,11 +414,12 @@ class _Solver:
 
     def reshape(self, parts: Sequence[int], size: int) -> Iterator[Sides]:
         """Yields the sides for which a tensor of this size has the shape of these parts."""
-        named = [part for part in parts if part > 0]
-        product: Term = {(): 1}
-        for part in named:
-            product = multiply(product, self._explain(part)[0])
-        (whole, *_) = self._explain(size)
+        explained = [self._explain(part) for part in (size, *parts) if part > 0]
+        if not all(explained):
+            return
+        whole, *factors = (terms[0] for terms in explained)
+        one: Term = {(): 1}
+        product = functools.reduce(multiply, factors, one)
         if -1 in parts:
             yield from self._multiply(whole, product)
         else:
