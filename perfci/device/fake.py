@@ -303,6 +303,9 @@ class FakeDevice(seam.Accelerator):
         """One terabyte and one hundred teraflops a second, scaled by the board's speed."""
         return Limits(1000.0 * self._spec.speed, dict.fromkeys(dtypes, 100.0 * self._spec.speed))
 
+    def is_lost(self, error: BaseException) -> bool:
+        return _is_gone(self._spec)
+
     def window_s(self, call: Callable[[], Any], launches: int) -> float:
         _spent.clear()
         for _ in range(launches):

@@ -259,6 +259,10 @@ class Accelerator:
         """Whether an exception means that device memory ran out."""
         return isinstance(error, MemoryError)
 
+    def is_lost(self, error: BaseException) -> bool:
+        """Whether, after an exception, the device does nothing more for this process: an illegal address, say."""
+        return False
+
     def list_namespaces(self) -> frozenset[str]:
         """Namespaces in which torch operators are registered in this process."""
         return frozenset()

@@ -133,6 +133,13 @@ class TorchDevice(Accelerator):
     def out_of_memory(self, error: BaseException) -> bool:
         return isinstance(error, torch.OutOfMemoryError)
 
+    def is_lost(self, error: BaseException) -> bool:
+        try:
+            self._synchronize()
+        except RuntimeError:
+            return True
+        return False
+
     def list_namespaces(self) -> frozenset[str]:
         return operator_namespaces()
 

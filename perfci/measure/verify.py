@@ -121,6 +121,8 @@ def verify(
                     kind = "interpreter_lacks_now"
             return check.result(unchecked=Reason(kind, {"case": check.case, "function": function}))
         kind = "out_of_memory" if device.out_of_memory(error) else "kernel_raised"
+        if kind == "kernel_raised" and device.is_lost(error):
+            kind = "device_lost"
         return check.result(failure=Reason(kind, {"case": check.case, **describe(error)}), raised=True)
     lends = _overlap(arrays, plain, copies)
     failure = next(_find_misshapen(calls, plain), None)

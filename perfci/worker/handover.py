@@ -27,6 +27,9 @@ MARKS = 4
 VIRTUAL = "virtual"
 """Timer of the device without hardware: it believes what kernels claim, and no clock decides."""
 
+LOST = "DeviceLost"
+"""Among the kinds of an exception after which the device does nothing more for that process."""
+
 
 _yield: Callable[[], None] = getattr(os, "sched_yield", lambda: None)
 

@@ -33,6 +33,8 @@ INSTALLED = frozenset({"site-packages", "dist-packages"})  # folders of what is 
 
 _MESSAGE_LIMIT = 600
 _ERROR = re.compile(r"error\b", re.IGNORECASE)
+_HINTS = re.compile(r"\n(?=Search for `|CUDA kernel errors might|For debugging consider|Compile with `TORCH)")
+"""Where torch's advice on errors of a device begins: to wait for each launch, which has been done."""
 
 _LONGEST_DEFAULT = 60  # characters of a parameter's default
 
@@ -270,7 +272,7 @@ def describe_exception(error: BaseException, folder: Path) -> dict[str, Fact]:
     frames = traceback.extract_tb(error.__traceback__)
     places = [_name_own(Path(frame.filename), folder) for frame in frames]
     at = next((at for at in reversed(range(len(frames))) if places[at]), len(frames) - 1)
-    said = str(error).replace(f"{Path.cwd()}{os.sep}", "")
+    said = _HINTS.split(str(error), maxsplit=1)[0].replace(f"{Path.cwd()}{os.sep}", "")
     if len(said) > _MESSAGE_LIMIT:  # a compiler may show all of a program before what is wrong with it
         said = "\n".join(line for line in said.splitlines() if _ERROR.search(line)) or said
     return {

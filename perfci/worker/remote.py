@@ -24,6 +24,7 @@ from perfci.ops.recording import DRIVER, Recording, UnspelledError
 from perfci.worker.handover import (
     DONE,
     GO,
+    LOST,
     READY,
     RETURNED,
     VIRTUAL,
@@ -122,6 +123,10 @@ class RemoteDevice(Layer[Accelerator]):
     def out_of_memory(self, error: BaseException) -> bool:
         """Also for an exception of the op's process, which has the names of its classes."""
         return "OutOfMemoryError" in getattr(error, "kinds", ()) or self.below.out_of_memory(error)
+
+    def is_lost(self, error: BaseException) -> bool:
+        """Also for the op's process, which says so of its exception."""
+        return LOST in getattr(error, "kinds", ()) or self.below.is_lost(error)
 
 
 _KINDS = {

@@ -13,6 +13,7 @@ from perfci.device.seam import Accelerator
 from perfci.worker.handover import (
     DONE,
     GO,
+    LOST,
     READY,
     RETURNED,
     VIRTUAL,
@@ -86,7 +87,8 @@ class _Server:
             return self._call(call, kernel, inputs, given)
         except Exception as error:
             kinds = tuple(kind.__name__ for kind in type(error).__mro__[:-2])
-            return Called(error=describe_exception(error, self._folder), kinds=kinds)
+            lost = (LOST,) if self._device.is_lost(error) else ()
+            return Called(error=describe_exception(error, self._folder), kinds=kinds + lost)
 
     def _take_turn(self, kernel: Any, calls: int, *, mark: bool) -> tuple[float, float]:
         """Make a turn's calls, then those that count at the other process's mark: the first after a stop are slow."""

@@ -249,7 +249,12 @@ class Worker:
                 break
             self._send(Doing("accuracy", self._op, check.case, done, len(planned)))
             result = accuracy_stage.verify(declared, self._device, check, self._describe, self._earlier)
+            if lost := result.failure if result.failure and result.failure.kind == "device_lost" else None:
+                left = {"left": len(planned) - done - 1}
+                result = replace(result, failure=replace(lost, facts={**lost.facts, **left}))
             yield replace(result, of_base=before != now and declared is suite)
+            if lost:
+                return
         if suite.quantised is not None and not task.host:  # which the op's process does
             self._send(Doing("accuracy", self._op, "stored tensors"))
             for tensor in find_checks().check(suite, self._device, task.pattern, self._describe):

@@ -265,6 +265,24 @@ def test_a_device_that_vanishes_ends_the_run_with_what_it_has(project, monkeypat
     assert mark.exists(), "the plan imported it"
 
 
+def test_no_check_is_made_behind_one_that_leaves_the_device_unusable(project, monkeypatch):
+    monkeypatch.setenv("PERFCI_WRITABLE", str(project.root))
+    gone = project.root / "gone"
+    configure(project, "", f'gone_file = "{gone}"')
+    plant(project, "row_sum", f"x.size > 1000 and (open({str(gone)!r}, 'w').close() or 1 / 0)")
+
+    answer = project.check("row_sum", "--suite", "accuracy")
+
+    (op,) = project.run_record().ops
+    checks = op.accuracy
+    assert [check.failure.kind for check in checks if check.failure] == ["device_lost"]
+    left = checks[-1].failure.facts["left"]
+    assert left > 0
+    assert f"division by zero. {left} further checks were not made." in answer.out
+    assert f"1 of {len(checks)} checks failed" in answer.out
+    assert answer.code == 2
+
+
 def locked(project, more: str = "") -> Path:
     folder = project.root / "locks"
     configure(project, f'lock_folder = "{folder}"\n{more}', "locked = true")

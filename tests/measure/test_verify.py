@@ -532,6 +532,13 @@ def test_an_error_that_a_launch_raises_later_is_of_the_side_that_launched(device
     assert verify(suite(**{side: launch}), device, check(), describe).failure.kind == kind
 
 
+@pytest.mark.parametrize(("works", "kind"), [(True, "kernel_raised"), (False, "device_lost")])
+def test_an_exception_behind_which_the_device_works_no_more_is_called_that(device, monkeypatch, works, kind):
+    monkeypatch.setattr(device, "is_lost", lambda error: not works)
+
+    assert verify(suite(kernel=raising(RuntimeError("address"))), device, check(), describe).failure.kind == kind
+
+
 # --- which checks are made --------------------------------------------------------------------------------------------
 
 

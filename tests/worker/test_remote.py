@@ -134,6 +134,8 @@ def test_what_goes_on_in_the_process_is_seen_by_way_of_a_device_of_its_own_and_t
 
     out_of_memory = type("RemoteError", (RuntimeError,), {"kinds": ("OutOfMemoryError",)})()
     assert layer.out_of_memory(out_of_memory) and not device.out_of_memory(out_of_memory)
+    lost = type("RemoteError", (RuntimeError,), {"kinds": ("DeviceLost",)})()
+    assert layer.is_lost(lost) and not layer.is_lost(out_of_memory)
     device.start_timer()
     assert (layer.timer, layer.info, layer.arrays.kind) == ("virtual", device.info, np.ndarray)
     assert (vars(device).keys(), vars(device.arrays)) == (before[0].keys(), before[1])
