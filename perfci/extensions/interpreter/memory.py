@@ -142,7 +142,8 @@ def guard() -> _Memory:
 
     def launch(executor: Any, *args: Any, **kwargs: Any) -> Any:
         try:
-            memory.launch = Launch({**dict(zip(executor.arg_names, args, strict=False)), **kwargs})
+            with torch._C.DisableTorchFunction():  # a mode by which tensors pass for those of another device
+                memory.launch = Launch({**dict(zip(executor.arg_names, args, strict=False)), **kwargs})
         except (ValueError, RuntimeError):
             memory.launch = None
         try:

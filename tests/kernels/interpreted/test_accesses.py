@@ -4,6 +4,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
+from torch.overrides import TorchFunctionMode
 
 from perfci.device import open_device
 from perfci.extensions.interpreter import races as races_of_launches
@@ -53,6 +54,24 @@ def test_a_load_beside_the_launchs_tensors_shows_though_nothing_depends_on_it(sh
         copy_shifted[(1,)](given, out, 8, shift, 8)
 
     assert sum(race.addresses for race in races) == outside
+
+
+class PassingForCuda(TorchFunctionMode):
+    """Tensors pass for those of a GPU, as what `perfci new` brings in sees them."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        asked = getattr(getattr(func, "__self__", None), "__name__", "")
+        return torch.device("cuda", 0) if asked == "device" else func(*args, **(kwargs or {}))
+
+
+def test_a_load_beside_tensors_shows_where_they_pass_for_those_of_another_device():
+    cpu = open_device("cpu", seed=1)
+    given = cpu.arrays.place({"x": torch.arange(8.0), "out": torch.zeros(8)}, "contiguous")
+
+    with cpu.watch_races() as races, PassingForCuda():
+        copy_shifted[(1,)](given["x"], given["out"], 8, 3, 8)
+
+    assert [(race.kind, race.addresses) for race in races] == [("access outside", 3)]
 
 
 @triton.jit
