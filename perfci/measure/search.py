@@ -5,7 +5,7 @@ import inspect
 import itertools
 import math
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -21,8 +21,10 @@ from perfci.ops.spec import SEARCHED, Accuracy, Params, case_id
 
 SHARE = 8  # one more check for so many of the suite's
 MOST_ELEMENTS = 1 << 17  # of a size that is tried: Triton's interpreter is slow
+MOST_LONG = 1 << 20  # of several long axes, of which an input may lack one
 MOST_OF_INPUTS = 1 << 22  # elements that inputs have at half a size that is tried
 SMALL = 64  # a size that any op may have
+SHORT = 16  # sizes up to it may be no lengths: an axis by its number, a window, a batch
 BLOCKS = (8, 4096)  # least and most that a literal can mean for a block
 _MOST_FILES = 100  # that are read for literals, the nearest: a library may have thousands
 _LARGEST = 1e4  # literals beyond are limits of dtypes
@@ -43,10 +45,14 @@ def plan_search(suite: Accuracy, seed: int, pattern: str | None, *, duel: bool) 
 
     duel: there is a base to compare with.
     """
-    planned = list_candidates(suite, seed, pattern, duel=duel)
+    planned, long = list_candidates(suite, seed, pattern, duel=duel), list_long(suite, pattern)
     random.Random(seed).shuffle(planned)
     # Sizes past a large literal have it as their constant.
-    planned.sort(key=lambda check: check.values != "confident" and not (check.values == "edges" and check.constants))
+    planned.sort(
+        key=lambda check: (
+            check.values != "confident" and not (check.values == "edges" and (check.constants or check.params in long))
+        )
+    )
     return planned if pattern else planned[: sum(1 for _ in checks(suite, seed, pattern)) // SHARE]
 
 
@@ -87,10 +93,46 @@ def list_candidates(suite: Accuracy, seed: int, pattern: str | None, *, duel: bo
             ({**probes[0], **dict.fromkeys(others, 1), last: int(number) + 1}, (number,)),
             *sized,
         ]
-    for params, constants in sized:
-        if 0 < _count_elements(params) <= MOST_ELEMENTS and case_id(params) not in ids:
+    sized = [(params, constants) for params, constants in sized if _count_elements(params) <= MOST_ELEMENTS]
+    for params, constants in [*((params, ()) for params in list_long(suite, pattern)), *sized]:
+        if case_id(params) not in ids:
             planned.append(Check(params, "edges", "contiguous", seed, fresh=True, constants=constants))
     return planned
+
+
+def list_long(suite: Accuracy, pattern: str | None) -> list[Params]:
+    """Returns the probes with several axes as long as cases have them, as the cases of a suite mostly have one.
+
+    Blocks end along all of these axes. Of the first probe also those that blocks divide: along all axes, or all but
+    one, as a kernel may have a mask for each.
+    """
+    seen, listed = [{**params, "dtype": None} for params in suite.cases], list[Params]()
+    for number, probe in enumerate(list_probes(suite, pattern)):
+        lengths = {name: _list_lengths(suite, name) for name, value in probe.items() if type(value) is int}
+        lengths = {name: sizes for name, sizes in lengths.items() if sizes}
+        whole = {name: [size for size in sizes if not size & (size - 1)] for name, sizes in lengths.items()}
+        ways = [lengths, *({**whole, name: sizes} for name, sizes in lengths.items()), whole]
+        for sizes in (ways if number == 0 else ways[:1]) if len(lengths) > 1 else ():
+            params = _lengthen(probe, sizes)
+            if {**params, "dtype": None} not in seen:
+                seen.append({**params, "dtype": None})
+                listed.append(params)
+    return listed
+
+
+def _list_lengths(suite: Accuracy, name: str) -> list[int]:
+    """The sizes of an axis in cases that are no short ones."""
+    return [size for params in suite.cases if type(size := params.get(name)) is int and size > SHORT]
+
+
+def _lengthen(probe: Params, sizes: Mapping[str, Sequence[int]]) -> Params:
+    """Returns a probe with the longest sizes for which there are few elements."""
+    for most in sorted(set(itertools.chain(*sizes.values())), reverse=True):
+        fitting = {name: [size for size in listed if size <= most] for name, listed in sizes.items()}
+        params = {**probe, **{name: max(listed) for name, listed in fitting.items() if listed}}
+        if _count_elements(params) <= MOST_LONG:
+            return params
+    return probe
 
 
 def search(
@@ -106,8 +148,8 @@ def search(
     if kind in {"reference_raised", "out_of_memory"}:
         return None
     if base is None:
-        # No one knows which inputs the kernel refuses.
-        return None if result.raised else result
+        # No one knows which inputs the kernel refuses. By a name that a branch lacks it refuses none.
+        return None if result.raised and "UnboundLocalError" not in str(result.failure.facts) else result
     if kind == "less_exact":
         return result
     return None if verify(replace(suite, kernel=base), device, check, describe, base).failure else result
@@ -137,7 +179,8 @@ def is_too_large(suite: Accuracy, device: Accelerator, params: Params) -> bool:
 
 
 def _count_elements(params: Params) -> int:
-    return math.prod(value for value in params.values() if type(value) is int)
+    """Of all lengths. An axis by its number, or an offset, may be 0 or less."""
+    return math.prod(value for value in params.values() if type(value) is int and value > 1)
 
 
 def _is_enumeration(node: ast.AST) -> bool:

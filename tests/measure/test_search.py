@@ -296,3 +296,31 @@ def test_of_a_large_library_the_files_near_the_kernel_are_read_for_literals(tmp_
 
 def make_x(rows, cols, dtype, device, seed):
     return {"x": np.random.default_rng(seed).standard_normal((rows, cols)).astype(dtype)}
+
+
+def test_several_axes_are_long_at_once_and_all_but_one_are_whole_blocks():
+    cases = (*grid(a=[2], b=[31, 32, 33], c=[3], axis=[0]), *grid(a=[2], b=[3], c=[1, 64, 65, 1 << 17], axis=[-1]))
+    tried = Accuracy(
+        probabilities, probabilities, make_inputs, cases=cases, probe_cases=grid(a=[2], b=[5], c=[7], axis=[0])
+    )
+
+    long = [check for check in plan_search(tried, SEED, "*", duel=False) if check.params["b"] > 5 < check.params["c"]]
+
+    assert {(check.params["a"], check.params["b"], check.params["c"]) for check in long} >= {
+        (2, 33, 65), (2, 32, 65), (2, 33, 64), (2, 32, 64)
+    }  # fmt: skip
+    assert {(check.params["axis"], check.values) for check in long} == {(0, "edges")}
+
+
+def test_a_name_that_a_branch_lacks_refuses_no_input(device):
+    def double(x, target):
+        if x.shape[1] == BLOCK + 1:
+            answer = x * 2
+        return answer
+
+    tried, params = suite(double, lambda x, target: x * 2), {"rows": 5, "cols": 31, "dtype": "float32"}
+    given = Check(params, "edges", "contiguous", SEED, fresh=True)
+
+    assert search(tried, device, given, describe, None).failure.kind == "kernel_raised"
+    tried = suite(lambda x, target: 1 // 0, lambda x, target: x * 2)
+    assert search(tried, device, given, describe, None) is None
