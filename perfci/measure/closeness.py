@@ -42,6 +42,9 @@ SORTED = 1 << 14  # elements of which quantiles are exact. Of more they are cut,
 QUANTILES = (0.5, 0.9, 0.99)
 _CUT = 14  # lowest bits of a float32 that such quantiles lack
 
+MOST_OF_RMS = 2.0**-11  # of an answer, that an atol nobody stated may be: rounding to bfloat16 changes more
+STEADY = 4.0  # units of the dtype by which the answer of a sum errs, if its terms do not cancel
+
 PLACES, LOWEST = 2100, -1074  # of powers of two that float64 has
 _LANES = 64  # counters of a place: many elements of one place would wait for each other on a device
 
@@ -132,6 +135,16 @@ def tolerance(dtype: str, overrides: Mapping[str, tuple[float, float]] | None, t
     """
     rtol, atol = (overrides or {}).get(dtype) or TOLERANCES.get(dtype, (0.0, 0.0))
     return rtol, atol * math.sqrt(max(terms, 1) if dtype in TOLERANCES else 1)
+
+
+def bound_atol(atol: float, rms: float, usual: ErrorStats, limits: DtypeFacts) -> float:
+    """Returns atol for an answer of a size: that of torch.testing is for numbers near 1, and may be most of small ones.
+
+    rms: root mean square of what is right. usual: the reference's errors in this dtype. Where these are large beside
+    the answer, its terms cancel, and another order of them errs otherwise.
+    """
+    steady = usual.rmse is not None and usual.rmse <= STEADY * limits.epsilon * rms
+    return min(atol, max(MOST_OF_RMS * rms, 2 * limits.smallest_subnormal)) if rms and steady else atol
 
 
 # --- how large errors are ---------------------------------------------------------------------------------------------

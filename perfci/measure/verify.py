@@ -478,7 +478,7 @@ def _compare_numbers(
     """
     arrays, check, suite = calls.arrays, calls.check, calls.suite
     got, right, common = map(arrays.compared, (actual, wanted, usual))
-    if arrays.dtype_facts(actual) is None:
+    if (limits := arrays.dtype_facts(actual)) is None:
         _, step = closeness.tolerance(arrays.facts(actual).dtype, suite.tolerance, 1)
         # Of an answer of few numbers, such as a mask, a step would be everything.
         step = step if math.prod(right.shape) and float(right.max()) - float(right.min()) >= STEPS * step else 0.0
@@ -488,9 +488,11 @@ def _compare_numbers(
         return replace(result, failure=failure), None, None
     dtype = arrays.facts(actual).dtype
     rtol, atol = closeness.tolerance(dtype, suite.tolerance, calls.terms)
-    atol *= calls.term
     right = closeness.keep_limits(right, common)
     errors, usual_errors = closeness.errors_of(got, right), closeness.errors_of(common, right)
+    atol *= calls.term
+    if check.values in {"normal", "edges"} and dtype not in (suite.tolerance or {}):
+        atol = closeness.bound_atol(atol, errors.exact, usual_errors.stats, limits)
     standard = Standard(
         right,
         closeness.round_like(right, got),

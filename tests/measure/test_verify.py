@@ -338,6 +338,19 @@ def test_atol_is_wider_by_the_square_root_of_the_terms_of_a_sum(device, terms, p
     assert result.atol == pytest.approx(1e-5 * math.sqrt(terms))
 
 
+def test_an_answer_that_is_small_beside_atol_may_be_off_by_an_eighth_only_if_a_suite_says_so(device):
+    def shrink(x):
+        return x * x.dtype.type(3e-5)
+
+    def check_factor(factor, **fields):
+        made = suite(lambda x: shrink(x) * np.float32(factor), shrink, **fields)
+        return verify(made, device, check(params=WIDE), describe)
+
+    assert check_factor(1.12).failure.kind == "wrong_values"
+    assert check_factor(1.12, tolerance={"float32": (1.3e-6, 1e-5)}).failure is None
+    assert (check_factor(1.0).failure, check_factor(1.0).unchecked) == (None, None)
+
+
 # --- a tolerance that anything passes ---------------------------------------------------------------------------------
 
 
