@@ -108,12 +108,12 @@ def make_suites(
     usual, judged = form.run(small_case), [*itertools.product(others, sizes)]
     is_quick = bool(done and not form.is_ragged and usual.seconds <= _SLOW_S)
     if is_quick:
-        switches, beyond = _find_switches(form, _list_points(grids))
+        switches, beyond = _find_switches(others, _list_points(grids))
         look += [Reason("look_beyond", {"op": op, "case": case}) for case in beyond[:1] if "look_beyond" not in left]
-        quick = [point for point, seconds in switches if seconds <= _SLOW_S]
-        grids += [_write_point(form, point, ()) for point, _ in switches]
-        probes += [{**_write_point(form, point, varying), "dtype": ("*DTYPES[:1]",)} for point in quick]
-        judged += [(form, point) for point in quick]
+        quick = [(other, point) for other, point, seconds in switches if seconds <= _SLOW_S]
+        grids += [_write_point(other, point, varying) for other, point, _ in switches]
+        probes += [{**_write_point(other, point, varying), "dtype": ("*DTYPES[:1]",)} for other, point in quick]
+        judged += quick
     if steps := sorted({*usual.dtypes} & {"int8", "uint8"}) if "float" in form.dtype else []:
         lines.append("# Where it rounds to whole numbers, a float beside the half may go either way.")
         lines.append(f"tolerance={{{', '.join(f'{json.dumps(dtype)}: (0.0, 1.0)' for dtype in steps)}}},")
@@ -255,38 +255,44 @@ def _find_kernels(
 
 
 def _find_switches(
-    form: Form, earlier: Sequence[Mapping[str, Any]]
-) -> tuple[list[tuple[dict[str, Any], float]], list[str]]:
+    forms: Sequence[Form], earlier: Sequence[Mapping[str, Any]]
+) -> tuple[list[tuple[Form, dict[str, Any], float]], list[str]]:
     """Sizes past the least one of each axis from which on a kernel has another block, if it had one until then.
 
-    With the seconds that their call takes, and the sizes at which the kernel reaches beyond its tensors.
+    With the form that launches it, the seconds that their call takes, and the sizes at which the kernel reaches beyond
+    its tensors.
     """
-
-    def list_constants(axis: str, size: int) -> dict[tuple[str, str], Any]:
-        done = form.try_case({**little, axis: size}, alone=True)
-        launches = done.launches if done and done.programs <= _MANY_PROGRAMS else ()
-        return {(launch.source, name): value for launch in launches for name, value in launch.constants.items()}
-
-    taken, beyond, going = list[tuple[dict[str, Any], float]](), list[str](), form.rehearsal
-    little = {axis: form.little.get(axis, _LITTLE) for axis in form.axes}
-    for axis in form.axes:
-        sizes = [(1 << power) + 1 for power in range(5, MOST_ELEMENTS.bit_length())]
-        seen = [list_constants(axis, size) for size in sizes]
-        steady = {key for key, value in seen[0].items() if seen[1].get(key) == value}
-        switched = (
-            size
-            for size, one in zip(sizes, seen, strict=True)
-            if any(key in one and one[key] != seen[0][key] for key in steady)
-        )
-        points = [{**little, axis: size} for size in itertools.islice(switched, 1)]
-        for point in (point for point in points if point not in earlier and going.spent_s <= MOST_SECONDS):
-            going.most_s *= 4  # it may have some thousand programs
+    taken, beyond, seen = list[tuple[Form, dict[str, Any], float]](), list[str](), set[tuple[str, str]]()
+    for form in forms:
+        before = {*seen}
+        for axis in form.axes:
+            point, keys = _find_switch(form, axis, before)
+            if point in ({}, *earlier) or form.rehearsal.spent_s > MOST_SECONDS:
+                continue
+            seen |= keys
+            form.rehearsal.most_s *= 4  # it may have some thousand programs
             trial = form.run(point)
-            going.most_s /= 4
-            taken += [(point, trial.seconds)] if not trial.problem and trial.is_finite else []
+            form.rehearsal.most_s /= 4
+            taken += [(form, point, trial.seconds)] if not trial.problem and trial.is_finite else []
             is_beyond = BEYOND in (trial.problem or "") and not form.has_places
             beyond += [f"{axis}={point[axis]}"] if is_beyond else []
     return taken, beyond
+
+
+def _find_switch(form: Form, axis: str, seen: set[tuple[str, str]]) -> tuple[dict[str, Any], set[tuple[str, str]]]:
+    """Such sizes along one axis, and the kernels with the names of the blocks that change. seen: those left out."""
+
+    def list_constants(point: Mapping[str, Any]) -> dict[tuple[str, str], Any]:
+        done = form.try_case(point, alone=True)
+        launches = done.launches if done and done.programs <= _MANY_PROGRAMS else ()
+        return {(launch.source, name): value for launch in launches for name, value in launch.constants.items()}
+
+    little = {axis: form.little.get(axis, _LITTLE) for axis in form.axes}
+    points = [{**little, axis: (1 << power) + 1} for power in range(5, MOST_ELEMENTS.bit_length())]
+    listed = [list_constants(point) for point in points]
+    steady = {key for key, value in listed[0].items() if listed[1].get(key) == value} - seen
+    switched = ({key for key in steady if key in one and one[key] != listed[0][key]} for one in listed)
+    return next(((point, keys) for point, keys in zip(points, switched, strict=True) if keys), ({}, set()))
 
 
 def _list_unlike(tried: Sequence[tuple[Form, Mapping[str, Any]]], kinds: Sequence[str]) -> list[str]:
