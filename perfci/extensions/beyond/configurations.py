@@ -9,9 +9,9 @@ import functools
 import itertools
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from perfci.core.errors import ContractError
 from perfci.core.files import read_regular
 from perfci.core.model import AccuracyCase, because
 from perfci.device.seam import Accelerator
+from perfci.extensions.beyond.least import Show, Shrink, keep
 from perfci.extensions.common.tuned import Seam
 from perfci.measure.bench import Describe
 from perfci.measure.inputs import bound_inputs, call_fresh
@@ -44,6 +45,7 @@ class Configuration:
 
     name: str
     pins: tuple[Pin, ...]
+    choices: Mapping[str, str] = field(default_factory=dict)  # of an autotuner, as `pin` takes them
 
 
 @dataclass
@@ -63,12 +65,14 @@ def check_configurations(
     describe: Describe,
     until_s: float,
     looked: Looked,
+    shrink: Shrink = keep,
 ) -> Iterator[AccuracyCase]:
     """Yields the first failure of each configuration that is wrong, as far as time allows.
 
     One that raises is none that an autotuner would choose, and none that a call could have run in.
-    until_s: seconds of the monotonic clock. looked: gets the counts.
+    until_s: seconds of the monotonic clock. looked: gets the counts. shrink: gets the first that is wrong.
     """
+    shrunk = False
     looked.of = len(configurations)
     for configuration in configurations:
         ran_by: Pin | None = None
@@ -78,18 +82,36 @@ def check_configurations(
             if time.monotonic() > until_s:
                 return
             check = Check(params, "normal", "contiguous", 0, fresh=False)
-            result = _verify_pinned(suite, device, check, pin, describe)
+            result = _verify_pinned(suite, check, device=device, pin=pin, describe=describe)
             ran_by = pin if result else ran_by
             if result and result.failure:
                 reason = because("wrong_configuration", result.failure, configuration=configuration.name)
                 yield check.result(failure=reason)
+                if configuration.choices and not shrunk:
+                    judge = functools.partial(_verify_pinned, device=device, pin=pin, describe=describe)
+                    yield from shrink(result, check, judge, _show(configuration))
+                    shrunk = True
                 break
         looked.checked += 1
         looked.refused += ran_by is None
 
 
+def _show(configuration: Configuration) -> Show:
+    """How the smallest case of one is shown."""
+    return Show(
+        "least_configuration",
+        "from dataclasses import replace; from perfci.extensions.beyond.configurations import pin; "
+        "from perfci.measure.verify import Check, verify",
+        lambda _, check: (
+            f"with pin({configuration.choices!r}): "
+            f"print(verify(replace(suite, kernel=kernel), device, {check}, vars).failure)"
+        ),
+        {"configuration": configuration.name},
+    )
+
+
 def _verify_pinned(
-    suite: Accuracy, device: Accelerator, check: Check, pin: Pin, describe: Describe
+    suite: Accuracy, check: Check, *, device: Accelerator, pin: Pin, describe: Describe
 ) -> AccuracyCase | None:
     """Make one check in a configuration. None if the call does not run in it, or raises."""
     inputs = bound_inputs(suite, check.params, device.arrays.device, check.seed)
@@ -136,7 +158,26 @@ def list_candidates(suite: Accuracy, device: Accelerator, probes: Sequence[Param
         if not seen:  # nor will it with the others
             break
         names |= dict.fromkeys((tuner, text) for tuner, texts in seen.items() if len(texts) > 1 for text in texts)
-    return [Configuration(f"{tuner}: {text}", (Pin(functools.partial(pin, {tuner: text})),)) for tuner, text in names]
+    choices = [{tuner: text} for tuner, text in _sort_unlike(names)]
+    return [
+        Configuration(f"{tuner}: {text}", (Pin(functools.partial(pin, one)),), one)
+        for one in choices
+        for tuner, text in one.items()
+    ]
+
+
+def _sort_unlike(names: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Candidates, those first that have a value which none before has: a branch may be of one value.
+
+    >>> _sort_unlike([("f", "M: 1, K: 1"), ("f", "M: 2, K: 1"), ("f", "M: 2, K: 1"), ("f", "M: 1, K: 2")])
+    [('f', 'M: 1, K: 1'), ('f', 'M: 2, K: 1'), ('f', 'M: 1, K: 2'), ('f', 'M: 2, K: 1')]
+    """
+    seen, first, others = set[tuple[str, str]](), list[tuple[str, str]](), list[tuple[str, str]]()
+    for tuner, text in names:
+        values = {(tuner, value) for value in text.split(", ")}
+        (others if values <= seen else first).append((tuner, text))
+        seen |= values
+    return [*first, *others]
 
 
 @contextmanager
@@ -152,6 +193,8 @@ def pin(choices: Mapping[str, str]) -> Iterator[Mapping[str, Sequence[str]]]:
         return
     from unittest import mock  # which takes long to import, and each command imports this file
 
+    from triton.runtime.jit import KernelInterface
+
     seen = dict[str, Sequence[str]]()
 
     def run(tuner: Any, *args: Any, **kwargs: Any) -> Any:
@@ -165,8 +208,29 @@ def pin(choices: Mapping[str, str]) -> Iterator[Mapping[str, Sequence[str]]]:
             config.pre_hook(tuner.nargs | options)
         return tuner.fn.run(*args, **options)
 
-    with mock.patch.object(Autotuner, "run", run):
+    with ExitStack() as stack:
+        for kind in _list_launchers(KernelInterface):
+            if issubclass(kind, Autotuner):
+                stack.enter_context(mock.patch.object(kind, "run", run))
+            elif not kind.__module__.startswith("triton."):
+                stack.enter_context(mock.patch.object(kind, "run", _pass_on(kind.run)))
         yield seen
+
+
+def _list_launchers(base: Any) -> list[Any]:
+    """The classes below one that have a `run`: libraries have autotuners of their own."""
+    below = (kind for one in base.__subclasses__() for kind in _list_launchers(one))
+    return [*([base] if "run" in vars(base) else []), *below]
+
+
+def _pass_on(run: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a `run` for a library's class around an autotuner, which keeps the first choice of each key."""
+
+    def launch(launcher: Any, *args: Any, **kwargs: Any) -> Any:
+        inner: Any = getattr(launcher, "fn", None)
+        return inner.run(*args, **kwargs) if hasattr(inner, "run") else run(launcher, *args, **kwargs)
+
+    return launch
 
 
 # --- tuned files ------------------------------------------------------------------------------------------------------

@@ -9,12 +9,23 @@ from typing import Any, Protocol
 from perfci.core.model import AccuracyCase, Reason, because
 from perfci.device.arrays import Arrays
 from perfci.device.seam import Accelerator
+from perfci.extensions.beyond.least import Show, Shrink, keep
 from perfci.measure.bench import Describe
 from perfci.measure.inputs import flat
 from perfci.measure.verify import Check, list_probes, make_inputs, verify
 from perfci.ops.spec import Accuracy
 
 CAPTURED, REPLAYED = 0, 1  # seeds of the inputs
+
+
+SHOW = Show(
+    "least_replay",
+    "from dataclasses import replace; from perfci.extensions.beyond.graphs import check_graphs, find_capture",
+    lambda params, _: (
+        f"print(*check_graphs(replace(suite, kernel=kernel, probe_cases=[dict({params})]), device, None, vars, "
+        "find_capture(device)))"
+    ),
+)
 
 
 class Graph(Protocol):
@@ -41,17 +52,24 @@ def find_capture(device: Accelerator) -> Capture | None:
 
 
 def check_graphs(
-    suite: Accuracy, device: Accelerator, pattern: str | None, describe: Describe, capture: Capture | None
-) -> Iterator[AccuracyCase]:
-    """Yields a check of each probe case, if the suite states that calls may be captured."""
+    suite: Accuracy, device: Accelerator, pattern: str | None, describe: Describe, capture: Capture | None,
+    shrink: Shrink = keep,
+) -> Iterator[AccuracyCase]:  # fmt: skip
+    """Yields a check of each probe case, if the suite states that calls may be captured. `shrink` gets wrong ones."""
     for params in list_probes(suite, pattern) if suite.graph else ():
         check = Check(params, "normal", "contiguous", REPLAYED, fresh=False)
         if capture is None or suite.mutates:
             why = "mutates" if suite.mutates else device.info.name
             yield check.result(unchecked=Reason("graph_unchecked", {"case": check.case, "why": why}))
             continue
+
+        def judge(suite: Accuracy, check: Check, capture: Capture = capture) -> AccuracyCase:
+            return _check(suite, device, check, describe, capture)
+
         try:
-            yield _check(suite, device, check, describe, capture)
+            result = judge(suite, check)
+            yield result
+            yield from shrink(result, check, judge, SHOW)
         except Exception as error:
             yield check.result(failure=Reason("graph_raised", {"case": check.case, **describe(error)}), raised=True)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from perfci.core.model import AccuracyCase, Reason
+from perfci.core.model import AccuracyCase, Fact, Reason
 from perfci.device.seam import Accelerator
 from perfci.measure.bench import Describe
 from perfci.measure.inputs import bound_inputs, fill_inputs
@@ -24,8 +24,28 @@ AGAIN = 5  # calls in which a fault has to show again, before it counts as one t
 FEW = 4  # elements of an input that may differ from all others, so that a person can read them
 MOST_FILLED = 1 << 22  # elements of an input in which single values are looked for
 
-Lay = Callable[[Accuracy, Check], Accuracy]
-"""Returns a suite with a kernel that gets a check's arrays elsewhere in memory"""
+Judge = Callable[[Accuracy, Check], AccuracyCase | None]
+"""Makes a check in another way than a suite does. None, and what it raises: it cannot be made"""
+
+
+@dataclass(frozen=True)
+class Show:
+    """How a case that is no suite's is told, and the last two of the lines of Python that show it."""
+
+    kind: str  # of its reason
+    imports: str
+    call: Callable[[str, str], str]  # of its parameters, and of its check, as they are spelled
+    facts: Mapping[str, Fact] = field(default_factory=dict)
+
+
+Shrink = Callable[[AccuracyCase, Check, Judge, Show], Iterator[AccuracyCase]]
+"""Yields the smallest case that is wrong in the way of a result, if that is wrong"""
+
+
+def keep(*_: object) -> Iterator[AccuracyCase]:
+    """Yields none, where nothing is shrunk."""
+    yield from ()
+
 
 UNFIT = frozenset({"reference_raised", "out_of_memory"})
 """Failures that say nothing of the kernel"""
@@ -54,11 +74,12 @@ class Shrinker:
 
     def __init__(
         self, suite: Accuracy, device: Accelerator, wrong: AccuracyCase, describe: Describe, until_s: float,
-        lay: Lay = lambda suite, _: suite,
+        judge: Judge | None = None, *, fills: bool = True,
     ) -> None:  # fmt: skip
-        """`until_s`: seconds of the monotonic clock. `lay`: where arrays lie in memory as no layout has them."""
-        self._suite, self._device, self._describe, self._until_s = suite, device, describe, until_s
-        self._wrong, self._lay, self.tries = wrong, lay, 0
+        """`until_s`: seconds of the monotonic clock. `fills`: values become ones, zeros and a few others."""
+        self._suite, self._device, self._until_s, self._fills = suite, device, until_s, fills
+        self._judge: Judge = judge or (lambda suite, check: verify(suite, device, check, describe))
+        self._wrong, self.tries = wrong, 0
 
     def shrink(self, check: Check | None = None) -> Least | None:
         """Returns the smallest case found. None if the fault does not show again in this process.
@@ -73,7 +94,7 @@ class Shrinker:
         if least is None:
             return None
         least = self._descend(least)
-        for name in self._list_floats(least.check):
+        for name in self._list_floats(least.check) if self._fills else ():
             least = self._fill(least, name)
         return dataclasses.replace(least, tries=self.tries)
 
@@ -92,12 +113,11 @@ class Shrinker:
         suite = fill_suite(self._suite, self._device, check, fillings) if fillings else self._suite
         made = dataclasses.replace(check, values="normal") if fillings else check
         try:
-            suite = self._lay(suite, made)
+            result = self._judge(suite, made)
         except Exception:  # of a size that the op does not have, or whose arrays cannot lie so
             return None
-        result = verify(suite, self._device, made, self._describe)
-        why = result.failure
-        if why is None or why.kind in UNFIT or result.raised != self._wrong.raised:
+        why = result.failure if result else None
+        if result is None or why is None or why.kind in UNFIT or result.raised != self._wrong.raised:
             return None
         return Least(check, why, fillings or {})
 

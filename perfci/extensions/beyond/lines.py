@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from perfci.device.seam import Accelerator
-from perfci.extensions.beyond.least import Least, draw
+from perfci.extensions.beyond.least import Least, Show, draw
 from perfci.ops.backends import DEFAULT, name_of
 from perfci.ops.spec import Accuracy
 from perfci.worker.load import LoadedOp, import_roots
@@ -25,13 +25,19 @@ from {file} import {suite} as suite{kernel}
 {call}"""
 
 
-def write_lines(task: Task, loaded: LoadedOp, device: Accelerator, least: Least, form: Any = None) -> str:
+def write_lines(
+    task: Task, loaded: LoadedOp, device: Accelerator, least: Least, form: Any = None, show: Show | None = None
+) -> str:
     """Returns the lines that make the least call, and print its answer beside that of the reference.
 
-    form: one of `structure`, by which arrays lie.
+    form: one of `structure`, by which arrays lie. show: of what is no check of a suite.
     """
     name, suite, kind = name_of(task.op), loaded.accuracy, device.info.kind
     other = suite.backend != DEFAULT
+    made = "; ".join((*_make(suite, device, least), *(_move(suite, device, least, form) if form else ())))
+    call = _call(suite, device, least) if least.failure.kind in VISIBLE else _check(least)
+    if show:
+        made, call = show.imports, show.call(_spell_params(least), _spell_check(least, least.check.layout))
     roots = [Path(root).resolve() for root in import_roots(task.folder, task.shared_folder)]
     text = LINES.format(
         interpret='import os; os.environ["TRITON_INTERPRET"] = "1"; ' if kind == "cpu" else "",
@@ -40,8 +46,8 @@ def write_lines(task: Task, loaded: LoadedOp, device: Accelerator, least: Least,
         file=f"{name}_accuracy",
         suite=_find_name(sys.modules[f"{name}_accuracy"]),
         kernel=f"; from {name}_{suite.backend} import {name} as kernel" if other else "; kernel = suite.kernel",
-        inputs="; ".join((*_make(suite, device, least), *(_move(suite, device, least, form) if form else ()))),
-        call=_call(suite, device, least) if least.failure.kind in VISIBLE else _check(least),
+        inputs=made,
+        call=call,
     )
     return text if "torch." in text else text.replace("import torch; ", "", 1)
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from perfci.core.model import AccuracyCase, Fact, Reason, as_fact
 from perfci.device.seam import Accelerator
+from perfci.extensions.beyond.least import Judge, Show, Shrink, keep
 from perfci.measure import closeness
 from perfci.measure.bench import Describe
 from perfci.measure.inputs import bound_inputs, call_fresh
@@ -26,6 +27,15 @@ Axis = tuple[int, int]
 """Where a parameter lies in an array: which axis, and how many of its places belong to one"""
 
 
+SHOW = Show(
+    "least_wrong",
+    "from dataclasses import replace; from perfci.extensions.beyond.properties import check_properties",
+    lambda params, _: (
+        f"print(*check_properties(replace(suite, kernel=kernel, probe_cases=[dict({params})]), device, None, vars))"
+    ),
+)
+
+
 @dataclass(frozen=True)
 class Property:
     """One thing that an op states, and how it is checked for a case."""
@@ -33,6 +43,10 @@ class Property:
     name: str  # field of the suite
     find: Callable[[Accuracy, Accelerator, Check], Reason | None]
     """returns what contradicts it. Raises UnfitError if the case cannot show it, and what the kernel raises"""
+
+    def judge(self, device: Accelerator) -> Judge:
+        """How a check of it is made."""
+        return lambda suite, check: check.result(failure=self.find(suite, device, check))
 
 
 class UnfitError(Exception):
@@ -48,14 +62,16 @@ def list_properties(suite: Accuracy) -> list[Property]:
 
 
 def check_properties(
-    suite: Accuracy, device: Accelerator, pattern: str | None, describe: Describe
+    suite: Accuracy, device: Accelerator, pattern: str | None, describe: Describe, shrink: Shrink = keep
 ) -> Iterator[AccuracyCase]:
-    """Yields a check for each property and each probe case, each seen on the same seed."""
+    """Yields a check for each property and each probe case, each seen on the same seed. `shrink` gets wrong ones."""
     for stated in list_properties(suite):
         for params in list_probes(suite, pattern):
             check = Check(params, "normal", "contiguous", 0, fresh=False)
             try:
-                yield check.result(failure=stated.find(suite, device, check))
+                result = check.result(failure=stated.find(suite, device, check))
+                yield result
+                yield from shrink(result, check, stated.judge(device), SHOW)
             except UnfitError as error:
                 why = {"case": check.case, "property": stated.name, "why": str(error)}
                 yield check.result(unchecked=Reason("property_unchecked", why))

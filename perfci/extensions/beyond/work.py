@@ -9,19 +9,20 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from perfci.core.model import AccuracyCase, Fact, Reason, because
+from perfci.core.model.basics import CAUSE
 from perfci.device.seam import Accelerator
 from perfci.extensions.beyond.configurations import Looked, check_configurations, list_configurations
 from perfci.extensions.beyond.formula import trace_calls
 from perfci.extensions.beyond.graphs import check_graphs, find_capture
-from perfci.extensions.beyond.least import Shrinker
+from perfci.extensions.beyond.least import Judge, Show, Shrinker
 from perfci.extensions.beyond.lines import write_lines
 from perfci.extensions.beyond.properties import check_properties
 from perfci.extensions.beyond.repeats import check_repeats
 from perfci.extensions.beyond.sanitize import watched_memory
 from perfci.extensions.beyond.task import SHRINK_S, LookBeyond
 from perfci.measure.inputs import bound_inputs, call_fresh
-from perfci.measure.search import list_candidates, search
-from perfci.measure.verify import Check, list_probes
+from perfci.measure.search import list_candidates, list_long, search
+from perfci.measure.verify import Check, list_probes, verify
 from perfci.ops.spec import Accuracy, Params, case_id
 from perfci.worker.load import LoadedOp, describe_exception
 from perfci.worker.opening import load_files, open_op
@@ -91,13 +92,14 @@ class Look:
         suite, pattern = self._loaded.accuracy, self._task.pattern
         if suite.invariant or suite.permutes or suite.idempotent or suite.graph:
             self._channel.send(Doing("properties", self._task.op))
-        yield from check_properties(suite, self._device, pattern, self._describe)
+        yield from check_properties(suite, self._device, pattern, self._describe, self._shrink_found)
         if suite.gradients:
             from perfci.extensions.beyond.gradients import check_gradients
 
             self._channel.send(Doing("gradients", self._task.op))
             yield from check_gradients(suite, self._device, pattern, self._describe)
-        yield from check_graphs(suite, self._device, pattern, self._describe, find_capture(self._device))
+        capture = find_capture(self._device)
+        yield from check_graphs(suite, self._device, pattern, self._describe, capture, self._shrink_found)
         yield from self._check_configurations()
         if self._task.budget_s is not None:
             return
@@ -135,22 +137,37 @@ class Look:
         device = self._device
         self._channel.send(Doing("shrink", self._task.op, wrong.case))
 
-        def lay(suite: Accuracy, check: Check) -> Accuracy:
-            return place_suite(suite, device, check, placed)
+        def judge(suite: Accuracy, check: Check) -> AccuracyCase:
+            return verify(place_suite(suite, device, check, placed), device, check, self._describe)
 
         until_s = time.monotonic() + SHRINK_S
-        shrinker = Shrinker(self._loaded.accuracy, device, wrong, self._describe, until_s, lay)
+        shrinker = Shrinker(self._loaded.accuracy, device, wrong, self._describe, until_s, judge)
         if least := shrinker.shrink(Check(params, "normal", "contiguous", 0, fresh=False)):
             python = write_lines(self._task, self._loaded, device, least, placed.form)
             facts: dict[str, Fact] = {"placed": placed.name, "origin": wrong.case, "tries": least.tries}
             yield least.check.result(failure=because("least_placed", least.failure, python=python, **facts))
 
+    def _shrink_found(self, wrong: AccuracyCase, check: Check, judge: Judge, show: Show) -> Iterator[AccuracyCase]:
+        """Yields the smallest case that is wrong in the way of one that is no suite's, with lines, as above."""
+        if wrong.failure is None:
+            return
+        self._channel.send(Doing("shrink", self._task.op, wrong.case))
+        until_s = time.monotonic() + SHRINK_S
+        shrinker = Shrinker(self._loaded.accuracy, self._device, wrong, self._describe, until_s, judge, fills=False)
+        if least := shrinker.shrink(check):
+            python, why = write_lines(self._task, self._loaded, self._device, least, show=show), least.failure
+            cause = Reason(str(why.facts.get(CAUSE, why.kind)), why.facts)
+            facts: dict[str, Fact] = {**show.facts, "origin": wrong.case, "tries": least.tries}
+            yield least.check.result(failure=because(show.kind, cause, python=python, **facts))
+
     def _check_configurations(self) -> Iterator[AccuracyCase]:
         task, suite, device, looked = self._task, self._loaded.accuracy, self._device, Looked()
         self._channel.send(Doing("configurations", task.op))
-        probes = list_probes(suite, task.pattern)
+        probes = [*list_long(suite, task.pattern)[:1], *list_probes(suite, task.pattern)]
         configs = list_configurations(suite, device, task.op, task.folder, task.shared_folder, probes, task.chosen)
-        yield from check_configurations(suite, device, probes, configs, self._describe, self._until_s, looked)
+        yield from check_configurations(
+            suite, device, probes, configs, self._describe, self._until_s, looked, self._shrink_found
+        )
         if configs:
             facts: dict[str, Fact] = {
                 "op": task.op,

@@ -57,6 +57,27 @@ NAME = perfci.CLASS(kernel=kernel, reference=reference, make_inputs=make_inputs,
 """
 
 
+LIBRARY = """
+import triton
+
+class Tuner(triton.runtime.Autotuner):
+    def run(self, *args, **kwargs):
+        return self.fn.run(*args, **kwargs, **self.configs[0].all_kwargs())
+
+class Entry(triton.runtime.jit.KernelInterface):
+    def __init__(self, fn):
+        self.fn, self.kept = fn, []
+
+    def run(self, *args, **kwargs):
+        self.kept = self.kept or [self.fn.configs[0]]
+        return self.fn.fn.run(*args, **kwargs, **self.kept[0].all_kwargs())
+
+def tune(configs, key):
+    return lambda fn: Entry(Tuner(fn, fn.arg_names, configs, key, None, None))
+"""
+"""As libraries have them: an autotuner of their own, in a class that keeps what it launched"""
+
+
 @pytest.fixture
 def op(tmp_path, capsys):
     """A function that makes an op in one configuration or none wrong, and checks it on the CPU."""
@@ -70,8 +91,8 @@ def op(tmp_path, capsys):
         suite = suite.replace("cases=CASES", 'cases=CASES, layouts=("contiguous",)') if name == "Accuracy" else suite
         (folder / f"op_{name.lower()}.py").write_text(suite)
 
-    def check(wrong: int | None, *options: str) -> Answer:
-        (folder / "op_triton.py").write_text(textwrap.dedent(KERNEL).replace("WRONG", str(wrong or 0)))
+    def check(wrong: int | None, *options: str, kernel: str = KERNEL) -> Answer:
+        (folder / "op_triton.py").write_text(textwrap.dedent(kernel).replace("WRONG", str(wrong or 0)))
         code = run(["check", "--device", "cpu", "--suite", "accuracy", "--project", str(tmp_path), *options])
         seen = capsys.readouterr()
         return Answer(code, seen.out, seen.err)
@@ -80,10 +101,28 @@ def op(tmp_path, capsys):
 
 
 @pytest.mark.nightly
-def test_one_wrong_configuration_of_forty_is_found_and_named(op):
+def test_one_wrong_configuration_of_forty_is_found_and_named_and_its_least_case_shown(op, tmp_path):
     answer = op(7, "--thorough")
 
     assert answer.code == 2
+    assert "In the configuration double: BLOCK: 16, PARTS: 7, num_warps: 1" in answer.out
+    ((least, lines),) = (
+        (case.case, case.failure.facts["python"])
+        for op_run in store.read_run(tmp_path / "reports").ops
+        for case in op_run.accuracy
+        if case.failure and case.failure.kind == "least_configuration"
+    )
+    shown = subprocess.run([sys.executable, "-c", lines], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert least == "n=1,dtype=float32"
+    assert "not_written" in shown.stdout, shown
+
+
+@pytest.mark.nightly
+def test_a_wrong_configuration_of_a_librarys_own_autotuner_is_found(op):
+    kernel = KERNEL.replace("\nPAIRS", LIBRARY + "\nPAIRS").replace("@triton.autotune(CONFIGS", "@tune(CONFIGS")
+    answer = op(7, "--thorough", kernel=kernel)
+
+    assert answer.code == 2, answer.out
     assert "In the configuration double: BLOCK: 16, PARTS: 7, num_warps: 1" in answer.out
 
 

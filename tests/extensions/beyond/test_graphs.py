@@ -1,10 +1,13 @@
 """Calls captured in a graph and replayed with other inputs."""
 
+import time
+
 import numpy as np
 import pytest
 
 from perfci.device.fake import FakeDevice, FakeSpec
 from perfci.extensions.beyond.graphs import check_graphs, find_capture
+from perfci.extensions.beyond.least import Shrinker, keep
 from perfci.ops.spec import Accuracy, grid
 
 
@@ -49,9 +52,9 @@ def double(x):
     return out
 
 
-def check(kernel, capture=Recorded, **stated):
+def check(kernel, capture=Recorded, shrink=keep, **stated):
     suite = Accuracy(kernel, lambda x: 2 * x, make_inputs, grid(rows=[3], cols=[4]), **{"graph": True, **stated})
-    return list(check_graphs(suite, FakeDevice(FakeSpec(), 1), None, describe, capture))
+    return list(check_graphs(suite, FakeDevice(FakeSpec(), 1), None, describe, capture, shrink))
 
 
 def test_a_call_that_launches_all_it_does_is_right():
@@ -74,6 +77,23 @@ def test_a_graph_that_skips_the_launch_is_wrong():
 
     assert result.failure.kind == "wrong_replay"
     assert (result.failure.facts["launches"], result.failure.facts["of"]) == (0, 1)
+
+
+def test_the_smallest_case_whose_replay_is_wrong_is_looked_for():
+    def launches_in_parts(x):
+        """The columns past two are the host's."""
+        out = 2 * x
+        launch(lambda: np.multiply(x[:, :2], 2, out=out[:, :2]))
+        return out
+
+    given = []
+    (wrong, *_) = check(launches_in_parts, shrink=lambda *args: given.append(args) or iter(()))
+    ((result, made, judge, _),) = given
+    suite = Accuracy(launches_in_parts, lambda x: 2 * x, make_inputs, grid(rows=[3], cols=[4]), graph=True)
+    shrinker = Shrinker(suite, FakeDevice(FakeSpec(), 1), result, describe, time.monotonic() + 30, judge, fills=False)
+
+    assert wrong.failure.kind == "wrong_replay"
+    assert shrinker.shrink(made).check.params == {"rows": 1, "cols": 3}
 
 
 def test_work_of_the_host_is_not_replayed():

@@ -1,5 +1,8 @@
 """What a suite states beyond its cases: rows that stand alone, permutations, answers that stay."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -138,3 +141,8 @@ def test_an_op_with_rows_that_depend_on_their_batch_is_wrong(stated):
     assert answer.code == 2
     assert answer.verdicts("scale") == {"WRONG"}
     assert "do not stand alone" in answer.out
+    least = stated.run_record().ops[0].accuracy[-1]
+    lines = least.failure.facts["python"]
+    shown = subprocess.run([sys.executable, "-c", lines], cwd=stated.root, capture_output=True, text=True, check=True)
+    assert least.case == "rows=1,cols=1,dtype=float32"
+    assert "row_depends" in shown.stdout
