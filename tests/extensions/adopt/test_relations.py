@@ -1,10 +1,8 @@
 """Sides and integers that depend on each other, as calls show them."""
 
 import inspect
-from collections.abc import Callable
 from itertools import pairwise
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -102,39 +100,8 @@ def test_texts_of_function_and_reference_tell_numbers_and_axes() -> None:
     uses = read_uses(spread_rows, inspect.signature(spread_rows), spread_rows_reference)
     assert {name for name, use in uses.items() if use.is_tensor} == {"x", "bounds", "out"}
     assert {name for name, use in uses.items() if use.is_size} == {"longest", "pieces", "turns"}
-    assert uses["x"].sides == ("size",)
     assert uses["out"].least == 2
     assert uses["bounds"].is_whole
-
-
-def test_pages_of_two_caches_are_of_one_size_where_a_small_one_shows_it() -> None:
-    pytest.importorskip("torch")
-    from perfci.extensions.adopt.rehearsal.axes import Form
-    from perfci.extensions.adopt.rehearsal.dry_torch import DryTorch
-    from perfci.extensions.adopt.rehearsal.search import Found, _join_sides
-
-    def store(page: Callable[[int, int], int]) -> Callable[..., None]:
-        def call(slots: Any, first: Any, second: Any) -> None:
-            for slot in slots.tolist():
-                for cache in (first, second):
-                    rows = page(first.shape[1], cache.shape[1])
-                    cache[slot // rows, slot % rows] = slot
-
-        return call
-
-    shapes = {"slots": "(size,)", "first": "(pages, rows)", "second": "(more_pages, more_rows)"}
-    dense = "torch.randn({}, generator=generator, dtype=dtype, device=device)"
-    inputs = {name: dense.format(shape) for name, shape in shapes.items()}
-    inputs["slots"] = "torch.randperm(size, generator=generator, device=device)"
-    axes, going = ("size", "pages", "rows", "more_pages", "more_rows"), DryTorch("cuda")
-    of_first, of_each = store(lambda first, _: first), store(lambda _, rows: rows)
-    with going.going():
-        form = Form(of_first, of_each, going, axes, shapes, inputs, "float32")
-        usual = form.run(form.make_distinct())
-        joined = _join_sides(Found(form, (), usual, dry=True))
-    assert usual.is_good
-    assert joined.trial.is_good
-    assert joined.form.shapes["first"].split(", ")[1] == joined.form.shapes["second"].split(", ")[1]
 
 
 def test_bytes_of_which_a_kernel_takes_bits_have_all_of_them() -> None:

@@ -60,13 +60,12 @@ READY = {
     "double_colours": "double_reference",
     "add_words": "add_words_reference",
     "add_bytes": "add_bytes_reference",
-    "scale_blocks": "scale_blocks_reference",
 }
 """function -> reference"""
 DAILY = {
     *("DoubledInto", "accumulate", "count_up", "double_and_sizes", "double_for_cuda", "double_here", "double_into"),
     *("double_source", "double_whole", "halves", "largest", "logarithm", "mean_double", "picked", "rise", "scaled"),
-    *("scale_blocks", "spread_nan", "where_positive"),
+    *("spread_nan", "where_positive"),
 }
 """Those of which other tests of the day ask more: each takes a second."""
 NIGHTLY = pytest.mark.nightly
@@ -596,8 +595,3 @@ def test_a_backward_pass_that_compares_tensors_gets_cases_around_its_blocks(said
 @NIGHTLY
 def test_a_kernel_that_adds_atomically_outside_of_its_tensors_does_not_end_the_rehearsal(said):
     assert "reaches beyond its tensors" in said["count"].look[0].facts["error"]
-
-
-def test_a_side_that_the_kernel_reaches_into_by_blocks_is_rounded_up(said):
-    assert "(rows, -(-cols // 64))" in said["op_scale_blocks"].suites.inputs["s"]
-    assert said["op_scale_blocks"].is_ready

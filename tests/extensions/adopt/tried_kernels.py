@@ -1048,22 +1048,3 @@ def add_bytes_reference(x, codes):
 
 def logical_not(self):
     return double_and_sizes((self == 0).to(torch.int32))[0] == 2
-
-
-@triton.jit
-def _scale_blocks(x_ptr, s_ptr, out_ptr, cols, stride, BLOCK: tl.constexpr):
-    row, col = tl.program_id(0), tl.arange(0, BLOCK)
-    x = tl.load(x_ptr + row * cols + col, mask=col < cols)
-    s = tl.load(s_ptr + row * stride + col // 64, mask=col < cols)
-    tl.store(out_ptr + row * cols + col, x * s, mask=col < cols)
-
-
-def scale_blocks(x: torch.Tensor, s: torch.Tensor) -> torch.Tensor:
-    """It has a scale for each block of 64, and checks nothing."""
-    out = torch.empty_like(x)
-    _scale_blocks[(x.shape[0],)](x, s, out, x.shape[1], s.stride(0), BLOCK=triton.next_power_of_2(x.shape[1]))
-    return out
-
-
-def scale_blocks_reference(x: torch.Tensor, s: torch.Tensor) -> torch.Tensor:
-    return x * s.repeat_interleave(64, 1)[:, : x.shape[1]]

@@ -16,7 +16,7 @@ import torch
 from perfci.device.tensors import TorchArrays
 from perfci.extensions.adopt.rehearsal.dry_torch import Argument, DryTorch, SketchLaunch
 from perfci.extensions.adopt.rehearsal.sketched import wrap
-from perfci.extensions.adopt.rehearsal.trial import Trial, find_extents, try_call
+from perfci.extensions.adopt.rehearsal.trial import Trial, try_call
 from perfci.measure.inputs import fill_inputs
 
 MOST_SECONDS = 5.0  # of calls for real. What is asked afterwards is left out
@@ -25,7 +25,6 @@ MOST_ROOM = 1 << 21  # of that of any call for real, which has some copies of it
 SEEDS = 3  # with which values are made for a form that is to hold
 
 PAST = (129, 1025, 4097)  # sizes past which a wrapper may launch another kernel
-_EXTENT_S = 1.0  # of a call that shows how far a kernel reaches
 QUICK_S = 1.0  # of a call with such a size
 SIZES = (
     (3, 5, 7, 11, 13, 17, 19, 23, 29, 31),
@@ -127,6 +126,11 @@ class Form:
         return self.axes == ("shape",) or bool(self.sample)
 
     @property
+    def holds_whole(self) -> bool:
+        """Whether it is open what integers point to."""
+        return any("1 << 4" in text for text in self.inputs.values())
+
+    @property
     def small(self) -> dict[str, Any]:
         """A case that calls for real take."""
         return dict(self.little) or self.make_distinct()
@@ -174,19 +178,6 @@ class Form:
             self.rehearsal.most_s /= 2  # another try hardly takes less
         self.rehearsal.spent_s += seconds
         return replace(trial, seconds=seconds)
-
-    def find_extents(self, params: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-        """Returns how far the kernel reaches along each axis of its tensors. Nothing if it raises."""
-        self.rehearsal.step(", ".join(f"{name}: {text}" for name, text in self.shapes.items()))
-        if self.rehearsal.is_late or self.count_elements(params) > MOST_ROOM:
-            return {}
-        kernel = wrap(self.kernel, self.devices[0]) if self.devices[0] else self.kernel
-        try:
-            inputs = self.make_inputs(params)
-            with self.rehearsal.real():
-                return find_extents(kernel, inputs, _EXTENT_S)
-        except Exception:  # whatever other people's code raises
-            return {}
 
     def holds(self, params: Mapping[str, Any]) -> bool:
         """Whether nothing speaks against the form with any of some values."""

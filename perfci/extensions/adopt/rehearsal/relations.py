@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import re
-import time
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
@@ -24,14 +23,12 @@ SQUARES = (4, 16)  # size of all sides
 _FREE = "16"  # of what no side bounds
 _MOST_KINDS = 40  # ways to fill integer tensors that are tried
 _MOST_WAYS = 4096  # that are weighed
-_SECONDS = 8.0  # of this process, at least
 _FEW_AXES = 8  # of which any two are tried together
 _PLAIN = re.compile(r"(?:\d+ \* )?(\w+)")
 
 
 def settle(form: Form) -> Iterator[Form]:
     """Yields the form with sides and integers for which kernel and reference agree, the likeliest first."""
-    form.rehearsal.until = max(form.rehearsal.until, time.process_time() + _SECONDS)
     ways = [*itertools.islice(_list_kinds(form), _MOST_KINDS)]
     for size, one in itertools.product(SQUARES, ways):
         if form.rehearsal.is_late:

@@ -20,13 +20,11 @@ from perfci.extensions.adopt.rehearsal.axes import (
     list_sides,
     make_call,
     size_call,
-    unite,
     write_inputs,
     write_tuple,
 )
 from perfci.extensions.adopt.rehearsal.dry_torch import Argument
-from perfci.extensions.adopt.rehearsal.extents import follow
-from perfci.extensions.adopt.rehearsal.relations import LONGEST, WHOLE, settle
+from perfci.extensions.adopt.rehearsal.relations import WHOLE, settle
 from perfci.extensions.adopt.rehearsal.solver import find_form, solve
 from perfci.extensions.adopt.rehearsal.trial import Trial
 from perfci.extensions.adopt.rehearsal.uses import Use, is_scalar_name, list_values
@@ -34,22 +32,14 @@ from perfci.extensions.adopt.rehearsal.uses import Use, is_scalar_name, list_val
 SIDE = 64  # of all axes at first, such that the trial alone tells which of them belong together
 _MOST_CANDIDATES = 4000
 _LIKELY = 200  # of these that are tried in halves too, if none is taken
-_SHORTENED = 20  # of these of which some tensors get fewer rows
-_MOST_SHORT = 3  # that get fewer at once
-_MOST_BOUNDS = 6
 _MOST_SETTLED = 3
+_SETTLE_SECONDS = 8.0  # of this process, for sides and integers of the best form that depend on each other
 _FURTHER = 8  # candidates that are tried behind one that takes some sizes alone
-_PLACES = re.compile(r"torch\.randint\(0, \w+, ")
-_ROW_OF_PLACES = re.compile(r"torch\.randint\(0, \w+, \((\w+),\), ")
-_BLOCK_OF_PLACES = re.compile(r"torch\.randint\(0, \w+, (.+), generator=generator, dtype=torch.int64, device=device\)")
 
-_NUMBERS = ("16", "2")  # that an argument may be, whatever the sizes
-_NAMED = (64, 32, 128, 16, 256, 512)  # of sides that the text names
 _EVEN = (4, 6, 10, 14, 22, 26, 34, 38)
 _POWERS = (2, 4, 16, 32, 64, 128)
 _MANY_AXES = 5
-_SHORT = (1, 2)  # sizes of one axis that show which others belong to it
-_BLOCKS = (1, 2, 128, 64, 256, 32, 16, 512, 4, 8)  # where a kernel masks nothing
+_BLOCKS = (1, 2), (128, 64, 256, 32, 16, 512)  # where a kernel masks nothing: of outer axes, and of the others
 _WHOLE_BLOCK = 128  # size of a last axis that is divided into blocks
 _HALVES = ("float16", "bfloat16")
 _BITS, _BYTES, _WORDS = 8, "randint(0, 256, ", "randint(-(1 << 31), 1 << 31, "
@@ -94,10 +84,8 @@ def search(
     named = {text.split("=")[0] for text in handed}
     listed = iter([dict(calls[0].given)] if calls else _list_given(reference, takes, uses, named))
     likely = list(itertools.islice(listed, _LIKELY))
-    # Some, such as attention, take halves alone, others fewer places than rows to point to.
-    sized = (one for given in likely[:_SHORTENED] for one in _shorten(given))
-    changed = itertools.chain(map(_halve, likely), sized)
-    others = itertools.takewhile(lambda _: not (calls or (best and best.dry)), changed)
+    # Some, such as attention, take halves alone.
+    others = itertools.takewhile(lambda _: not (calls or (best and best.dry)), map(_halve, likely))
     for given in itertools.chain(likely, others, listed):
         tensors = [name for name, value in given.items() if isinstance(value, Argument)]
         if best and (time.process_time() > until or not tensors):
@@ -134,8 +122,9 @@ def search(
     assert best is not None
     if best.trial.is_good or not best.dry or calls:
         return best
-    settled = _settle(best, replace(best.form, little={}))
-    return _free_numbers(settled) if settled.trial.is_good else settled
+    start.rehearsal.until = max(start.rehearsal.until, time.process_time() + _SETTLE_SECONDS)
+    settled = _settle(replace(best.form, little={}), best.texts)
+    return settled if settled.rank < best.rank else best
 
 
 def _fit_sides(start: Form, given: Mapping[str, Any], tried: set[str]) -> tuple[Form, bool] | None:
@@ -147,15 +136,6 @@ def _fit_sides(start: Form, given: Mapping[str, Any], tried: set[str]) -> tuple[
 def _halve(given: Mapping[str, Any]) -> dict[str, Any]:
     kinds = {name: value for name, value in given.items() if isinstance(value, Argument) and value.dtype == "float32"}
     return {**given, **{name: replace(value, dtype="float16") for name, value in kinds.items()}}
-
-
-def _shorten(given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """The arguments with fewer rows of some tensors."""
-    tensors = [name for name, value in given.items() if isinstance(value, Argument) and value.shape[:1] == (SIDE,)]
-    for count in range(1, min(len(tensors), _MOST_SHORT + 1)):
-        for chosen in itertools.combinations(reversed(tensors), count):
-            fewer = {name: replace(given[name], shape=(SIDE // 2, *given[name].shape[1:])) for name in chosen}
-            yield {**given, **fewer}
 
 
 def _guess(start: Form, given: Mapping[str, Any]) -> Form:
@@ -174,29 +154,7 @@ def judge(form: Form, texts: Sequence[str], calls: Sequence[Call], *, dry: bool)
     if form.rehearsal.asks:
         form = replace(form, devices=(form.rehearsal.device, form.devices[1]))
     found = _judge(form, texts, calls)
-    found = _free_numbers(found) if found.trial.is_good and not calls else found
-    found = _widen_words(found) if found.trial.is_good and not calls else found
-    return _join_sides(found) if found.trial.is_good and found.form.has_places and not calls else found
-
-
-def _join_sides(found: Found) -> Found:
-    """The form in which two axes are one if a small size of one alone gives other values: the pages of two caches.
-
-    Integers within the first page do not show that. If no axis explains it, the trial is that in which they differ.
-    """
-    form, usual = found.form, dict(found.form.little) or found.form.make_distinct()
-    for axis, size in itertools.product(() if form.is_ragged else form.axes, _SHORT):
-        alone = form.run({**usual, axis: size})
-        if alone.problem or not (alone.share and alone.is_finite):
-            continue
-        for other in (one for one in _list_peers(form, axis) if one != axis):
-            little = {one: value for one, value in form.little.items() if one != axis}
-            joined = replace(unite(form, {axis: other}), little=little)
-            sizes = {one: usual[one] for one in joined.axes}
-            if joined.run({**sizes, other: size}).agrees and (trial := joined.run(sizes)).is_good:
-                return _join_sides(replace(found, form=joined, trial=joined.confirm(sizes, trial)))
-        return replace(found, trial=alone)
-    return found
+    return _widen_words(found) if found.trial.is_good and not calls else found
 
 
 def _widen_words(found: Found) -> Found:
@@ -209,45 +167,14 @@ def _widen_words(found: Found) -> Found:
     return replace(found, form=wide, trial=trial) if trial.is_good else found
 
 
-def _list_peers(form: Form, axis: str) -> list[str]:
-    """The axes at the same place of tensors with as many sides."""
-    shapes = [list_sides(text) for text in form.shapes.values()]
-    pairs = [zip(one, other, strict=True) for one in shapes for other in shapes if len(one) == len(other)]
-    return [other for pair in pairs for side, other in pair if side == axis and other in form.axes]
-
-
-def _free_numbers(found: Found) -> Found:
-    """The form in which numbers are no sizes, if it is as good: a chunk's size was that of a row by chance."""
-    sized = [name for name, text in found.form.inputs.items() if text in found.form.axes]
-    for name in [name for name in sized if not LONGEST.search(name)]:
-        for number in _NUMBERS:
-            free = replace(found.form, inputs={**found.form.inputs, name: number}, little={})
-            other = _try_sizes(free, found.texts, ()) if not found.form.rehearsal.is_late else found
-            if other.trial.is_good and (other.form.agrees() or not found.form.agrees()):
-                found = other
-                break
-    return found
-
-
 def _judge(form: Form, texts: Sequence[str], calls: Sequence[Call]) -> Found:
-    best: Found | None = None
-    for one in sorted(_list_bounds(form), key=_weigh_bounds)[:_MOST_BOUNDS]:
-        attempt = _try_places(one, texts, calls)
-        best = attempt if best is None or attempt.rank < best.rank else best
-        if best.is_settled or form.rehearsal.is_late:
-            break
-    assert best is not None
-    if (best.form.little or not best.is_settled) and not (calls or form.is_ragged):
-        for following in follow(replace(best.form, little={})):
-            attempt = _try_places(following, texts, calls)
-            best = attempt if attempt.rank < best.rank else best
-            if best.is_settled and not best.form.little:
-                break
-    if "1 << 4" in "".join(form.inputs.values()) and not calls:
-        best = _settle(best, form)
+    if form.holds_whole and not (calls or form.is_ragged):
+        best = _settle(form, texts)
+    else:
+        best = _try_sizes(_bound(form), texts, calls)
     if best.trial.problem is None and best.trial.share and not calls:
         for one in _list_narrow(best):
-            attempt = _try_places(one, texts, calls)
+            attempt = _try_sizes(one, texts, calls)
             if attempt.trial.is_good:
                 return attempt
     if best.trial.problem is None and not best.trial.is_finite and not calls:  # such as logarithms of negative numbers
@@ -259,35 +186,20 @@ def _judge(form: Form, texts: Sequence[str], calls: Sequence[Call]) -> Found:
     return best
 
 
-def _settle(best: Found, form: Form) -> Found:
+def _bound(form: Form) -> Form:
+    """The form with small integers."""
+    return replace(form, inputs={name: text.replace("1 << 4", "2") for name, text in form.inputs.items()})
+
+
+def _settle(form: Form, texts: Sequence[str]) -> Found:
     """The form with sides and integers that depend on each other, if one agrees, as they do if all sides are alike."""
-    ways = () if best.is_settled or form.is_ragged else itertools.islice(settle(form), _MOST_SETTLED)
-    for settled in ways:
-        attempt = _try_places(settled, best.texts, ())
-        best = attempt if attempt.rank < best.rank else best
-        if best.is_settled:
-            break
+    best = _try_sizes(_bound(form), texts, ())
+    for settled in itertools.islice(settle(form), _MOST_SETTLED):
+        attempt = _try_sizes(settled, texts, ())
+        best = attempt if attempt.rank < best.rank or (attempt.is_settled and not best.is_settled) else best
+        if attempt.is_settled:
+            return attempt
     return best
-
-
-def _try_places(form: Form, texts: Sequence[str], calls: Sequence[Call]) -> Found:
-    """The form as a trial takes it. Places that are stored to are there once each, or programs would race."""
-    attempt = _try_sizes(form, texts, calls)
-    inputs = attempt.form.inputs
-    alike = {name: _PLACES.sub("torch.randint(0, 1, ", text) for name, text in inputs.items()}
-    params = dict(attempt.form.little) or attempt.form.make_distinct()
-    is_good = replace(attempt.trial, races=False).is_good
-    if not is_good or alike == inputs or not replace(attempt.form, inputs=alike).run(params).races:
-        return attempt
-    once = {name: _ROW_OF_PLACES.sub(r"torch.randperm(\1, ", text) for name, text in inputs.items()}
-    for dim in [inputs["dim"]] if "dim" in inputs else ["-1", "0"]:
-        if once == inputs or dim == "0":  # along an axis, as a scatter's
-            sorts = rf"torch.randn(\1, generator=generator, device=device).argsort({dim})"
-            once = {name: _BLOCK_OF_PLACES.sub(sorts, text) for name, text in inputs.items()}
-        other = _try_sizes(replace(form, inputs=once), texts, calls)
-        if other.trial.is_good:
-            return other
-    return replace(attempt, trial=replace(attempt.trial, races=True))
 
 
 def _list_narrow(found: Found) -> Iterator[Form]:
@@ -323,7 +235,7 @@ def _try_sizes(form: Form, texts: Sequence[str], calls: Sequence[Call]) -> Found
     )
     small = [call for call in calls[:1] if call.elements <= MOST_ELEMENTS and not form.is_ragged]
     of_tests = [size_call(form, call) for call in small]
-    blocks = () if form.has_places or form.sample else (_BLOCKS[max(5 - count, 0) :][:count],)
+    blocks = () if form.has_places or form.sample else (_list_few(form, *_BLOCKS),)
     whole = (form.make_distinct(way) for way in blocks if best and best.trial.problem)
     for number, params in enumerate(itertools.chain(map(form.make_distinct, ways), of_tests, whole)):
         trial = form.run(params)
@@ -350,36 +262,11 @@ def _try_sizes(form: Form, texts: Sequence[str], calls: Sequence[Call]) -> Found
     return best
 
 
-def _list_few(form: Form) -> tuple[int, ...]:
+def _list_few(form: Form, outer: Sequence[int] = (2, 3), inner: Sequence[int] = (5, 7, 11, 6, 13)) -> tuple[int, ...]:
     """Sizes with which a form of many axes has few programs: those of outer axes are small."""
-    outer = {*itertools.chain(*(list_sides(text)[:-2] for text in form.shapes.values()))}
-    sizes = itertools.cycle((2, 3)), itertools.cycle((5, 7, 11, 6, 13))
-    return tuple(next(sizes[axis not in outer]) for axis in form.axes)
-
-
-def _weigh_bounds(form: Form) -> tuple[Any, ...]:
-    """Whether integers point beyond a tensor, with the axes one way round or the other, then how good it is."""
-    if form.is_ragged or "1 << 4" in "".join(form.inputs.values()) or not form.has_places or form.rehearsal.is_late:
-        return False, ()
-    sizes = SIZES[0][: len(form.axes)]
-    trials = [form.run(form.make_distinct(way)) for way in (sizes, sizes[::-1])]
-    return any("IndexError" in (trial.problem or "") for trial in trials), min(trial.rank for trial in trials)
-
-
-def _list_bounds(form: Form) -> Iterator[Form]:
-    """Ways to bound what integer tensors hold: by an axis that is none of theirs, by one of theirs, by a number."""
-    whole = [name for name, text in form.inputs.items() if "1 << 4" in text]
-    if not whole or form.is_ragged:
-        yield form
-        return
-    theirs = {axis for name in whole for axis in re.findall(r"\w+", form.shapes[name])}
-    bounds = [*[axis for axis in reversed(form.axes) if axis not in theirs], *reversed(form.axes), "2"]
-    ways = itertools.product(dict.fromkeys(bounds), repeat=min(len(whole), 2))
-    for way in itertools.islice(ways, 16):
-        bound = dict(zip(whole, (*way, *way[-1:] * len(whole)), strict=False))
-        yield replace(
-            form, inputs={name: text.replace("1 << 4", bound.get(name, "")) for name, text in form.inputs.items()}
-        )
+    first = {*itertools.chain(*(list_sides(text)[:-2] for text in form.shapes.values()))}
+    sizes = itertools.cycle(outer), itertools.cycle(inner)
+    return tuple(next(sizes[axis not in first]) for axis in form.axes)
 
 
 # --- candidates -------------------------------------------------------------------------------------------------------
@@ -424,27 +311,7 @@ def _list_given(
         options[longest] = sorted(options[longest], key=lambda option: option[0])[:-1]
     for way in sorted(itertools.product(*options.values()), key=_weigh)[:_MOST_CANDIDATES]:
         given = {name: value for name, (_, value) in zip(options, way, strict=True) if value is not _EMPTY}
-        if named_sides := _size_sides(given, uses):
-            yield named_sides
         yield given
-
-
-def _size_sides(given: Mapping[str, Any], uses: Mapping[str, Use]) -> dict[str, Any]:
-    """The arguments with sides of one size where the text has one name for them, if it has several.
-
-    A tensor whose sides it does not name has the last sides of the first one.
-    """
-    tensors = {name: value for name, value in given.items() if isinstance(value, Argument)}
-    known = {name: uses[name].sides for name in tensors if name in uses and len(uses[name].sides) == uses[name].rank}
-    sizes = dict(zip(dict.fromkeys(itertools.chain(*known.values())), _NAMED, strict=False))
-    first = next((known[name] for name in tensors if known.get(name)), ())
-    sized = dict(given)
-    for name, value in tensors.items():
-        sides = known.get(name) or first[max(len(first) - len(value.shape), 0) :]
-        if {*value.shape} - {SIDE} or len(sides) != len(value.shape) or not sizes.keys() >= {*sides}:
-            return {}
-        sized[name] = replace(value, shape=tuple(sizes[side] for side in sides))
-    return sized if len(sizes) > 1 else {}
 
 
 def _weigh(way: Sequence[tuple[float, Any]]) -> float:

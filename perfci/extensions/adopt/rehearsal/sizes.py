@@ -19,7 +19,8 @@ class Trace:
     calls: int = 0  # of torch, and comparisons, which show how far a call got
     in_reference: bool = False
     notes: list[tuple[str, Tree, Tree]] = field(default_factory=list)
-    """comparisons that are to be reversed, as (sign, left, right), and divisions with a rest, as ("%", size, number)"""
+    """comparisons that are to be reversed, as (sign, left, right), divisions with a rest, as ("%", size, number), and
+    sizes that are looked for in a set, as ("in", size, 0)"""
     asked: tuple[str, int] = ("", 0)  # the argument whose shape was asked for last, and its number of axes
     parts: int = 0  # how many tensors the last call of torch gave
     failed: tuple[str, ...] = ()  # arguments of the call of torch that raised
@@ -60,6 +61,8 @@ class Size(int):
         return made
 
     def __hash__(self) -> int:
+        self.trace.calls += 1
+        self.trace.notes.append(("in", self.tree, 0))  # it is looked for in a set
         return int.__hash__(self)
 
     def __bool__(self) -> bool:

@@ -38,6 +38,7 @@ _MOST_DEPTH = 24
 _SECONDS = 1.0  # of one candidate, of this process
 _LAST = 6  # comparisons and divisions that are looked at, the last first
 _DIVIDED = (2, 4, 8, 16, 32, 64, 128, 3)
+_LISTED = (64, 32, 16, 128)  # sizes of those that a function takes alone
 _MOST_FACTOR = 1 << 12
 _MOST_PARTS = 3
 _MOST_RANK = 6
@@ -301,7 +302,7 @@ def _list_repairs(sides: Sides, cause: Cause) -> Iterator[Sides]:
         wanted = int(_NUMBER.findall(text)[0])  # as r, g, b = x.unbind(1)
         yield from solver.equate((cause.trace.parts, wanted))
     notes = [*dict.fromkeys(reversed(cause.trace.notes))][:_LAST]
-    raised = [note for note in notes if note[0] != "%"]
+    raised = [note for note in notes if note[0] not in {"%", "in"}]
     # What is rounded up needs no whole number.
     divided = [note for note in notes if note[0] == "%" and not (type(note[1]) is tuple and note[1][0] in "+-")]
     is_torch = bool(cause.trace.failed)
@@ -336,6 +337,9 @@ def _list_repairs(sides: Sides, cause: Cause) -> Iterator[Sides]:
     if is_torch:
         for sign, left, right in raised:
             yield from solver.reverse(sign, left, right)
+    sought = [note[1] for note in notes if note[0] == "in"]
+    for tree, size in itertools.product(sought, _LISTED):
+        yield from solver.equate((tree, size))
 
 
 def _zip_sides(one: Sequence[int], other: Sequence[int]) -> list[tuple[int, int]]:

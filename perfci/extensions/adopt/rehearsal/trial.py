@@ -145,54 +145,6 @@ def try_call(
     )  # fmt: skip
 
 
-def find_extents(kernel: Callable[..., Any], given: Mapping[str, Any], seconds: float) -> dict[str, tuple[int, ...]]:
-    """Returns how far along each axis of its tensors a kernel loads and stores. Raises what it raises.
-
-    Of a tensor of which torch computes with all, and of one that is not touched, it is nothing.
-    """
-    made = _copy(given)
-    tensors = {name: value for name, value in made.items() if isinstance(value, torch.Tensor) and value.numel()}
-    watched = _Accesses(tensors, seconds)
-    with bounded_memory(), watched.watch(), _corners():
-        kernel(**made)
-    touched = {name: watched.reached_of(name).reshape(tensors[name].shape) for name in tensors}
-    return {
-        name: tuple(int(places.max()) + 1 for places in np.nonzero(one))
-        for name, one in touched.items()
-        if one.any() and one.ndim
-    }
-
-
-class _Side(int):
-    """How many programs a launch has along an axis, of which the first and the last are run."""
-
-
-@contextmanager
-def _corners() -> Iterator[None]:
-    """Launches run the programs at the corners of their grids alone, which reach as far as all do."""
-    from triton.runtime import interpreter
-
-    run = interpreter.GridExecutor.__call__
-
-    def launch(executor: Any, *args: Any, **kwargs: Any) -> Any:
-        grid = executor.grid
-
-        def ask(given: Any) -> tuple[_Side, ...]:
-            return tuple(map(_Side, grid(given) if callable(grid) else grid))
-
-        executor.grid = ask
-        return run(executor, *args, **kwargs)
-
-    def walk(*bounds: int) -> Any:
-        return {0, bounds[0] - 1} - {-1} if isinstance(bounds[0], _Side) else range(*bounds)
-
-    with (
-        mock.patch.object(interpreter.GridExecutor, "__call__", launch),
-        mock.patch.object(interpreter, "range", walk, create=True),
-    ):
-        yield
-
-
 def watch(kernel: Callable[..., Any], seconds: float) -> Callable[..., Any]:
     """Returns the kernel such that it raises where it reaches beyond its tensors, or takes more seconds."""
 
@@ -375,7 +327,6 @@ class _Accesses:
     _until: float = math.inf
     _stores: list[tuple[Array, Array, Array]] = field(default_factory=list)  # addresses, values, number of the program
     _read: dict[str, Array] = field(default_factory=dict)  # name -> for each element whether it was read
-    _stored: dict[str, Array] = field(default_factory=dict)  # name -> for each element whether it was written
     _spans: list[tuple[int, int]] = field(default_factory=list)  # addresses of the launch under way
 
     @contextmanager
@@ -384,9 +335,7 @@ class _Accesses:
         from triton.runtime import interpreter
 
         self._until = time.process_time() + self.seconds
-        self._read, self._stored = (
-            {name: np.zeros(value.numel(), bool) for name, value in self.tensors.items()} for _ in range(2)
-        )
+        self._read = {name: np.zeros(value.numel(), bool) for name, value in self.tensors.items()}
         memory, run, copy = interpreter._interpreter, interpreter.GridExecutor.__call__, interpreter._implicit_cvt
 
         def launch(executor: Any, *args: Any, **kwargs: Any) -> Any:
@@ -427,10 +376,6 @@ class _Accesses:
         read = self._read[name]
         return float(read.mean()) if read.size else 1.0
 
-    def reached_of(self, name: str) -> Array:
-        """For each element of a tensor whether it was read or written."""
-        return self._read[name] | self._stored[name]
-
     def note_launch(self, pointers: Array, mask: Any, *, reads: bool) -> None:
         """Notes a load, or a store.
 
@@ -448,12 +393,11 @@ class _Accesses:
             inside = [(addresses >= begin) & (addresses < end) for begin, end in self._spans]
             if not np.any(inside, axis=0).all():
                 raise IndexError(BEYOND)
-        noted = self._read if reads else self._stored
-        for name, tensor in self.tensors.items():
+        for name, tensor in self.tensors.items() if reads else ():
             begin, size = tensor.data_ptr(), tensor.element_size()
             if least < begin + tensor.numel() * size and most >= begin:
                 at = (addresses - begin) // size
-                noted[name][at[(at >= 0) & (at < tensor.numel())]] = True
+                self._read[name][at[(at >= 0) & (at < tensor.numel())]] = True
 
     def note_store(self, pointers: Array, values: Array, mask: Any, program: tuple[int, ...]) -> None:
         """Notes what one program stores."""

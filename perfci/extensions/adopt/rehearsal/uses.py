@@ -64,7 +64,6 @@ class Use:
 
     is_tensor: bool | None = None  # None: unknown
     rank: int | None = None  # its number of axes, if the text says so
-    sides: tuple[str, ...] = ()  # their names, if the text has some
     least: int = 0  # of its axes
     is_whole: bool = False  # a tensor of integers
     is_packed: bool = False  # a tensor of bytes, of which a kernel takes bits
@@ -111,7 +110,6 @@ def read_uses(function: Any, takes: inspect.Signature, reference: Any = None) ->
     for name, sides in _read_shapes(doc or "").items():
         if name in uses and uses[name].is_tensor is not False:
             uses[name].is_tensor, uses[name].rank = True, len(sides)
-            uses[name].sides = sides if all(map(str.isidentifier, sides)) else ()
             uses[name].fixed |= {place: int(side) for place, side in enumerate(sides) if side.isdigit()}
     return uses
 
@@ -191,7 +189,6 @@ def _read_statement(
                 if is_plain and (name := _of_shape(spread[0])) in names:
                     use = uses[names[name]]
                     use.is_tensor, use.rank = True, use.rank or len(sides) - len(parts) + 1
-                    use.sides = use.sides or _name_sides(sides[: use.rank])
             case ast.Subscript(value=value, slice=index) if _of_shape(value) in names:
                 _note_index(uses[names[_of_shape(value)]], index)
             case ast.Subscript(value=ast.Name(id=name), slice=ast.Tuple(elts=places)) if name in names:  # x[i, :n]
@@ -211,12 +208,6 @@ def _read_statement(
                 views[view] = names[_origin(value)]
             case ast.Call():
                 _follow_call(node, scope, {**views, **names}, uses, depth)
-
-
-def _name_sides(sides: Sequence[ast.expr]) -> tuple[str, ...]:
-    """The names of a shape's sides. None of one that has others too."""
-    named = tuple(side.id for side in sides if isinstance(side, ast.Name))
-    return named if len(named) == len(sides) else ()
 
 
 def _origin(node: ast.AST) -> str:
@@ -278,9 +269,6 @@ def _read_assert(test: ast.AST, names: Mapping[str, str], uses: Mapping[str, Use
                 use, like = uses[names[_of_shape(left)]], uses.get(names.get(_of_shape(other), ""))
                 sides = len(other.elts) if isinstance(other, ast.Tuple) else like.rank if like else None
                 use.is_tensor, use.rank = True, use.rank or sides
-                use.sides = use.sides or (
-                    _name_sides(other.elts) if isinstance(other, ast.Tuple) else like.sides if like else ()
-                )
                 if like:
                     like.rank = like.rank or use.rank
 
