@@ -162,6 +162,10 @@ def _forward(q, k, v, mask, causal, window, scale, dropout, seed):
     if out.numel() == 0 or keys == 0:
         return out.zero_(), sums.fill_(-torch.inf)
     sight, limits = _attention.sight(queries, keys, causal, window), _launch.limits(q.device)
+    if limits.descriptors and k.stride(3) != 1:
+        # ptxas of CUDA 12.8, which Triton 3.6 has, multiplies v by another tile's descriptor for wgmma behind
+        # keys that are loaded element by element: wrong answers or an illegal address on an H200. 12.9 does not.
+        k = k.contiguous()
     scale = _attention.default_scale(width, scale)
     mask, steps, kind = _attention.laid(mask, q, k, scale)
     of_scores = 1.0 if kind == _attention.ADDED else scale
