@@ -43,7 +43,7 @@ QUANTILES = (0.5, 0.9, 0.99)
 _CUT = 14  # lowest bits of a float32 that such quantiles lack
 
 MOST_OF_RMS = 2.0**-11  # of an answer, that an atol nobody stated may be: rounding to bfloat16 changes more
-STEADY = 4.0  # units of the dtype by which the answer of a sum errs, if its terms do not cancel
+STEADY = 4.0  # units of the dtype by which the answer of a sum errs, if its terms do not cancel; atol may be as much
 
 PLACES, LOWEST = 2100, -1074  # of powers of two that float64 has
 _LANES = 64  # counters of a place: many elements of one place would wait for each other on a device
@@ -144,7 +144,8 @@ def bound_atol(atol: float, rms: float, usual: ErrorStats, limits: DtypeFacts) -
     the answer, its terms cancel, and another order of them errs otherwise.
     """
     steady = usual.rmse is not None and usual.rmse <= STEADY * limits.epsilon * rms
-    return min(atol, max(MOST_OF_RMS * rms, 2 * limits.smallest_subnormal)) if rms and steady else atol
+    most = max(max(MOST_OF_RMS, STEADY * limits.epsilon) * rms, 2 * limits.smallest_subnormal)
+    return min(atol, most) if rms and steady else atol
 
 
 # --- how large errors are ---------------------------------------------------------------------------------------------

@@ -351,6 +351,18 @@ def test_an_answer_that_is_small_beside_atol_may_be_off_by_an_eighth_only_if_a_s
     assert (check_factor(1.0).failure, check_factor(1.0).unchecked) == (None, None)
 
 
+def test_in_half_precision_a_small_answer_may_be_off_by_units_of_its_size(device):
+    def shrink(x):
+        return x * x.dtype.type(4e-3)
+
+    def check_units(units):
+        made = suite(lambda x: shrink(x) + x.dtype.type(units * 4e-3 * 2**-10), shrink)
+        return verify(made, device, check(params={**WIDE, "dtype": "float16"}), describe)
+
+    assert check_units(2.0).failure is None
+    assert check_units(64.0).failure.kind == "wrong_values"
+
+
 # --- a tolerance that anything passes ---------------------------------------------------------------------------------
 
 
