@@ -385,6 +385,18 @@ def test_a_pass_by_an_atol_that_wrong_answers_pass_too_says_nothing(device, layo
     assert vacuous(device, double, 0.001, given).unchecked is None
 
 
+def test_an_answer_whose_terms_all_cancel_is_no_fault_of_a_tolerance(device):
+    def cancel(x):
+        return np.log(np.exp(x)) - x
+
+    given = check(params={"rows": 8, "cols": 40, "dtype": "float32"})
+
+    result = verify(suite(cancel, cancel), device, given, describe)
+
+    assert 0 < result.reference_errors.rmse
+    assert (result.failure, result.unchecked) == (None, None)
+
+
 @pytest.mark.parametrize(
     ("tolerance", "dtype", "broken"),
     [

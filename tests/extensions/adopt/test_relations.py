@@ -153,7 +153,7 @@ def test_a_file_with_a_branch_for_bfloat16_gets_cases_of_it() -> None:
         assert _choose_dtypes("maximum(x, y)", branch) == ("float32", "float16", "bfloat16")
 
 
-def test_a_number_that_may_be_left_out_is_an_option_with_none() -> None:
+def test_a_number_that_may_be_left_out_is_an_option_with_none_and_a_fraction_one_with_another() -> None:
     pytest.importorskip("torch")
     from perfci.extensions.adopt.rehearsal.variants import list_options
 
@@ -161,4 +161,5 @@ def test_a_number_that_may_be_left_out_is_an_option_with_none() -> None:
 
     inputs = {"x": "torch.randn((size,))", "low": "0.5", "high": "None", "by": "2.0"}
     found = SimpleNamespace(texts=("x", "low", "high=high", "by"), form=SimpleNamespace(inputs=inputs))
-    assert [*list_options("", inspect.signature(clamp), found)] == [("low", 0.5, None)]  # type: ignore[arg-type]
+    listed = [("low", 0.5, None), ("low", 0.5, 1.0), ("by", 2.0, 4.0)]
+    assert [*list_options("", inspect.signature(clamp), found)] == listed  # type: ignore[arg-type]

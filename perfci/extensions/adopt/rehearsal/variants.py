@@ -25,6 +25,7 @@ _BOUNDS = (("-(1 << 40)", "1 << 40"), (-8, 9), (1, 17))
 """Of integers. Small ones where the answer is no integer: the reciprocal of 2^40 is nearly 0."""
 
 _NUMBER = re.compile(r"-?\d+(\.\d+)?(e-?\d+)?")
+_FRACTION = re.compile(r"\d+\.\d+|\d+(\.\d+)?e-\d+")
 _INTEGERS = ("int64", "int16")
 _NORMAL = re.compile(r"torch\.randn\((.*?), generator=generator, dtype=((?:second or )?dtype), device=device\)")
 _FEW = r"torch.randint(-1, 2, \1, generator=generator, device=device).to(\2)"
@@ -59,7 +60,7 @@ class Variant:
 def list_options(text: str, takes: inspect.Signature, found: Found) -> Iterable[tuple[str, Any, Any]]:
     """Yields options that both sides are handed, their usual value, and another: a word of the text, the other truth.
 
-    For a number that may be left out, as a bound of clamp, it is None.
+    For a number that may be left out, as a bound of clamp, it is None. A fraction, such as an offset, is doubled.
 
     text: of function, kernels and reference, which compare an option with its words.
     """
@@ -68,6 +69,8 @@ def list_options(text: str, takes: inspect.Signature, found: Found) -> Iterable[
         given = found.form.inputs.get(name, repr(one.default))
         if name in handed and one.default is None and _NUMBER.fullmatch(given):
             yield name, ast.literal_eval(given), None
+        if name in handed and _FRACTION.fullmatch(given):
+            yield name, float(given), 2 * float(given) or 0.5
         if name not in handed or not re.fullmatch(r"None|True|False|'\w*'", given):
             continue
         usual = ast.literal_eval(given)
