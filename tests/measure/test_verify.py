@@ -393,7 +393,7 @@ def test_an_answer_whose_terms_all_cancel_is_no_fault_of_a_tolerance(device):
 
     result = verify(suite(cancel, cancel), device, given, describe)
 
-    assert 0 < result.reference_errors.rmse
+    assert result.reference_errors.rmse > 0
     assert (result.failure, result.unchecked) == (None, None)
 
 

@@ -157,9 +157,14 @@ def test_a_number_that_may_be_left_out_is_an_option_with_none_and_a_fraction_one
     pytest.importorskip("torch")
     from perfci.extensions.adopt.rehearsal.variants import list_options
 
-    def clamp(x: float, low: float | None = None, high: float | None = None, by: float = 1.0) -> None: ...
+    def clamp(
+        x: float, low: float | None = None, high: float | None = None, by: float = 1.0, mode: str = "one"
+    ) -> None: ...
 
     inputs = {"x": "torch.randn((size,))", "low": "0.5", "high": "None", "by": "2.0"}
     found = SimpleNamespace(texts=("x", "low", "high=high", "by"), form=SimpleNamespace(inputs=inputs))
     listed = [("low", 0.5, None), ("low", 0.5, 1.0), ("by", 2.0, 4.0)]
+    text = '_modes = {\n    "one": 1,\n    "two": 2,\n}\n\nassert mode in _modes, f"Invalid mode: {mode}"\n'
     assert [*list_options("", inspect.signature(clamp), found)] == listed  # type: ignore[arg-type]
+    modes = [*list_options(text, inspect.signature(clamp), found)]  # type: ignore[arg-type]
+    assert modes == [*listed, ("mode", "one", "two")]

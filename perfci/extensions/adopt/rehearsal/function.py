@@ -143,7 +143,7 @@ def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
         )
         # What torch itself calls an operator with is right, even if little of it is read.
         if right and (replace(trial, unread=(), idle=()) if operator else trial).is_good and not are_tests:
-            read = "\n".join((launched, *map(_read_wrapper, (side.function, other.function))))
+            read = "\n".join((launched, *map(_read_wrapper, (side.function, other.function)), text))
             suites = _vary(op, suites, called, forward, list_options(read, takes, called.found), look)
             suites = add_absent(suites, form, _list_optional(takes, called))
         look += find_faults(form, op) if right and not trial.problem else []

@@ -25,6 +25,7 @@ _BOUNDS = (("-(1 << 40)", "1 << 40"), (-8, 9), (1, 17))
 """Of integers. Small ones where the answer is no integer: the reciprocal of 2^40 is nearly 0."""
 
 _NUMBER = re.compile(r"-?\d+(\.\d+)?(e-?\d+)?")
+_LEAST_FRACTION = 1e-3  # less is added so that nothing is divided by 0
 _FRACTION = re.compile(r"\d+\.\d+|\d+(\.\d+)?e-\d+")
 _INTEGERS = ("int64", "int16")
 _NORMAL = re.compile(r"torch\.randn\((.*?), generator=generator, dtype=((?:second or )?dtype), device=device\)")
@@ -58,9 +59,10 @@ class Variant:
 
 
 def list_options(text: str, takes: inspect.Signature, found: Found) -> Iterable[tuple[str, Any, Any]]:
-    """Yields options that both sides are handed, their usual value, and another: a word of the text, the other truth.
+    """Yields options, their usual value, and another: a word of the text, the other truth.
 
-    For a number that may be left out, as a bound of clamp, it is None. A fraction, such as an offset, is doubled.
+    For a number that may be left out, as a bound of clamp, it is None. A fraction, such as an offset, is doubled, but
+    for one that is nearly 0. A word or a truth may be of the kernel alone, as a mode in which it rounds.
 
     text: of function, kernels and reference, which compare an option with its words.
     """
@@ -69,12 +71,15 @@ def list_options(text: str, takes: inspect.Signature, found: Found) -> Iterable[
         given = found.form.inputs.get(name, repr(one.default))
         if name in handed and one.default is None and _NUMBER.fullmatch(given):
             yield name, ast.literal_eval(given), None
-        if name in handed and _FRACTION.fullmatch(given):
+        if name in handed and _FRACTION.fullmatch(given) and (float(given) or 1.0) >= _LEAST_FRACTION:
             yield name, float(given), 2 * float(given) or 0.5
-        if name not in handed or not re.fullmatch(r"None|True|False|'\w*'", given):
+        if not re.fullmatch(r"None|True|False|'\w*'" if name in handed else r"True|False|'\w+'", given):
             continue
         usual = ast.literal_eval(given)
-        compared = " ".join(re.findall(rf"\b{name}\s*(?:==|!=|not in|in)\s*(.+)", text))
+        others = re.findall(rf"\b{name}\s*(?:==|!=|not in|in)\s*(.+)", text)
+        tables = "|".join({other for one in others for other in re.findall(r"^[A-Za-z_]\w*", one)})
+        others += re.findall(rf"^(?:{tables})\s*=\s*\{{([^}}]*)\}}", text, re.MULTILINE) if tables else []
+        compared = " ".join(others)
         words = re.findall(r"[\"'](\w+)[\"']", f"{compared} {one.annotation}" if "Literal" in str(one) else compared)
         values = [not usual] if isinstance(usual, bool) else [*dict.fromkeys(words)]
         yield from ((name, usual, value) for value in values if value != usual)
