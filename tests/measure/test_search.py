@@ -5,7 +5,7 @@ import pytest
 
 from perfci.core.wording import sentence
 from perfci.device.fake import FakeDevice, FakeSpec
-from perfci.measure.search import SHARE, plan_search, read_constants, search
+from perfci.measure.search import SHARE, is_too_large, plan_search, read_constants, search
 from perfci.measure.verify import Check, checks, verify
 from perfci.ops.spec import SEARCHED, VALUES, Accuracy, grid
 
@@ -324,3 +324,13 @@ def test_a_name_that_a_branch_lacks_refuses_no_input(device):
     assert search(tried, device, given, describe, None).failure.kind == "kernel_raised"
     tried = suite(lambda x, target: 1 // 0, lambda x, target: x * 2)
     assert search(tried, device, given, describe, None) is None
+
+
+def test_a_case_is_too_large_for_what_the_reference_gives_though_its_inputs_are_small(device):
+    def spread_rows(x, target):
+        return np.einsum("ij,jk->ijk", x, np.eye(x.shape[1], dtype=x.dtype))
+
+    params = {"rows": 512, "cols": 1024, "dtype": "float32"}
+
+    assert is_too_large(suite(spread_rows), device, params)
+    assert not is_too_large(suite(lambda x, target: x), device, params)
