@@ -9,7 +9,7 @@ nothing; xjh-gems, a copy of FlagGems. Passed over: functions that take objects 
 that are made with arguments, and what draws its seed itself.
 """
 
-# ruff: noqa: A002, ARG001, N803, N806
+# ruff: noqa: A002, ARG001, N803
 # Names are those of the functions.
 
 import torch

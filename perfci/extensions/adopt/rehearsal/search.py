@@ -36,6 +36,10 @@ _MOST_SETTLED = 3
 _SETTLE_SECONDS = 8.0  # of this process, for sides and integers of the best form that depend on each other
 _FURTHER = 8  # candidates that are tried behind one that takes some sizes alone
 
+_PLACES = re.compile(r"torch\.randint\(0, \w+, ")
+_ROW_OF_PLACES = re.compile(r"torch\.randint\(0, \w+, \((\w+),\), ")
+_BLOCK_OF_PLACES = re.compile(r"torch\.randint\(0, \w+, (.+), generator=generator, dtype=torch.int64, device=device\)")
+
 _EVEN = (4, 6, 10, 14, 22, 26, 34, 38)
 _POWERS = (2, 4, 16, 32, 64, 128)
 _MANY_AXES = 5
@@ -171,7 +175,7 @@ def _judge(form: Form, texts: Sequence[str], calls: Sequence[Call]) -> Found:
     if form.holds_whole and not (calls or form.is_ragged):
         best = _settle(form, texts)
     else:
-        best = _try_sizes(_bound(form), texts, calls)
+        best = _try_places(_bound(form), texts, calls)
     if best.trial.problem is None and best.trial.share and not calls:
         for one in _list_narrow(best):
             attempt = _try_sizes(one, texts, calls)
@@ -193,13 +197,36 @@ def _bound(form: Form) -> Form:
 
 def _settle(form: Form, texts: Sequence[str]) -> Found:
     """The form with sides and integers that depend on each other, if one agrees, as they do if all sides are alike."""
-    best = _try_sizes(_bound(form), texts, ())
+    best = None
     for settled in itertools.islice(settle(form), _MOST_SETTLED):
         attempt = _try_sizes(settled, texts, ())
-        best = attempt if attempt.rank < best.rank or (attempt.is_settled and not best.is_settled) else best
-        if attempt.is_settled:
-            return attempt
-    return best
+        best = attempt if best is None or attempt.rank < best.rank else best
+        if best.is_settled:
+            return best
+    if best and best.trial.is_good:
+        return best
+    plain = _try_places(_bound(form), texts, ())
+    return best if best and best.rank < plain.rank else plain
+
+
+def _try_places(form: Form, texts: Sequence[str], calls: Sequence[Call]) -> Found:
+    """The form as a trial takes it. Places that are stored to are there once each, or programs would race."""
+    attempt = _try_sizes(form, texts, calls)
+    inputs = attempt.form.inputs
+    alike = {name: _PLACES.sub("torch.randint(0, 1, ", text) for name, text in inputs.items()}
+    params = dict(attempt.form.little) or attempt.form.make_distinct()
+    is_good = replace(attempt.trial, races=False).is_good
+    if not is_good or alike == inputs or not replace(attempt.form, inputs=alike).run(params).races:
+        return attempt
+    once = {name: _ROW_OF_PLACES.sub(r"torch.randperm(\1, ", text) for name, text in inputs.items()}
+    for dim in [inputs["dim"]] if "dim" in inputs else ["-1", "0"]:
+        if once == inputs or dim == "0":  # along an axis, as a scatter's
+            sorts = rf"torch.randn(\1, generator=generator, device=device).argsort({dim})"
+            once = {name: _BLOCK_OF_PLACES.sub(sorts, text) for name, text in inputs.items()}
+        other = _try_sizes(replace(form, inputs=once), texts, calls)
+        if other.trial.is_good:
+            return other
+    return replace(attempt, trial=replace(attempt.trial, races=True))
 
 
 def _list_narrow(found: Found) -> Iterator[Form]:
