@@ -29,7 +29,7 @@ BLOCKS = (8, 4096)  # least and most that a literal can mean for a block
 _MOST_FILES = 100  # that are read for literals, the nearest: a library may have thousands
 _LARGEST = 1e4  # literals beyond are limits of dtypes
 
-_NEEDED = {
+NEEDED = {
     "confident": {"large", "cancellation"},
     "wide": {"large", "cancellation"},
     "constants": {"large", "cancellation"},
@@ -63,7 +63,7 @@ def list_candidates(suite: Accuracy, seed: int, pattern: str | None, *, duel: bo
     values_of_suite = set(suite.values)
     # Inputs of a suite with normal values alone may depend on each other.
     kinds = [kind for kind in SEARCHED if kind not in {"edges", *values_of_suite}] if len(values_of_suite) > 1 else []
-    kinds = [kind for kind in kinds if duel or not values_of_suite.isdisjoint(_NEEDED.get(kind, values_of_suite))]
+    kinds = [kind for kind in kinds if duel or not values_of_suite.isdisjoint(NEEDED.get(kind, values_of_suite))]
     kinds = [kind for kind in kinds if constants or kind != "constants"]
     planned = [
         Check(params, values, "contiguous", seed, fresh=True, constants=constants)

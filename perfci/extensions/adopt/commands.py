@@ -98,10 +98,7 @@ def new_op(
                 original=one.original,
             )
         )
-    title = (
-        say("{op} is ready:", op=place.op) if draft.is_ready else say("{op} is written, and not ready:", op=place.op)
-    )
-    print_lines(title, *(f"  {relative(path)}" for path in written))
+    print_lines(_name_state(place.op, draft), *(f"  {relative(path)}" for path in written))
     for title, reasons in (
         (say("Carried over:"), draft.carried),
         (say("To look at:"), look),
@@ -119,6 +116,12 @@ def new_op(
     else:
         print_lines("", say("Next: `{command}`", command=check))
     return code
+
+
+def _name_state(op: str, draft: Draft) -> str:
+    if any(reason.kind == "look_fails" for reason in draft.look):
+        return say("{op} is written, and its check fails:", op=op)
+    return say("{op} is ready:", op=op) if draft.is_ready else say("{op} is written, and not ready:", op=op)
 
 
 def _add_library(

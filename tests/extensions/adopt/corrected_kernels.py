@@ -61,7 +61,7 @@ def _round(x, COARSE: tl.constexpr):
 def _copy(x_ptr, out_ptr, size, COARSE: tl.constexpr, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     x = tl.load(x_ptr + at, mask=at < size).to(tl.float32)
-    tl.store(out_ptr + at, (_round(x, COARSE) + tl.exp(x) * 0).to(out_ptr.dtype.element_ty), mask=at < size)
+    tl.store(out_ptr + at, (_round(x, COARSE) + tl.exp(-tl.abs(x)) * 0).to(out_ptr.dtype.element_ty), mask=at < size)
 
 
 def copy(x: torch.Tensor, coarse: bool = False):

@@ -7,13 +7,13 @@ import sys
 from perfci.core import extensions
 from perfci.core.codec import decode, encode
 from perfci.core.errors import PerfciError
-from perfci.extensions.adopt.rehearsal import axes, function, search
+from perfci.extensions.adopt.rehearsal import axes, function, proof, search
 from perfci.extensions.adopt.sketch import SketchFiles
 
 for correct in extensions.provided("interpreter"):
     correct()
 answers = {}
-LIMITS = [(function, "_SEARCH_SECONDS"), (function, "_SECONDS"), (axes, "MOST_SECONDS"), (search, "_SETTLE_SECONDS")]
+LIMITS = [(function, "_SEARCH_SECONDS"), (proof, "_SECONDS"), (axes, "MOST_SECONDS"), (search, "_SETTLE_SECONDS")]
 usual = [getattr(module, limit) for module, limit in LIMITS]
 for name, (op, files, is_hopeless) in json.load(sys.stdin).items():
     share = 1 / 12 if is_hopeless else 1  # there is no form to find

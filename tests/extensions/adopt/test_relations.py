@@ -118,6 +118,14 @@ def test_bytes_of_which_a_kernel_takes_bits_have_all_of_them() -> None:
     assert uses["index"].is_whole
 
 
+def test_what_a_function_converts_to_floats_has_fractions() -> None:
+    pytest.importorskip("triton")
+    from perfci.extensions.adopt.rehearsal.uses import read_uses
+    from tests.extensions.adopt.tried_kernels import read_between
+
+    assert not read_uses(read_between, inspect.signature(read_between))["place"].is_whole
+
+
 def test_a_case_whose_places_the_reference_refuses_is_left_out() -> None:
     torch = pytest.importorskip("torch")
     from perfci.extensions.adopt.rehearsal.axes import Argument, Call, Form

@@ -25,7 +25,7 @@ from perfci.extensions.adopt.rehearsal.axes import (
     write_tuple,
 )
 from perfci.extensions.adopt.rehearsal.operators import OF_MAKERS
-from perfci.extensions.adopt.rehearsal.trial import BEYOND, GRADIENT, Trial, bounded_memory
+from perfci.extensions.adopt.rehearsal.trial import BEYOND, GRADIENT, bounded_memory
 from perfci.extensions.adopt.sketch import Case, Suites
 from perfci.ops.spec import LAYOUTS, VALUES
 
@@ -38,7 +38,6 @@ FEW_PROGRAMS = 16  # of the case that gets all values
 USUAL_BLOCK = 128
 Grid = dict[str, tuple[str, ...]]  # parameter -> its values, as text
 _SUMS = re.compile(r"tl\.(?:sum|cumsum|reduce|associative_scan)\b|\+=")
-_HIGH = ("large", "cancellation", "peaked")
 _MAXIMA = re.compile(r"\binf\b|tl\.max(imum)?\b")
 _LITTLE = 3  # size of the axes that are not varied
 _SLOW_S = 0.2  # of a call whose kernel gets few cases, as a check in the interpreter makes many calls of each
@@ -103,9 +102,7 @@ def make_suites(
     lines, wrong = _write_layouts(op, others, small_case, wrapper)
     look += wrong
     lines += [reduces] if reduces else []
-    # Where infinities and NaN lie depends on the sizes: of the probe too they are those of a check.
-    sizes = [small_case, *([probe] if probe else [])]
-    usual, judged = form.run(small_case), [*itertools.product(others, sizes)]
+    usual = form.run(small_case)
     is_quick = bool(done and not form.is_ragged and usual.seconds <= _SLOW_S)
     if is_quick:
         switches, beyond = _find_switches(others, _list_points(grids))
@@ -113,7 +110,6 @@ def make_suites(
         quick = [(other, point) for other, point, seconds in switches if seconds <= _SLOW_S]
         grids += [_write_point(other, point, varying) for other, point, _ in switches]
         probes += [{**_write_point(other, point, varying), "dtype": ("*DTYPES[:1]",)} for other, point in quick]
-        judged += quick
     if steps := sorted({*usual.dtypes} & {"int8", "uint8"}) if "float" in form.dtype else []:
         lines.append("# Where it rounds to whole numbers, a float beside the half may go either way.")
         lines.append(f"tolerance={{{', '.join(f'{json.dumps(dtype)}: (0.0, 1.0)' for dtype in steps)}}},")
@@ -122,8 +118,7 @@ def make_suites(
         # Beside one of few numbers the others lose most of their digits.
         probes.append({**_write_point(form, small_case, varying), "dtype": ("*DTYPES[-1:]",)})
     more = "mixed" if pointwise else "peaked", *(["masked"] if _MAXIMA.search(source) and not pointwise else [])
-    kinds_of_values, said, unlike = _choose_values(op, judged, usual, more, is_sum=is_sum, rounds=bool(steps))
-    look += unlike
+    kinds_of_values, said = _choose_values(form, more, is_sum=is_sum, rounds=bool(steps))
     lines += ["uses_dot=True,"] if dot else []
     lines += ["deterministic=False,  # it adds atomically"] if "tl.atomic_" in source else []
     suites = Suites(
@@ -148,33 +143,21 @@ def _takes_tensors(form: Form) -> bool:
     return not {*OF_MAKERS} <= {*form.inputs.values()}
 
 
-def _choose_values(
-    op: str, tried: Sequence[tuple[Form, Mapping[str, Any]]], usual: Trial, more: tuple[str, ...], *, is_sum: bool,
-    rounds: bool,
-) -> tuple[tuple[str, ...], list[str], list[Reason]]:  # fmt: skip
-    """The kinds of values for which the reference is a measure, comments on others, and what is to look at.
+def _choose_values(form: Form, more: Sequence[str], *, is_sum: bool, rounds: bool) -> tuple[tuple[str, ...], list[str]]:
+    """The kinds of values that a suite has before its checks are made, and comments on others.
 
-    tried: forms with sizes. more: kinds behind the usual ones. rounds: to whole numbers.
+    more: kinds behind the usual ones. rounds: to whole numbers.
     """
-    if not _takes_tensors(form := tried[0][0]):
-        return ("normal",), ["# It takes no tensor, so there are no other values."], []
-    lines, look, left_out = list[str](), list[Reason](), {"large"} if is_sum else set[str]()
+    if not _takes_tensors(form):
+        return ("normal",), ["# It takes no tensor, so there are no other values."]
+    lines, left_out = list[str](), {"large"} if is_sum else set[str]()
     if is_sum:
         lines.append("# All but large values: a sum beyond the largest number depends on the order of its terms.")
-    special = ("nan", "inf", *(kind for kind in more if kind == "masked"))
-    unlike = [*special] if rounds else _list_unlike(tried, special) if usual.agrees else []
-    if unlike:
-        left_out |= {*unlike}
-        why = "has no whole number of them" if rounds else "raises for them, or has other values than the kernel"
-        lines.append(f"# Without {' and '.join(unlike)}: the reference {why}.")
-        look += [Reason("look_values", {"op": op, "values": ", ".join(unlike)})] if not rounds else []
-    risen = form.run(tried[0][1], values="confident")  # which a search tries for a suite with these
-    if usual.agrees and not (risen.problem or risen.is_finite):
-        left_out |= {*_HIGH}
-        lines.append(f"# Without {' and '.join(_HIGH)}: the reference overflows for numbers far above the others.")
-        look += [Reason("look_overflow", {"op": op, "values": ", ".join(_HIGH)})]
-    more = tuple("peaked" if kind == "mixed" and unlike else kind for kind in more)
-    return tuple(kind for kind in (*VALUES, *more) if kind not in left_out), lines, look
+    if rounds:
+        left_out |= {"nan", "inf", "masked"}
+        lines.append("# Without nan and inf: the reference has no whole number of them.")
+    more = ["peaked" if kind == "mixed" and rounds else kind for kind in more]
+    return tuple(kind for kind in (*VALUES, *more) if kind not in left_out), lines
 
 
 def _list_given(form: Form, varying: Sequence[str], calls: Sequence[Call]) -> list[Form]:
@@ -295,13 +278,6 @@ def _find_switch(form: Form, axis: str, seen: set[tuple[str, str]]) -> tuple[dic
     return next(((point, keys) for point, keys in zip(points, switched, strict=True) if keys), ({}, set()))
 
 
-def _list_unlike(tried: Sequence[tuple[Form, Mapping[str, Any]]], kinds: Sequence[str]) -> list[str]:
-    """Of these kinds, such as NaN, those of which one of both sides raises for a few, or where these differ."""
-    trials = {kind: [form.run(params, values=kind) for form, params in tried] for kind in kinds}
-    raises = any(trial.problem for listed in trials.values() for trial in listed)
-    return [kind for kind, listed in trials.items() if raises or any(trial.share for trial in listed)]
-
-
 def _write_layouts(
     op: str, others: Sequence[Form], params: Mapping[str, Any], wrapper: str
 ) -> tuple[list[str], list[Reason]]:
@@ -354,9 +330,18 @@ def _is_defined(form: Form, case: Case) -> bool:
         return True
     given = {name: text for name, text in case.items() if name in form.inputs}
     sizes, dtype = {axis: ast.literal_eval(case[axis]) for axis in form.axes}, case["dtype"].removeprefix("torch.")
+    chosen, few = replace(form, inputs={**form.inputs, **given}), dict(sizes)
+    # Which axis is the longer one is what counts: all are halved until a call takes little time.
+    while not form.is_ragged and form.count_elements(few) > MOST_ELEMENTS and max(few.values()) > 1:
+        few = {axis: max(size // 2, 1) for axis, size in few.items()}
+    return _takes(chosen, few, dtype) or (few != sizes and _takes(chosen, sizes, dtype))
+
+
+def _takes(form: Form, sizes: Mapping[str, Any], dtype: str) -> bool:
+    """Whether the reference takes a case, or would with more memory."""
     try:
         with form.rehearsal.real(), bounded_memory():
-            form.reference(**replace(form, inputs={**form.inputs, **given}).make_inputs(sizes, dtype))
+            form.reference(**form.make_inputs(sizes, dtype))
     except Exception as error:  # whatever other people's code raises
         return isinstance(error, MemoryError) or "memory" in str(error)
     return True

@@ -5,7 +5,6 @@ Arguments are tried until the function and its reference accept them and agree o
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import dis
 import gc
@@ -19,13 +18,12 @@ import re
 import sys
 import time
 import types
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import perfci
 from perfci.core.errors import UsageError
 from perfci.core.extensions import provided
 from perfci.core.model import Reason
@@ -33,7 +31,6 @@ from perfci.device import open_device
 from perfci.extensions.adopt.rehearsal import corrected, operators, search, sketched
 from perfci.extensions.adopt.rehearsal.answers import explain, find_ties, list_mutated, write_answers, write_real
 from perfci.extensions.adopt.rehearsal.axes import (
-    SEEDS,
     Call,
     Form,
     Outcome,
@@ -47,9 +44,10 @@ from perfci.extensions.adopt.rehearsal.cases import MOST_PROGRAMS, make_suites
 from perfci.extensions.adopt.rehearsal.dry_torch import Argument, DryTorch
 from perfci.extensions.adopt.rehearsal.notes import find_faults
 from perfci.extensions.adopt.rehearsal.operators import Operator
+from perfci.extensions.adopt.rehearsal.proof import judge, limit
 from perfci.extensions.adopt.rehearsal.solver import find_form
 from perfci.extensions.adopt.rehearsal.tests import TestReader
-from perfci.extensions.adopt.rehearsal.trial import GRADIENT, Trial, answer_alike, find_rounding, watch
+from perfci.extensions.adopt.rehearsal.trial import GRADIENT, Trial, watch
 from perfci.extensions.adopt.rehearsal.uses import read_uses
 from perfci.extensions.adopt.rehearsal.variants import (
     add_absent,
@@ -60,9 +58,7 @@ from perfci.extensions.adopt.rehearsal.variants import (
     list_options,
     vary_truths,
 )
-from perfci.extensions.adopt.sketch import Case, Sketch, SketchFiles, SketchFunction, Suites
-from perfci.measure.closeness import TOLERANCES
-from perfci.measure.verify import Check, verify
+from perfci.extensions.adopt.sketch import Sketch, SketchFiles, SketchFunction, Suites
 from perfci.ops.spec import Accuracy
 from perfci.worker.load import describe_exception
 
@@ -80,15 +76,10 @@ _BRANCHES = re.compile(r"dtype\S*\s*(?:==|is)\s*tl\.bfloat16|is_bf16\(\)")
 _DRAWS = re.compile(r"\b(tl\.rand(n|int)?(4x)?|(\w+_)?philox\w*|uint_to_uniform_float)\(")
 """Random numbers."""
 _TIMES = 8
-_CHAINED = 2  # products of a kernel of which one is a factor of the other, as attention's
-_ROUNDS = "twice what the reference is off if factors of its products are rounded to the inputs' dtype"
-
-_SUMMED = re.compile(r"tl\.(dot|sum)\(")
 
 _WHOLE_DOT = re.compile(r"(?s)(tl\.zeros\([^\n]*tl\.int32.*tl\.dot\()|(tl\.dot\([^\n]*out_dtype=tl\.int32)")
 """A product of integers: it is added up in int32."""
 
-_SAYS_WRONG = frozenset({"wrong_values", "not_finite", "launches_nothing"})
 _ONCE_READY = ("look_beyond", "look_layouts", "look_values")  # notes that say nothing of a form that does not agree
 _MOST_CALLS = 4  # of the operator's samples that become accuracy cases
 _MOST_SAMPLES = 12  # of those of an op that has no sizes besides
@@ -101,7 +92,6 @@ _SIZES = {
 }
 _LITTLE = 16  # largest size of a case that stands for a large one
 _SEARCH_SECONDS = 12.0  # for the search of a form
-_SECONDS = 3.0  # for a check of it
 _HELD_SECONDS, _QUICK = 1.0, 0.05  # for the search of properties, and of a call that is made some 30 times for it
 
 
@@ -158,25 +148,28 @@ def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
     as_made = are_tests or (files.is_call and any("torch.randn(" in text for text in form.inputs.values()))
     written = [*_bound(form, operator, are_tests=as_made), *([f"mutates={mutates},"] if mutates else []), *stated]
     suites = replace(suites, accuracy=(*suites.accuracy, *written))
-    guessed = ", ".join(f"{name}: {value}" for name, value in {**form.inputs, **form.shapes}.items())
-    # Of the likeliest inputs, for a person to go on with.
-    error = "" if right else form.run(form.make_distinct()).problem or "outputs of other shapes"
-    facts = {"op": op, "inputs": guessed, "call": f"{path_of}({', '.join(called.found.texts)})", "error": error}
+    facts = _describe_call(op, called, path_of)
     # What torch itself calls an operator with is right, even if little of it is read.
     judged = replace(trial, unread=(), idle=()) if operator else trial
     unsure = explain(judged, dry=right, idle=idle, draws=_draws(form, launched), facts=facts)
+    kernel, reference = _write_sides(called, side, other, trial, mutates)
+    made = Sketch(called.shown, kernel, reference, suites, _carry(files, carried), look=tuple(look))
     if not unsure:
-        suites, unsure, more = _check(form, trial, launched, suites, facts)
-        look += more
+        made, unsure = judge(op, files, made, form, trial, launched, facts)
     if files.backward and not called.further:
         unsure = [Reason("look_no_gradient", {**facts, "function": files.function})]
-    guess = [] if unsure or operator or tests else [Reason("look_guessed", facts)]
-    kernel, reference = _write_sides(called, side, other, trial, mutates)
-    return Sketch(
-        called.shown, kernel, reference, suites, _carry(files, carried), is_ready=not unsure,
-        call=corrected.write_call(form) if unsure else (),
-        look=(*unsure, *guess, *(reason for reason in look if not unsure or reason.kind not in _ONCE_READY)),
-    )  # fmt: skip
+    if unsure:
+        kept = (reason for reason in made.look if reason.kind not in _ONCE_READY)
+        return replace(made, is_ready=False, call=corrected.write_call(form), look=(*unsure, *kept))
+    return made if operator or tests else replace(made, look=(Reason("look_guessed", facts), *made.look))
+
+
+def _describe_call(op: str, called: _Called, path_of: str) -> dict[str, Any]:
+    """The likeliest inputs, for a person to go on with, and what they raise if they are not taken."""
+    form = called.found.form
+    guessed = ", ".join(f"{name}: {value}" for name, value in {**form.inputs, **form.shapes}.items())
+    error = "" if called.found.dry else form.run(form.make_distinct()).problem or "outputs of other shapes"
+    return {"op": op, "inputs": guessed, "call": f"{path_of}({', '.join(called.found.texts)})", "error": error}
 
 
 def _read_tests(files: SketchFiles, path_of: str, takes: inspect.Signature, going: DryTorch) -> list[Call]:
@@ -295,7 +288,7 @@ def _make_suite(form: Form, mutates: Sequence[str], seconds: float) -> Accuracy:
     sides = zip((watch(form.kernel, seconds), form.reference), form.devices, strict=True)
     until_s = time.process_time() + seconds
     kernel, reference = (
-        _limit(sketched.wrap(function, device) if device else function, until_s) for function, device in sides
+        limit(sketched.wrap(function, device) if device else function, until_s) for function, device in sides
     )
     params = {**form.small, "dtype": form.dtype}
 
@@ -303,159 +296,6 @@ def _make_suite(form: Form, mutates: Sequence[str], seconds: float) -> Accuracy:
         return form.make_inputs(sizes, dtype, seed)
 
     return Accuracy(kernel, reference, make_inputs, (params,), mutates=mutates)
-
-
-def _check(
-    form: Form, trial: Trial, launched: str, suites: Suites, facts: Mapping[str, Any]
-) -> tuple[Suites, list[Reason], list[Reason]]:
-    """The suites without what a check calls wrong beside its first values, why it is not ready, what is to look at."""
-    op = facts["op"]
-    suites, unsure, look = _bound_rounding(form, trial, launched, suites, facts)
-    off = {} if unsure else _list_off_values(form, trial, suites)
-    if problem := off.get("normal"):
-        return suites, [Reason("look_rounded", {**facts, **problem})], look
-    look += [Reason("look_values", {"op": op, "values": ", ".join(off)})] if off else []
-    suites = replace(suites, values=tuple(kind for kind in suites.values if kind not in off))
-    for name, case, error in [] if unsure else _list_off_options(form, trial, suites):
-        look.append(Reason("look_option_off", {"op": op, "option": name, "value": case[name], "error": error}))
-        suites = replace(suites, more=tuple(one for one in suites.more if one is not case))
-    return suites, unsure, look
-
-
-def _list_off_options(form: Form, trial: Trial, suites: Suites) -> Iterator[tuple[str, Case, Any]]:
-    """Yields options, their cases that a check calls wrong, and by how much: such as one that rounds to 8 bits."""
-    until_s = time.process_time() + _SECONDS
-    for case, name in itertools.product(suites.more, suites.options):
-        if name in case and name not in form.inputs and time.process_time() < until_s:
-            chosen = replace(form, inputs={**form.inputs, name: case[name]})
-            (sizes,) = _read_sizes(form, [case]) or [form.small]
-            params = {**sizes, "dtype": case["dtype"].removeprefix("torch.")}
-            for _, problem in itertools.islice(_list_wrong(chosen, trial, suites, [(params, "normal")], SEEDS), 1):
-                yield name, case, problem.facts.get("error", math.inf)
-
-
-def _list_off(form: Form, trial: Trial, launched: str, suites: Suites, facts: Mapping[str, Any]) -> list[Reason]:
-    """Why a function is not ready: it has no cases, or a check of the first values calls it wrong in a dtype."""
-    if not (suites.edges or suites.cases or suites.probes):
-        return [Reason("look_no_cases", {**facts})]
-    every = _list_checked(form, launched, suites)
-    checks = [({**sizes, "dtype": dtype}, "normal") for sizes in every for dtype in suites.dtypes]
-    for (params, _), problem in itertools.islice(_list_wrong(form, trial, suites, checks), 1):
-        kind = "look_reference" if problem.kind == "reference_raised" else "look_rounded"
-        return [Reason(kind, {**facts, "error": problem.facts.get("error", math.inf), "dtype": params["dtype"]})]
-    return []
-
-
-def _bound_rounding(
-    form: Form, trial: Trial, launched: str, suites: Suites, facts: Mapping[str, Any]
-) -> tuple[Suites, list[Reason], list[Reason]]:
-    """The suites, with a tolerance if a kernel needs one for its products; why it is not ready; what is to look at."""
-    off = _list_off(form, trial, launched, suites, facts)
-    if [reason.kind for reason in off] == ["look_rounded"] and "tl.dot(" in launched:
-        wider = _allow_rounding(form, trial, launched, suites)
-        if wider is not suites and not _list_off(form, trial, launched, wider, facts):
-            return wider, [], [Reason("look_tolerance", {"op": facts["op"]})]
-    return suites, off, []
-
-
-def _list_checked(form: Form, launched: str, suites: Suites) -> list[dict[str, Any]]:
-    """Sizes of the small case, of one that shows what is rounded between products, and of the suite's first case."""
-    more = _read_sizes(form, suites.cases[:1])
-    if _SUMMED.search(launched):  # the more terms a sum has, the more is rounded
-        more += sorted(_list_largest(form, suites), key=form.count_elements)[-1:]
-    if launched.count("tl.dot(") >= _CHAINED:  # many elements show what is rounded between products
-        more.insert(0, form.make_distinct([*[2] * len(form.axes), 32, 32][-len(form.axes) :]))
-    tried = ((sizes, form.run(sizes)) for sizes in more)
-    quick = (sizes for sizes, here in tried if not here.problem and here.seconds < _HELD_SECONDS)
-    return [form.small, *quick]
-
-
-def _list_largest(form: Form, suites: Suites) -> list[dict[str, Any]]:
-    """The largest size of each axis, beside small ones of the others."""
-    return _read_sizes(form, ({name: values[-1] for name, values in grid.items()} for grid in suites.edges))
-
-
-def _allow_rounding(form: Form, trial: Trial, launched: str, suites: Suites) -> Suites:
-    """The suites with the tolerance of products of products, whose operands have to be rounded to the inputs' dtype.
-
-    It is twice what the reference is off once factors of its products are rounded so.
-    """
-    _, reference = answer_alike(form.kernel, form.reference, trial)
-    stated, every, bounds = _read_stated(suites), _list_checked(form, launched, suites), dict[str, list[float]]()
-    terms = stated.get("reduces", lambda **_: 1)
-    every += _list_largest(form, suites)
-    for dtype, sizes in itertools.product(suites.dtypes, every) if "tolerance" not in stated else ():
-        with form.rehearsal.real(), contextlib.suppress(Exception):  # whatever other people's code raises
-            for kind, error in find_rounding(reference, form.make_inputs(sizes, dtype)):
-                bounds.setdefault(kind, [*TOLERANCES[kind]]).append(2 * error / math.sqrt(max(terms(**sizes), 1)))
-    written = ", ".join(f'"{kind}": ({rtol}, {max(atols):.1e})' for kind, (rtol, *atols) in bounds.items())
-    if not written or not all(map(math.isfinite, itertools.chain(*bounds.values()))):
-        return suites
-    return replace(suites, accuracy=(*suites.accuracy, f"tolerance={{{written}}},", f'tolerance_reason="{_ROUNDS}",'))
-
-
-def _list_off_values(form: Form, trial: Trial, suites: Suites) -> dict[str, dict[str, Any]]:
-    """Kinds of values that a check calls wrong, in a dtype less exact than float32 or with the sizes of the probe.
-
-    Gives the dtype and the error too.
-
-    As where terms cancel, or where a kernel takes the logarithms of probabilities alone.
-    """
-    sizes, until_s = form.small, time.process_time() + _SECONDS
-    halves = [dtype for dtype in suites.dtypes if dtype.endswith("16")]
-    cases: list[dict[str, Any]] = [{**sizes, "dtype": dtype} for dtype in halves]
-    points = [{name: values[0] for name, values in probe.items()} for probe in suites.probes[:1]]
-    cases += [{**point, "dtype": suites.dtypes[0]} for point in _read_sizes(form, points)]
-    checks = ((case, kind) for case, kind in itertools.product(cases, suites.values) if time.process_time() < until_s)
-    wrong = dict[str, dict[str, Any]]()
-    for (params, kind), problem in _list_wrong(form, trial, suites, checks):
-        wrong.setdefault(kind, {"dtype": params["dtype"], "error": problem.facts.get("error", math.inf)})
-    return wrong
-
-
-def _read_sizes(form: Form, cases: Iterable[Mapping[str, str]]) -> list[dict[str, Any]]:
-    """The sizes of cases as they are written. None of a form whose axes are whole shapes."""
-    return [{axis: ast.literal_eval(case[axis]) for axis in form.axes} for case in cases if not form.is_ragged]
-
-
-def _list_wrong(
-    form: Form, trial: Trial, suites: Suites, checks: Iterable[tuple[dict[str, Any], str]], seeds: int = 1
-) -> Iterator[tuple[tuple[dict[str, Any], str], Reason]]:
-    """Yields cases and kinds of values that a check calls wrong, or cannot judge, and why."""
-    kernel, reference = answer_alike(form.kernel, form.reference, trial)
-    suite = _make_suite(replace(form, kernel=kernel, reference=reference), (), 2 * _SECONDS)
-    suite, device = replace(suite, **{**_read_stated(suites), "mutates": ()}), open_device("cpu", seed=0)
-    for (params, kind), seed in ((one, seed) for one in checks for seed in range(seeds)):
-        check, problem = Check(params, kind, "contiguous", seed, fresh=False), None
-        with form.rehearsal.real(), contextlib.suppress(Exception):  # whatever other people's code raises
-            done = verify(suite, device, check, lambda error: {"error": f"{type(error).__name__}: {error}".strip(": ")})
-            problem = done.failure or done.unchecked
-        if problem and (problem.kind in _SAYS_WRONG or _takes_no_float64(form, params, problem)):
-            yield (params, kind), problem
-
-
-def _takes_no_float64(form: Form, params: Mapping[str, Any], problem: Reason) -> bool:
-    """Whether the reference raised as a check calls it in float64, and takes the case as it is."""
-    sizes = {name: size for name, size in params.items() if name != "dtype"}
-    is_late = str(problem.facts.get("error")).startswith("TimeoutError")
-    return problem.kind == "reference_raised" and not is_late and not form.run(sizes, params["dtype"]).problem
-
-
-def _read_stated(suites: Suites) -> dict[str, Any]:
-    """What the accuracy suite states beside its cases."""
-    stated: dict[str, Any] = make_call(dict, ["\n".join((*suites.accuracy, ""))], {"perfci": perfci})()
-    return stated
-
-
-def _limit(function: Callable[..., Any], until_s: float) -> Callable[..., Any]:
-    """The function with parameters of any name, as some have none. It raises TimeoutError once time is up."""
-
-    def call(**given: Any) -> Any:
-        if time.process_time() > until_s:
-            raise TimeoutError
-        return function(**given)
-
-    return call
 
 
 @dataclass(frozen=True)

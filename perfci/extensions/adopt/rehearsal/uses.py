@@ -66,6 +66,7 @@ class Use:
     rank: int | None = None  # its number of axes, if the text says so
     least: int = 0  # of its axes
     is_whole: bool = False  # a tensor of integers
+    is_float: bool = False  # the text converts it to float32
     is_packed: bool = False  # a tensor of bytes, of which a kernel takes bits
     is_flag: bool = False  # a tensor of truths
     is_size: bool = False  # a tensor is made with it
@@ -89,6 +90,8 @@ def read_uses(function: Any, takes: inspect.Signature, reference: Any = None) ->
     for one in (text, reference):
         with contextlib.suppress(RecursionError):
             _follow(one, {name: name for name in uses}, uses, _DEPTH)
+        for use in uses.values() if one is text else ():
+            use.is_whole &= not use.is_float  # what a kernel makes places of has fractions
     for name, parameter in takes.parameters.items():
         kind = str(getattr(parameter.annotation, "__name__", parameter.annotation))
         use, words = uses[name], kind.replace("torch.", "")
@@ -176,6 +179,11 @@ def _read_statement(
         match node:
             case ast.Attribute(value=ast.Name(id=name), attr=attribute) if name in names and attribute in _TENSOR:
                 uses[names[name]].is_tensor = True
+            case (
+                ast.Call(func=ast.Attribute(value=value, attr="float"))
+                | ast.Call(func=ast.Attribute(value=value, attr="to"), args=[ast.Attribute(attr="float32"), *_])
+            ) if _origin(value) in names:
+                uses[names[_origin(value)]].is_float = True
             case ast.Compare(left=ast.Name(id=name), comparators=[other]) if name in names:
                 parts = other.elts if isinstance(other, ast.Tuple | ast.List | ast.Set) else [other]
                 values = [part.value for part in parts if isinstance(part, ast.Constant)]

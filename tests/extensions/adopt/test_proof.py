@@ -1,0 +1,54 @@
+"""The suite that was written is run before its op is called ready."""
+
+from typing import Any
+
+import pytest
+
+from perfci.core.model import Reason
+from perfci.extensions.adopt.sketch import Sketch, SketchFunction, Suites
+
+pytestmark = pytest.mark.torch
+
+GRID = {"rows": ("3",), "cols": ("1", "128", "129")}
+
+
+def make_suites(**fields: Any) -> Suites:
+    return Suites(
+        "op", {"rows": "int", "cols": "int"}, {"x": "torch.randn((rows, cols))"}, ("float32", "float16"), **fields
+    )
+
+
+def drop(suites: Suites, **params: Any) -> Suites:
+    torch = pytest.importorskip("torch")
+    from perfci.extensions.adopt.rehearsal.proof import _drop_case
+
+    return _drop_case(suites, {**params, "dtype": getattr(torch, params["dtype"])})
+
+
+def test_a_case_is_left_out_of_a_grid_and_the_others_stay():
+    suites = drop(make_suites(edges=(GRID,)), rows=3, cols=128, dtype="float32")
+    assert suites.edges == ({"rows": ("3",), "cols": ("1", "129")},)
+    assert drop(suites, rows=3, cols=129, dtype="float16") == suites  # edges have the first dtype
+
+
+def test_a_probe_is_left_out_in_one_dtype_alone():
+    probe = {"rows": ("3",), "cols": ("5",)}
+    assert drop(make_suites(probes=(probe,)), rows=3, cols=5, dtype="float16").probes == (
+        {**probe, "dtype": ("torch.float32",)},
+    )
+
+
+def test_a_case_that_is_written_out_is_left_out():
+    cases = tuple({"rows": "3", "cols": "5", "dtype": f"torch.{dtype}"} for dtype in ("float32", "float16"))
+    assert drop(make_suites(cases=cases), rows=3, cols=5, dtype="float32").cases == cases[1:]
+
+
+def test_a_suite_with_one_right_answer_or_without_a_check_is_not_ready():
+    pytest.importorskip("torch")
+    from perfci.extensions.adopt.rehearsal.proof import Proof, _conclude
+
+    side = SketchFunction("module", "source.f", ())
+    made = Sketch((), side, side, make_suites())
+    alike = Reason("vacuous_answers", {"cases": 1, "value": "0"})
+    assert _conclude("op", made, Proof(alike=alike), {})[1][-1] == alike
+    assert [reason.kind for reason in _conclude("op", made, Proof(left=3), {})[1]] == ["look_no_cases"]
