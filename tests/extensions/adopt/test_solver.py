@@ -94,6 +94,23 @@ def test_outputs_of_other_sizes_give_what_they_have_in_common() -> None:
     assert solve(of_weight, lambda x, w: x, x=TWO, w=ONE)[0] == {"x": "(rows, cols)", "w": "(cols,)"}
 
 
+def test_a_size_that_is_looked_for_in_a_set_is_a_usual_one_and_no_form_has_such_sizes_alone() -> None:
+    torch = pytest.importorskip("torch")
+
+    def score(q: "torch.Tensor", k: "torch.Tensor") -> "torch.Tensor":
+        if q.shape[-1] not in {16, 32, 64, 128}:
+            raise ValueError
+        return q @ k.mT
+
+    def whole(x: "torch.Tensor") -> "torch.Tensor":
+        if x.shape[0] not in {64}:
+            raise ValueError
+        return x
+
+    assert solve(score, q=TWO, k=TWO)[0] == {"q": "(rows, 64)", "k": "(k_rows, 64)"}
+    assert not solve(whole, x=ONE)
+
+
 def test_a_call_that_no_sizes_repair_is_not_solved() -> None:
     torch = pytest.importorskip("torch")
 

@@ -234,7 +234,8 @@ def solve(start: Form, call: Call, seen: set[str], *, is_taken: bool = False) ->
     seen.add(first.key)
     cause = _try(start, first)
     solved = first if cause is None else go(first, cause, _MOST_DEPTH)
-    return solved.settle() if solved and solved.used else None
+    settled = solved and solved.settle()
+    return settled if settled and settled.list_variables() else None
 
 
 @dataclass(frozen=True)
