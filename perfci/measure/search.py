@@ -21,7 +21,7 @@ from perfci.ops.spec import SEARCHED, Accuracy, Params, case_id
 
 SHARE = 8  # one more check for so many of the suite's
 MOST_ELEMENTS = 1 << 17  # of a size that is tried: Triton's interpreter is slow
-MOST_LONG = 1 << 20  # of several long axes, of which an input may lack one
+MOST_LONG = 1 << 20  # of three long axes or more, of which an input lacks one
 MOST_OF_INPUTS = 1 << 22  # elements that inputs have at half a size that is tried
 SMALL = 64  # a size that any op may have
 SHORT = 16  # sizes up to it may be no lengths: an axis by its number, a window, a batch
@@ -127,10 +127,11 @@ def _list_lengths(suite: Accuracy, name: str) -> list[int]:
 
 def _lengthen(probe: Params, sizes: Mapping[str, Sequence[int]]) -> Params:
     """Returns a probe with the longest sizes for which there are few elements."""
+    few = MOST_LONG if len(sizes) > 2 else MOST_ELEMENTS
     for most in sorted(set(itertools.chain(*sizes.values())), reverse=True):
         fitting = {name: [size for size in listed if size <= most] for name, listed in sizes.items()}
         params = {**probe, **{name: max(listed) for name, listed in fitting.items() if listed}}
-        if _count_elements(params) <= MOST_LONG:
+        if _count_elements(params) <= few:
             return params
     return probe
 
