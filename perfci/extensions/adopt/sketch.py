@@ -135,7 +135,8 @@ def draft(op: str, sketch: Sketch, copies: Sequence[Copy]) -> Draft:
 
 def _write_call(sketch: Sketch) -> str:
     """The file with the call that a person corrects, and why it does not do."""
-    side, why = sketch.kernel, textwrap.wrap(sentence(sketch.look[0]), WIDTH - len("    # ")) if sketch.look else []
+    side, reasons = sketch.kernel, [reason for reason in sketch.look if reason.kind != "look_fails"]
+    why = textwrap.wrap(sentence(reasons[0]), WIDTH - len("    # ")) if reasons else []
     name = side.call.removeprefix("source.").removesuffix("()").removesuffix(".apply")
     head = f'"""How {name} is called: correct it, with small sizes that differ, and type the same command again."""'
     lines = [head, "", "import torch", f"from {side.module} import {name}", "", "", "def test_call():"]

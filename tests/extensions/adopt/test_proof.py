@@ -52,3 +52,12 @@ def test_a_suite_with_one_right_answer_or_without_a_check_is_not_ready():
     alike = Reason("vacuous_answers", {"cases": 1, "value": "0"})
     assert _conclude("op", made, Proof(alike=alike), {})[1][-1] == alike
     assert [reason.kind for reason in _conclude("op", made, Proof(left=3), {})[1]] == ["look_no_cases"]
+
+
+def test_options_are_those_of_the_op_and_not_all_of_torch():
+    pytest.importorskip("torch")
+    from perfci.extensions.adopt.rehearsal.function import _Called
+
+    found: Any = None
+    called = _Called(found, (), ("x: torch.Tensor", "mode: str = 'none'", "eps=1e-05"), ())
+    assert called.names == {"x", "mode", "eps"}

@@ -246,7 +246,8 @@ def _vary(
         if form.sample:
             return grow_samples(suites, form)
         options = [option for option in options if option[-1] is None]  # others have samples of torch
-    suites, notes = add_options(op, suites, called.found, options, forward, turn_back if called.further else None)
+    chosen = (option for option in options if option[0] in called.names)  # torch's operator may take more
+    suites, notes = add_options(op, suites, called.found, chosen, forward, turn_back if called.further else None)
     look += notes
     return suites
 
@@ -308,6 +309,11 @@ class _Called:
     handed: Sequence[str]  # what the function is called with
     operator: Operator | None = None  # torch's, as which both are called
     further: tuple[str, ...] = ()  # of the backward pass: more arguments of `gradients`, for both sides
+
+    @property
+    def names(self) -> set[str]:
+        """The names of the op's parameters."""
+        return {re.split("[:=]", text)[0].strip() for text in self.shown}
 
 
 def _turn_back(called: _Called) -> _Called | None:
