@@ -1,6 +1,7 @@
 """Where no form agrees a person corrects one call, and the op follows from it. What a check refuses is not ready."""
 
 import dataclasses
+import inspect
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +150,21 @@ def test_each_output_sums_over_the_axes_that_it_lacks():
     assert _write_reduces(packed, Outcome((), ((3,),), ()), "tl.dot(") == "reduces=lambda cols, **_: 128 * cols,"
 
 
+def test_a_call_may_have_tensors_without_axes_beside_others(tmp_path, monkeypatch):
+    pytest.importorskip("torch")
+    from perfci.extensions.adopt.rehearsal import dry_torch
+    from perfci.extensions.adopt.rehearsal.tests import TestReader
+
+    monkeypatch.setattr(dry_torch, "name_npu", lambda: None)
+    (tmp_path / "call.py").write_text(
+        "import torch\n\ndef test_call():\n    scale(torch.randn(3, 5), torch.rand(()))\n"
+    )
+    going, takes = dry_torch.DryTorch("cuda"), inspect.signature(lambda x, by: x * by)
+    with going.going():
+        (call,) = TestReader({"scale"}, takes, going).read([tmp_path / "call.py"])
+    assert [tensor.shape for tensor in call.tensors.values()] == [(3, 5), ()]
+
+
 @pytest.mark.nightly
 def test_an_op_that_is_not_ready_is_written_anew_from_its_call(tmp_path, monkeypatch, capsys):
     (tmp_path / "kernels").mkdir()
@@ -165,5 +181,5 @@ def test_an_op_that_is_not_ready_is_written_anew_from_its_call(tmp_path, monkeyp
     call.write_text(CALL)
     assert run(command) == 0
     assert not call.exists()
-    assert "8 * codes_cols" in (call.parent / "unpack_baseline.py").read_text()
+    assert "8 * cols" in (call.parent / "unpack_baseline.py").read_text()
     assert run(command) == 1  # it is there, and ready
