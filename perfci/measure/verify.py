@@ -481,7 +481,8 @@ def _compare_numbers(
     if (limits := arrays.dtype_facts(actual)) is None:
         _, step = closeness.tolerance(arrays.facts(actual).dtype, suite.tolerance, 1)
         # Of an answer of few numbers, such as a mask, a step would be everything.
-        step = step if math.prod(right.shape) and float(right.max()) - float(right.min()) >= STEPS * step else 0.0
+        spread = float(right.max()) - float(right.min()) if step and math.prod(right.shape) else 0.0
+        step = step if spread >= STEPS * step else 0.0
         result, far = check.result(rtol=0.0, atol=step), closeness.excess(closeness.widen(got), right, 0.0, step) > 0
         differing = (got != common) & (got != right) & (far if step else True)
         failure = _find_farthest(result, got, right, differing * 1.0, int) if differing.any() else None

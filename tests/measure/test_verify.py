@@ -460,6 +460,21 @@ def test_integers_and_booleans_are_exact(device, dtype):
     assert (reason.facts["count"], reason.facts["index"], reason.facts["error"]) == (1, "(1, 0)", 1.0)
 
 
+@pytest.mark.torch
+def test_integers_of_which_torch_knows_no_maximum_are_exact_too():
+    torch, params = pytest.importorskip("torch"), {"rows": 3, "dtype": "uint32"}
+    from perfci.device import open_device
+
+    def make(rows, **_):
+        return {"x": torch.arange(rows).to(torch.uint32)}
+
+    def flip(x):
+        return (x.to(torch.int64) ^ 1).to(torch.uint32)
+
+    given = suite(flip, flip, make_inputs=make, cases=(params,))
+    assert verify(given, open_device("cpu", seed=0), check(params=params), describe).failure is None
+
+
 def quantise(x, by=1.0, dtype=np.int8):
     scaled = x * np.asarray(by, x.dtype) * (127 / np.abs(x).max(axis=1, keepdims=True))
     return np.round(scaled).astype(dtype)
