@@ -142,7 +142,7 @@ def test_operators_of_lists_of_tensors_and_of_shapes_that_depend_on_each_other_h
     texts = {op: (tmp_path / "kernels" / op / f"{op}_baseline.py").read_text() for op in ops}
     assert "torch.ops.aten.hstack.default([tensors_0, tensors_1" in texts["hstack"]
     assert "normalized_shape" in texts["layernorm"]
-    assert "self_shape: tuple[int, ...]," in texts["gather"]
+    assert "torch.randint(0, cols, (rows, index_cols), " in texts["gather"]
     assert " if has_weight else None" in texts["nllloss"]
     assert "torch.randint(0, " in texts["nllloss"] and "torch.randint(0, " in texts["index"]
     suite = (tmp_path / "kernels" / "layernorm" / "layernorm_accuracy.py").read_text()

@@ -323,26 +323,6 @@ def double_whole_reference(x, out):
 
 
 @triton.jit
-def _take_rows(x_ptr, places_ptr, out_ptr, cols, BLOCK: tl.constexpr):
-    row, at = tl.program_id(0), tl.arange(0, BLOCK)
-    place = tl.load(places_ptr + row)
-    tl.store(out_ptr + row * cols + at, tl.load(x_ptr + place * cols + at, mask=at < cols), mask=at < cols)
-
-
-def take_fewer(out: torch.Tensor, x: torch.Tensor, places: torch.Tensor):
-    assert x.ndim == 2
-    assert places.ndim == 1
-    if not places.shape[0] < x.shape[0]:
-        raise ValueError("too many places")
-    _take_rows[(places.shape[0],)](x, places, out, x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]))
-    return out
-
-
-def take_fewer_reference(out, x, places):
-    return out.copy_(x[places])
-
-
-@triton.jit
 def _double_below(x_ptr, size, BLOCK: tl.constexpr):
     at = tl.arange(0, BLOCK)
     mask = (at < size) & (at < 0)
