@@ -95,5 +95,6 @@ def test_layouts_of_which_a_trial_gives_wrong_values_are_left_out_and_named(said
 
 
 @pytest.mark.nightly
-def test_an_input_that_is_read_by_the_strides_of_another_is_found(told):
+def test_an_input_that_is_read_by_the_strides_of_another_is_found(said, told):
+    assert [reason.kind for reason in said["add_alike"].look][:1] == ["look_fails"]
     assert {failure.split(" ", 3)[1] for failure in told["add_alike"][1]} == {"normal"}

@@ -66,9 +66,19 @@ class Proof:
         return [(check, problem) for check, problem in self.faults if check.values not in ("normal", *suites.values)]
 
     @property
+    def of_strides(self) -> list[tuple[Check, Reason]]:
+        """What is wrong of one input in a layout: where all may lie so, its strides are used for another's."""
+        return [(check, problem) for check, problem in self.faults if _is_alone(check) and problem.kind not in _REFUSED]
+
+    @property
     def is_evidence(self) -> bool:
         """Whether a case of usual values passed."""
         return any((check.values, check.layout) == _USUAL for check in self.passed)
+
+
+def _is_alone(check: Check) -> bool:
+    """Whether one input alone lies otherwise than torch makes it."""
+    return " " in check.layout
 
 
 @contextlib.contextmanager
@@ -180,7 +190,7 @@ def _prove(
 def _conclude(op: str, made: Sketch, proof: Proof, facts: Mapping[str, Any]) -> tuple[Sketch, list[Reason]]:
     """The sketch with what was not reached, and why it is not ready."""
     wrong = [(check, problem) for check, problem in proof.usual if problem.kind != "interpreter_lacks"]
-    if wrong := wrong or proof.searched(made.suites):
+    if wrong := wrong or proof.searched(made.suites) or proof.of_strides:
         (_, problem), dtype = wrong[0], str(wrong[0][0].params["dtype"]).removeprefix("torch.")
         if problem.kind == "reference_raised":
             return made, [Reason("look_reference", {**facts, **problem.facts, "dtype": dtype})]
@@ -209,7 +219,11 @@ def _leave_out(op: str, made: Sketch, proof: Proof, suite: Accuracy, *, places: 
     high = {kind for values in beyond for kind in NEEDED.get(values, ())}
     if not proof.usual:
         kinds = list(dict.fromkeys(check.values for check, _ in proof.faults if check.values in suites.values[1:]))
-        layouts = {check.layout.split()[0]: problem for check, problem in proof.faults if check.layout != "contiguous"}
+        layouts = {
+            check.layout.split()[0]: problem
+            for check, problem in proof.faults
+            if check.layout != "contiguous" and (problem.kind in _REFUSED or not _is_alone(check))
+        }
         suites = _drop_values(suites, kinds, "the reference raises for them, or has other values than the kernel")
         suites = _drop_values(suites, high, "the reference overflows for numbers far above the others")
         suites = replace(suites, accuracy=_narrow_layouts(suites.accuracy, suite, [*layouts])) if layouts else suites
