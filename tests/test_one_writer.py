@@ -19,6 +19,7 @@ WORKER = "in a process that is confined"
 
 WRITES = {
     "cli/demo.py": (2, "a new project, in a folder that is empty"),
+    "extensions/adopt/rehearsal/proof.py": (1, PRIVATE),
     "device/replay.py": (2, PRIVATE),
     "extensions/history/database.py": (1, PRIVATE),
     "extensions/history/propose.py": (3, PRIVATE),
@@ -47,6 +48,7 @@ READS = {
     "device/tritons.py": (1, "of the Triton that is installed"),
     "extensions/adopt/files.py": (1, NAMED),
     "extensions/adopt/rehearsal/function.py": (3, WORKER),
+    "extensions/adopt/rehearsal/proof.py": (1, WORKER),
     "extensions/adopt/rehearsal/tests.py": (1, WORKER),
     "extensions/adopt/rehearsal/trial.py": (1, "of the kernel's"),
     "extensions/setup/plan.py": (2, PACKED),
