@@ -1,5 +1,6 @@
 """The suite that was written is run before its op is called ready."""
 
+import math
 from typing import Any
 
 import pytest
@@ -52,6 +53,26 @@ def test_a_suite_with_one_right_answer_or_without_a_check_is_not_ready():
     alike = Reason("vacuous_answers", {"cases": 1, "value": "0"})
     assert _conclude("op", made, Proof(alike=alike), {})[1][-1] == alike
     assert [reason.kind for reason in _conclude("op", made, Proof(left=3), {})[1]] == ["look_no_cases"]
+
+
+def test_an_answer_that_no_check_can_compare_is_a_fault_and_ends_nothing(monkeypatch):
+    torch = pytest.importorskip("torch")
+    import perfci
+    from perfci.extensions.adopt.rehearsal import proof
+
+    def compare(*_):
+        raise NotImplementedError("no maximum")
+
+    monkeypatch.setattr(proof, "verify", compare)
+    suite = perfci.Accuracy(
+        kernel=torch.neg, reference=torch.neg, make_inputs=lambda rows, device, seed: {"input": torch.ones(rows)},
+        cases=[{"rows": 2}, {"rows": 3}],
+    )  # fmt: skip
+    made = proof._make_checks(suite, {}, math.inf, lambda _: None, is_usual=True)
+    assert [(check.case, reason.facts["message"]) for check, reason in made.faults] == [
+        ("rows=2", "no maximum"), ("rows=3", "no maximum"),
+    ]  # fmt: skip
+    assert not made.is_evidence
 
 
 def test_options_are_those_of_the_op_and_not_all_of_torch():
