@@ -339,11 +339,11 @@ def _is_defined(form: Form, case: Case) -> bool:
 
 def _takes(form: Form, sizes: Mapping[str, Any], dtype: str) -> bool:
     """Whether the reference takes a case, or would with more memory."""
-    try:
-        with form.rehearsal.real(), bounded_memory():
+    with form.rehearsal.real(), bounded_memory():
+        try:
             form.reference(**form.make_inputs(sizes, dtype))
-    except Exception as error:  # whatever other people's code raises
-        return isinstance(error, MemoryError) or "memory" in str(error)
+        except Exception as error:  # whatever other people's code raises
+            return isinstance(error, MemoryError) or "memory" in str(error)
     return True
 
 

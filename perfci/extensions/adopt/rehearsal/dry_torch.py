@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch._library.triton
+import torch.utils._device
 import triton
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.interpreter import InterpretedFunction
