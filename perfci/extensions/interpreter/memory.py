@@ -57,9 +57,12 @@ class Launch:
 
     def keep_inside(self, pointers: Array, mask: Array | bool, verb: str, width: int) -> Array:
         """Returns the addresses to use in the place of these. width: bytes at each."""
-        low, high = int(np.minimum.reduce(pointers, axis=None)), int(np.maximum.reduce(pointers, axis=None))
-        if any(begin <= low and high < end for begin, end in self._spans):
-            return pointers
+        first, last = pointers.item(0), pointers.item(-1)
+        for begin, end in self._spans:
+            if begin <= first < end or begin <= last < end:  # most blocks are in one tensor but for masked lanes
+                beside = pointers - np.uint64(begin) >= np.uint64(end - begin)  # an address before it wraps
+                if not np.count_nonzero(beside) or not np.count_nonzero(np.logical_and(beside, mask)):
+                    return pointers
         stray = np.broadcast_to(mask, pointers.shape).astype(bool)  # the interpreter may hold int32
         stray &= ~_lies_in(pointers, self._spans)
         if stray.any() and self._holds_addresses:
