@@ -70,7 +70,8 @@ def _turn(x, cos, sin):
 
 
 def rope(q, k, cos, sin):
-    cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)
+    # Both halves of a row are the same, by what such tables are made: the first one counts.
+    cos, sin = (torch.cat([x.chunk(2, -1)[0]] * 2, -1).unsqueeze(1) for x in (cos, sin))
     return _turn(q, cos, sin), _turn(k, cos, sin)
 
 
@@ -119,7 +120,8 @@ def fused_linear_kl_div(student_input, student_weight, target, reduction="batchm
 
 def fused_ce_tvd(student_logits, teacher_logits, target, ignore_index=-100):
     total = 0.5 * (student_logits.softmax(-1) - teacher_logits.softmax(-1)).abs().sum(-1)
-    return functional.cross_entropy(student_logits, target, ignore_index=ignore_index), total.mean()
+    loss = functional.cross_entropy(student_logits, target, ignore_index=ignore_index, reduction="none")
+    return loss, total.masked_fill(target == ignore_index, 0.0)
 
 
 def fused_moe(x, gate_up_proj, down_proj, top_k_index, top_k_weights):
@@ -132,10 +134,13 @@ def fused_moe(x, gate_up_proj, down_proj, top_k_index, top_k_weights):
 
 
 def llama4_rope(q, k, freqs_cis):
+    # Of freqs_cis, real and imaginary parts side by side, as torch.view_as_real has them.
+    real, imaginary = freqs_cis[:, None, :, 0], freqs_cis[:, None, :, 1]
     turned = []
     for x in (q, k):
-        pairs = torch.view_as_complex(x.float().reshape(*x.shape[:-1], -1, 2))
-        turned.append(torch.view_as_real(pairs * freqs_cis[:, :, None, :]).flatten(3).to(x.dtype))
+        one, other = x[..., 0::2], x[..., 1::2]
+        parts = one * real - other * imaginary, one * imaginary + other * real
+        turned.append(torch.stack(parts, -1).flatten(-2))
     return tuple(turned)
 
 
