@@ -69,6 +69,35 @@ def test_errors_of_torch_give_heads_that_divide_others_and_numbers_of_axes() -> 
     assert numbers == {"heads": "rows * rows_"}
 
 
+def test_what_is_flattened_keeps_its_last_sides_and_has_as_many_axes() -> None:
+    torch = pytest.importorskip("torch")
+
+    def mix(x: "torch.Tensor", gate: "torch.Tensor", turn: "torch.Tensor") -> "torch.Tensor":
+        flat = x.view(-1, x.shape[-2], x.shape[-1])
+        weights = gate.view(-1, flat.shape[1])
+        mixed = turn.view(-1, flat.shape[1], flat.shape[1]) @ flat
+        assert weights.shape[0] == mixed.shape[0]
+        return mixed * weights[:, :, None]
+
+    shapes, _ = solve(mix, x=[0] * 3, gate=ONE, turn=TWO)
+    assert shapes == {"x": "(batch, rows, cols)", "gate": "(batch, rows)", "turn": "(batch, rows, rows)"}
+
+
+def test_a_form_with_sides_of_1_is_no_better_than_one_with_axes_of_few_sizes() -> None:
+    from perfci.extensions.adopt.rehearsal.axes import Form
+    from perfci.extensions.adopt.rehearsal.dry_torch import DryTorch
+    from perfci.extensions.adopt.rehearsal.search import Found
+    from perfci.extensions.adopt.rehearsal.trial import Trial
+
+    def make(*axes: str, little: dict[str, int]) -> Found:
+        form = Form(max, max, DryTorch("cuda"), axes=axes, little=little)
+        return Found(form, [], Trial(is_finite=True, picks=(0,), shares=(0.0,), launches=1), dry=True)
+
+    wide, thin = make("rows", "cols", little={"rows": 2, "cols": 4}), make("cols", little={})
+    assert not thin.is_better(wide)
+    assert make("rows", "cols", little={}).is_better(wide)
+
+
 def test_uneven_parts_of_a_side_give_a_multiple_and_what_is_unpacked_a_size() -> None:
     torch = pytest.importorskip("torch")
 

@@ -73,6 +73,11 @@ class Found:
         """The least is the best."""
         return not self.dry, *self.trial.rank, bool(self.form.little)
 
+    def is_better(self, other: Found) -> bool:
+        """Whether the form is better, and not only as sides of 1 are in the place of axes that take few sizes."""
+        is_less = other.trial.is_good and other.form.little and len(self.form.axes) < len(other.form.axes)
+        return self.rank < other.rank and not is_less
+
 
 def search(
     takes: inspect.Signature, uses: Mapping[str, Use], handed: Sequence[str], calls: Sequence[Call], start: Form,
@@ -113,7 +118,7 @@ def search(
             if not right and not calls:
                 form = _guess(one, given)
             attempt = judge(form, texts, fitting if calls else [], dry=right)
-            best = attempt if best is None or attempt.rank < best.rank else best
+            best = attempt if best is None or attempt.is_better(best) else best
             needless = [name for name in best.trial.ignored if uses.get(name, Use()).is_tensor is None]
             further -= bool(best.form.little)  # perhaps one of the next takes all sizes
             # Where sides divide others no form takes all sizes.

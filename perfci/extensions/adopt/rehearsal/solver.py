@@ -314,7 +314,7 @@ def _list_repairs(sides: Sides, cause: Cause) -> Iterator[Sides]:
         yield from solver.equate(*cause.unlike)
     if reshaped := _RESHAPED.search(text):
         parts = [int(part) for part in reshaped[1].split(",")]
-        yield from solver.reshape(parts, int(reshaped[2]))
+        yield from solver.reshape(parts, int(reshaped[2]), *cause.trace.shapes[:1])
     for _, left, right in divided:
         yield from solver.reverse("==", ("%", left, right), 0)
     numbers = [int(number) for number in _NUMBER.findall(_PLACES.sub("", text))] if cause.error else []
@@ -356,6 +356,11 @@ def _list_ranks(sides: Sides, cause: Cause, text: str) -> Iterator[Sides]:
             wanted = {"==": right, "!=": right, "<": right, ">=": right, ">": right + 1}.get(sign, right)
             if wanted != ranks[left[1]] and 0 <= wanted <= _MOST_RANK:
                 yield sides.turn(left[1], wanted)
+    if (reshaped := _RESHAPED.search(text)) and reshaped[1].startswith("-1"):
+        wanted = reshaped[1].count(",") + 1  # what is flattened had as many axes at least
+        for name in dict.fromkeys(cause.trace.failed):
+            if ranks.get(name, wanted) < wanted <= _MOST_RANK:
+                yield sides.turn(name, wanted)
     match = next((match for form in _RANKS if (match := form.search(text))), None)
     if match is None:
         return
@@ -417,8 +422,8 @@ class _Solver:
             if given[left[1]] != left[2]:
                 yield replace(self._sides, call=replace(self._sides.call, given=given))
 
-    def reshape(self, parts: Sequence[int], size: int) -> Iterator[Sides]:
-        """Yields the sides for which a tensor of this size has the shape of these parts."""
+    def reshape(self, parts: Sequence[int], size: int, shape: Sequence[int] = ()) -> Iterator[Sides]:
+        """Yields the sides for which a tensor of this size has the shape of these parts. shape: that it has."""
         explained = [self._explain(part) for part in (size, *parts) if part > 0]
         if not all(explained):
             return
@@ -426,6 +431,9 @@ class _Solver:
         one: Term = {(): 1}
         product = functools.reduce(multiply, factors, one)
         if -1 in parts:
+            last = parts[parts.index(-1) + 1 :]  # as x.view(-1, cols): the last sides are likely to stay
+            unlike = [pair for pair in _zip_sides(shape, last) if pair[0] != pair[1]]
+            yield from self.equate(*unlike) if unlike else ()
             yield from self._multiply(whole, product)
         else:
             for answer in self._equate(whole, product):
