@@ -274,7 +274,7 @@ class _GuardedAllocations(Mode):
     def _list_written(self, zone: torch.Tensor) -> list[int]:
         """The places of a guard zone that no longer hold what it was filled with."""
         now, before = _bits(zone), _bits(torch.full_like(zone, self._edge(zone.dtype)))
-        return [] if torch.equal(now, before) else (now != before).nonzero().flatten().tolist()
+        return [] if torch.equal(now, before) else (now != before).nonzero()[:, 0].tolist()
 
     def _edge(self, dtype: torch.dtype) -> Any:
         return _poison(dtype) if self._filler == "nan" else False if dtype is torch.bool else GUARD_VALUE
@@ -325,7 +325,8 @@ def _float64(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    dense = tensor.contiguous()
+    # A complex NaN is unequal to itself too: it has the bits of its two parts, in an axis of their own.
+    dense = (torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor).contiguous()
     return dense.view(_WORDS[dense.element_size()]) if dense.dtype.is_floating_point else dense
 
 

@@ -48,7 +48,7 @@ def test_a_reference_that_mixes_float32_into_float64_answers_in_float64():
 # --- guards around what a kernel allocates ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS])
+@pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS, torch.complex64, torch.complex128])
 @pytest.mark.parametrize("filler", ["nan", "value"])
 @pytest.mark.parametrize(
     ("places", "side"),
@@ -180,7 +180,7 @@ def test_gaps_between_rows_hold_nan_and_rows_stay_aligned():
 # --- comparisons ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("dtype", [*FLOATS, torch.complex64, torch.complex128], ids=str)
 def test_same_bits_sees_the_sign_of_zero_and_takes_nan_for_itself(dtype):
     nan = torch.tensor([math.nan, 1.0]).to(dtype)
     zeros = torch.zeros(3).to(dtype)
