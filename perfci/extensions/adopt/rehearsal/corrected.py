@@ -31,9 +31,8 @@ def derive(found: search.Found, call: Call) -> search.Found:
     for form in _list_bound(found.form, call):
         if is_settled and form.inputs == found.form.inputs:
             break
-        other = search.judge(form, found.texts, [call], dry=True)
-        best = other if other.trial.is_good or other.rank < best.rank else best
-        if other.trial.is_good:
+        best = min(best, search.judge(form, found.texts, [call], dry=True), key=lambda one: one.rank)
+        if best.trial.is_good and not best.form.little:  # else other sizes give something else
             break
     if not (best.trial.is_good and best.form.axes):
         form, _ = list_form(best.form, [call])
