@@ -18,7 +18,7 @@ def solve(function: Callable[..., Any], reference: Callable[..., Any] | None = N
     """The shapes that are found, and what makes the numbers. given: a tensor as its number of axes."""
     from perfci.extensions.adopt.rehearsal.axes import Call, Form
     from perfci.extensions.adopt.rehearsal.dry_torch import Argument, DryTorch
-    from perfci.extensions.adopt.rehearsal.solver import solve
+    from perfci.extensions.adopt.rehearsal.solver import Tries, solve
 
     going = DryTorch("cuda")
     arguments = {
@@ -27,7 +27,7 @@ def solve(function: Callable[..., Any], reference: Callable[..., Any] | None = N
     }
     with going.going():
         start = Form(function, reference or function, going)
-        sides = solve(start, Call("", arguments, {}), set())
+        sides = solve(start, Call("", arguments, {}), Tries())
         form = sides and sides.make_form(start)[0]
     return form and (form.shapes, {name: text for name, text in form.inputs.items() if name not in form.shapes})
 
@@ -147,3 +147,27 @@ def test_a_call_that_no_sizes_repair_is_not_solved() -> None:
         raise RuntimeError("not on this device")
 
     assert solve(refuse, x=TWO) is None
+
+
+def test_a_tensor_that_a_function_takes_for_a_number_has_no_axes_and_sizes_of_one_set_are_one() -> None:
+    def look_up(x, table, weight, bias):
+        if len({*table.shape[1:3]}) != 1:
+            raise ValueError("table must have shape (N, L, L)")
+        return x * weight.item() + bias.item()
+
+    shapes, _ = solve(look_up, x=ONE, table=[0] * 3, weight=ONE, bias=ONE)
+
+    assert shapes == {"x": "(size,)", "table": "(table_batch, table_rows, table_rows)", "weight": "()", "bias": "()"}
+
+
+def test_a_size_that_is_looked_for_in_a_set_is_one_of_it_whatever_numbers_the_error_names() -> None:
+    def attend(q, k, v):
+        if not q.shape[-1] == k.shape[-1] == v.shape[-1]:
+            raise ValueError
+        if k.shape[-1] not in {16, 32, 64, 128}:
+            raise ValueError("only 16, 32, 64, 128, 256 and 512")
+        return (q @ k.mT).softmax(-1) @ v
+
+    shapes, _ = solve(attend, q=FOUR, k=FOUR, v=FOUR)
+
+    assert {shape.split(", ")[-1] for shape in shapes.values()} == {"64)"}

@@ -26,14 +26,14 @@ def derive(found: search.Found, call: Call) -> search.Found:
     """Returns the form of a call with as many axes as kernel and reference allow, or with the sizes of the call."""
     if sized := _size_outputs(found, call):
         return sized
-    best = found
-    is_settled = found.trial.is_good and not found.form.little
+    is_settled, judged = found.trial.is_good and not found.form.little, list[search.Found]()
     for form in _list_bound(found.form, call):
         if is_settled and form.inputs == found.form.inputs:
             break
-        best = min(best, search.judge(form, found.texts, [call], dry=True), key=lambda one: one.rank)
-        if best.trial.is_good and not best.form.little:  # else other sizes give something else
+        judged.append(search.judge(form, found.texts, [call], dry=True))
+        if judged[-1].trial.is_good and not judged[-1].form.little:  # else other sizes give something else
             break
+    best = min((*judged, found), key=lambda one: one.rank)
     if not (best.trial.is_good and best.form.axes):
         form, _ = list_form(best.form, [call])
         alone = search.judge(form, found.texts, [call], dry=True)

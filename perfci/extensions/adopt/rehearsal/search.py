@@ -25,7 +25,7 @@ from perfci.extensions.adopt.rehearsal.axes import (
 )
 from perfci.extensions.adopt.rehearsal.dry_torch import Argument
 from perfci.extensions.adopt.rehearsal.relations import WHOLE, settle
-from perfci.extensions.adopt.rehearsal.solver import find_form, solve
+from perfci.extensions.adopt.rehearsal.solver import Tries, find_form, solve
 from perfci.extensions.adopt.rehearsal.trial import Trial
 from perfci.extensions.adopt.rehearsal.uses import Use, is_scalar_name, list_values
 
@@ -89,13 +89,14 @@ def search(
     """
     reference = start.reference
     until, best, further = time.process_time() + seconds, None, _FURTHER
-    tried = dict[tuple[str, ...], set[str]]()
+    tried = dict[tuple[str, ...], Tries]()
     named = {text.split("=")[0] for text in handed}
     listed = iter([dict(calls[0].given)] if calls else _list_given(reference, takes, uses, named))
     likely = list(itertools.islice(listed, _LIKELY))
     # Some, such as attention, take halves alone.
     others = itertools.takewhile(lambda _: not (calls or (best and best.dry)), map(_halve, likely))
-    for given in itertools.chain(likely, others, listed):
+    waiting, shorter = itertools.chain(likely, others, listed), list[dict[str, Any]]()
+    while given := shorter.pop() if shorter else next(waiting, None):
         tensors = [name for name, value in given.items() if isinstance(value, Argument)]
         if best and (time.process_time() > until or not tensors):
             break
@@ -107,12 +108,15 @@ def search(
                 ", ".join(f"{name}: {getattr(value, 'shape', value)}" for name, value in given.items())
             )
             taken = [call for call in calls if one.count_programs(call) is not None] or list(calls)
+            tries = tried.setdefault((*texts,), Tries())
             if calls:
                 form, fitting, right = find_form(one, taken)
                 right |= one.count_programs(taken[0]) is not None  # with its own sizes at least
             else:
-                fitted = _fit_sides(one, given, tried.setdefault((*texts,), set())) if tensors else None
+                fitted = _fit_sides(one, given, tries) if tensors else None
                 form, right = fitted or (one, False)
+            if not right and best and not tries.is_taken:
+                break  # the function itself takes none, however its reference is called
             if not right and best:
                 continue
             if not right and not calls:
@@ -128,6 +132,11 @@ def search(
                 return best
             if time.process_time() > until:
                 break
+            needed = (*attempt.trial.unread, *attempt.trial.idle) if attempt.trial.agrees and not calls else ()
+            if lacking := {name: None for name in needed if uses.get(name, Use()).may_lack}:
+                shorter.append({**given, **lacking})
+            if lacking or (attempt.trial.is_good and not calls):  # how the reference is called is settled
+                break
     assert best is not None
     if best.trial.is_good or not best.dry or calls:
         return best
@@ -136,7 +145,7 @@ def search(
     return settled if settled.rank < best.rank else best
 
 
-def _fit_sides(start: Form, given: Mapping[str, Any], tried: set[str]) -> tuple[Form, bool] | None:
+def _fit_sides(start: Form, given: Mapping[str, Any], tried: Tries) -> tuple[Form, bool] | None:
     """The form in which kernel and reference take these arguments."""
     sides = solve(start, Call("", given, {}), tried)
     return (sides.make_form(start)[0], True) if sides else None
@@ -338,12 +347,27 @@ def _list_given(
             options[name].append((1.5, None))
         else:
             options[name] = tensors if use.is_tensor else values
+    alike = _list_alike(options)
     while options and math.prod(map(len, options.values())) > 1 << 16:
         longest = max(options, key=lambda name: len(options[name]))
         options[longest] = sorted(options[longest], key=lambda option: option[0])[:-1]
-    for way in sorted(itertools.product(*options.values()), key=_weigh)[:_MOST_CANDIDATES]:
+    ways = sorted(itertools.product(*options.values()), key=_weigh)[:_MOST_CANDIDATES]
+    for way in (*ways[:1], alike, *ways[1:]):
         given = {name: value for name, (_, value) in zip(options, way, strict=True) if value is not _EMPTY}
         yield given
+
+
+def _list_alike(options: Mapping[str, Sequence[tuple[float, Any]]]) -> tuple[tuple[float, Any], ...]:
+    """The likeliest value of each argument, but that all tensors have as many axes as the first one, if they may."""
+    likely = [sorted(values, key=lambda option: option[0]) for values in options.values()]
+    tensors = [values[0][1] for values in likely if isinstance(values[0][1], Argument)]
+    rank = len(tensors[0].shape) if tensors else 0
+
+    def choose(values: Sequence[tuple[float, Any]]) -> tuple[float, Any]:
+        same = (one for one in values if isinstance(one[1], Argument) and len(one[1].shape) == rank)
+        return next(same, values[0]) if isinstance(values[0][1], Argument) else values[0]
+
+    return tuple(map(choose, likely))
 
 
 def _weigh(way: Sequence[tuple[float, Any]]) -> float:
@@ -362,7 +386,6 @@ def _list_tensors(use: Use, *, is_first: bool = False) -> Iterator[tuple[float, 
     kinds = (use.dtype,) if use.dtype else ("bool", "float32") if use.is_flag else kinds
     if not is_first and 1 in ranks and not use.fixed and not use.is_whole:
         yield 1.6, Argument((1,), "float32", None, ("1",))  # a number on the device
-        yield 1.7, Argument((), "float32", None)
     for place, rank in enumerate(ranks):
         cost = 0.0 if not place else (3.0 if use.rank else 0.0) + (place if is_first else place / 2)
         kinds = ("float32", "int64") if use.is_target and rank > 1 else kinds

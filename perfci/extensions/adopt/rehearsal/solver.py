@@ -11,7 +11,7 @@ import math
 import re
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from perfci.extensions.adopt.rehearsal.axes import (
@@ -45,6 +45,7 @@ _MOST_RANK = 6
 _MOST_OPTION = 16  # of a number that is no size
 _BLOCK = re.compile(r"group|block|chunk|tile|window|pack", re.IGNORECASE)
 
+_ONE = "cannot be converted to Scalar"
 _RANKS = (
     re.compile(r"too many indices for tensor of dimension (?P<had>\d+)"),
     re.compile(r"not enough values to unpack \(expected (?P<rank>\d+), got (?P<had>\d+)\)"),
@@ -52,12 +53,21 @@ _RANKS = (
     re.compile(r"(?:must be|expected|Expected) (?:a )?(?P<rank>\d)-?D"),
     re.compile(r"subscripts in the equation \((?P<rank>\d+)\)"),
     re.compile(r"Dimension out of range \(expected .*\[-(?P<had>\d+), \d+\], but got (?P<at>-?\d+)\)"),
-    re.compile(r"(?P<had>)tuple index out of range"),
+    re.compile(rf"(?P<had>){_ONE}"),
+    re.compile(r"(?P<had>)(tuple index out of range|rank mismatch)"),
 )
 _RESHAPED = re.compile(r"shape '\[([-\d, ]+)\]' is invalid for input of size (\d+)")
 _SHAPES = re.compile(r"\[([\d, ]+)\]")
 _PLACES = re.compile(r"(dimension|number|operand|argument|batch|mat|self)\W?\d+")
 _NUMBER = re.compile(r"\d+")
+
+
+@dataclass
+class Tries:
+    """What was tried with one way to call the reference."""
+
+    keys: set[str] = field(default_factory=set)  # of sides that are not tried again
+    is_taken: bool = False  # the function took a call, and the reference was asked, at the last candidate
 
 
 @dataclass(frozen=True)
@@ -156,6 +166,11 @@ def write_term(term: Term, names: Mapping[int, str]) -> str:
     return " + ".join(parts).replace("+ -", "- ") or "0"
 
 
+def _size_of(term: Term) -> int:
+    """The size of a side in a case in which every variable is a prime."""
+    return sum(factor * math.prod(_PRIMES[variable] for variable in monomial) for monomial, factor in term.items())
+
+
 def begin(call: Call, *, alike: bool = False) -> Sides:
     """Every side of the call's tensors on its own, but for those that the text gives a size.
 
@@ -189,7 +204,7 @@ def find_form(start: Form, calls: Sequence[Call]) -> tuple[Form, list[Call], boo
         return form, list(calls), form.try_case(form.make_distinct()) is not None
     calls = [call for call, rank in zip(calls, ranks, strict=True) if rank == ranks[0]]
     first = max(calls, key=_count_sizes)  # which tells most of its sides apart
-    solved = solve(start, first, set(), is_taken=True)
+    solved = solve(start, first, Tries(), is_taken=True)
     sides = solved or begin(first, alike=True).settle()
     form, _ = sides.make_form(start)
     alike = [call for call in calls if form.describes(call)]
@@ -201,14 +216,15 @@ def _count_sizes(call: Call) -> int:
     return len({size for tensor in call.tensors.values() for size in tensor.shape})
 
 
-def solve(start: Form, call: Call, seen: set[str], *, is_taken: bool = False) -> Sides | None:
+def solve(start: Form, call: Call, tries: Tries, *, is_taken: bool = False) -> Sides | None:
     """Returns sides of a call that function and reference take with distinct sizes. None if none are found.
 
-    seen: what was tried already, which is not tried again. is_taken: the call is no guess, so that it has these sides.
+    is_taken: the call is no guess, so that it has these sides.
     """
     first, tried, until_s = begin(call), 0, time.process_time() + _SECONDS
+    seen, tries.is_taken = tries.keys, False
 
-    def go(sides: Sides, cause: Cause, depth: int) -> Sides | None:
+    def go(sides: Sides, cause: Cause, depth: int, *, is_stuck: bool = False) -> Sides | None:
         nonlocal tried
         for other in _list_repairs(sides, cause):
             if not other.is_simple or (key := other.key) in seen:
@@ -222,17 +238,23 @@ def solve(start: Form, call: Call, seen: set[str], *, is_taken: bool = False) ->
             after = _try(start, other)
             if after is None:
                 return other
-            is_whole = other.used > sides.used  # of a side that is divided, which may be one step of two
-            is_other = after.reached == cause.reached and (is_whole or after.kind != cause.kind)
-            is_further = after.reached > cause.reached or is_other
-            if depth and is_further and (solved := go(other, after, depth - 1)):
-                return solved
+            tries.is_taken |= after.trace.in_reference
+            is_further = after.reached > cause.reached
+            is_turned = other.call is not sides.call and str(after.error) != str(cause.error)
+            # A side that is divided may be one step of two.
+            is_half = other.used > sides.used and not is_stuck
+            is_other = after.reached == cause.reached and (after.kind != cause.kind or is_turned or is_half)
+            if depth and (is_further or is_other):
+                solved = go(other, after, depth - 1, is_stuck=not is_further)
+                if solved:
+                    return solved
         return None
 
     if first.key in seen:
         return None
     seen.add(first.key)
     cause = _try(start, first)
+    tries.is_taken = cause is None or cause.trace.in_reference
     solved = first if cause is None else go(first, cause, _MOST_DEPTH)
     settled = solved and solved.settle()
     return settled if settled and settled.list_variables() else None
@@ -298,7 +320,14 @@ def _list_unlike(outputs: Sequence[tuple[int, ...]], expected: Sequence[tuple[in
 def _list_repairs(sides: Sides, cause: Cause) -> Iterator[Sides]:
     """Yields the sides such that what failed may hold, the likeliest first."""
     solver, text = _Solver(sides), str(cause.error or "")
+    if isinstance(cause.error, TypeError) and "argument" in text:
+        return  # no size makes up for one that is missing, or not known
     yield from _list_ranks(sides, cause, text)
+    sought = [*itertools.takewhile(lambda note: note[0] == "in", reversed(cause.trace.notes))]
+    if sought[1:]:  # len({*x.shape}) == 1
+        yield from solver.equate(*((sought[0][1], note[1]) for note in sought[1:]))
+    for note, size in itertools.product(sought[:1], _LISTED):
+        yield from solver.equate((note[1], size))
     if isinstance(cause.error, ValueError) and "unpack" in text and cause.trace.parts:
         wanted = int(_NUMBER.findall(text)[0])  # as r, g, b = x.unbind(1)
         yield from solver.equate((cause.trace.parts, wanted))
@@ -338,8 +367,8 @@ def _list_repairs(sides: Sides, cause: Cause) -> Iterator[Sides]:
     if is_torch:
         for sign, left, right in raised:
             yield from solver.reverse(sign, left, right)
-    sought = [note[1] for note in notes if note[0] == "in"]
-    for tree, size in itertools.product(sought, _LISTED):
+    further = [note[1] for note in notes[1:] if note[0] == "in"]
+    for tree, size in itertools.product(further, _LISTED):
         yield from solver.equate((tree, size))
 
 
@@ -367,6 +396,9 @@ def _list_ranks(sides: Sides, cause: Cause, text: str) -> Iterator[Sides]:
     facts = {key: int(value) for key, value in match.groupdict().items() if value}
     asked, had = cause.trace.asked
     names = [*dict.fromkeys(name for name in (*cause.trace.failed, asked) if name in ranks)]
+    if _ONE in text:
+        facts, count = {"rank": 0}, int(_NUMBER.findall(text)[0])
+        names = [name for name, terms in sides.sides.items() if math.prod(map(_size_of, terms)) == count]
     for name in sorted(names, key=lambda name: ranks[name] != facts.get("had", had)):
         at = facts.get("at", 0)
         wanted = facts.get("rank", at + 1 if at > 0 else -at or ranks[name] + 1)

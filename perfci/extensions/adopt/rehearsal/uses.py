@@ -19,7 +19,7 @@ _DEPTH = 4  # calls that are followed into other functions
 
 _TENSOR = frozenset(
     {"T", "contiguous", "copy_", "data_ptr", "device", "dim", "dtype", "element_size", "float", "half", "is_contiguous",
-     "is_cuda", "itemsize", "long", "mT", "ndim", "new_empty", "new_zeros", "numel", "permute", "requires_grad",
+     "is_cuda", "item", "itemsize", "long", "mT", "ndim", "new_empty", "new_zeros", "numel", "permute", "requires_grad",
      "reshape", "shape", "size", "stride", "sum", "to", "transpose", "unsqueeze", "view"}
 )  # fmt: skip
 """Attributes that only tensors have."""
@@ -290,6 +290,10 @@ def _follow_call(
     given = {place: read(arg) for place, arg in enumerate(node.args) if read(arg) in names}
     keywords = {key.arg: read(key.value) for key in node.keywords if key.arg and read(key.value) in names}
     if not given and not keywords:
+        return
+    if _last(node.func) == "save_for_backward":
+        for name in given.values():
+            uses[names[name]].is_tensor = True
         return
     if not launch and _last(node.func) in _OF_NUMBERS:
         _note_numbers(given.values(), names, uses, is_size=_OF_NUMBERS[_last(node.func)])
