@@ -5,16 +5,19 @@ import functools
 import gc
 import inspect
 import types
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, cast
 
 import numpy as np
 import triton.language as tl
 from triton.runtime import interpreter
-from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
+from triton.runtime.errors import InterpreterError
+from triton.runtime.interpreter import InterpreterBuilder, ReduceOps, ScanOps, TensorHandle
 
 _binary_op, _np_dtype, _patch_lang = InterpreterBuilder.binary_op, interpreter._get_np_dtype, interpreter._patch_lang
 _init_tensor, _init_block = tl.tensor.__init__, tl.block_type.__init__
+_reduce_singly, _scan_singly = ReduceOps.generic_reduce, ScanOps.generic_scan
 _semantics: Any = type(getattr(interpreter, "interpreter_semantic", None))  # Triton before 3.4 has none
 _broadcast: Any = getattr(_semantics, "broadcast_impl_value", None)
 
@@ -41,6 +44,7 @@ def hasten() -> None:
     """Replace what takes most of the interpreter's time here. Raises AttributeError for one that is built otherwise."""
     options = interpreter.interpreter_builder.options
     interpreter._patch_builtin = _patch_builtin
+    ReduceOps.generic_reduce, ScanOps.generic_scan = _reduce, _scan
     gc.set_threshold(100_000)  # each step makes objects, few of which lie in circles: looking for those takes 6 %
     # A third of the time: whether integers overflow, which nothing looks at, and a table of dtypes made for each look.
     if hasattr(options, "sanitize_overflow"):
@@ -215,3 +219,60 @@ def _constant(value: Any, kind: str, compares: bool) -> Any:
         return None
     element = getattr(tl, _PLAIN[kind])
     return TensorHandle(np.array([value or 0], _PLAIN[kind]), element)
+
+
+def _reduce(reduction: Any, tensors: Any) -> list[Any]:
+    """A reduction by a kernel's own function, which gets neighbours as blocks. Triton calls it for each element."""
+    axis, kinds = reduction.axis, [tensor.dtype for tensor in tensors]
+    blocks = [tensor.handle.data if axis is not None else tensor.handle.data.reshape(-1) for tensor in tensors]
+    blocks = [np.moveaxis(block, axis or 0, -1) for block in blocks]
+    try:
+        while blocks[0].shape[-1] > 1:
+            blocks = _combine(reduction, kinds, [block[..., ::2] for block in blocks], [b[..., 1::2] for b in blocks])
+    except InterpreterError:  # it branches on its arguments
+        return cast("list[Any]", _reduce_singly(reduction, tensors))
+    shape = tensors[0].handle.data.shape
+    if reduction.keep_dims:
+        sides = [1 if axis in (None, place) else side for place, side in enumerate(shape)]
+        return [reduction.to_tensor(block.reshape(sides), kind) for block, kind in zip(blocks, kinds, strict=True)]
+    return [reduction.to_tensor(block[..., 0], kind) for block, kind in zip(blocks, kinds, strict=True)]
+
+
+def _scan(scan: Any, tensors: Any) -> list[Any]:
+    """As `_reduce`: of each element and that 1 before it, then of those results and that 2 before, 4, 8."""
+    kinds, blocks = [tensor.dtype for tensor in tensors], [np.moveaxis(t.handle.data, scan.axis, -1) for t in tensors]
+    size, step = blocks[0].shape[-1], 1
+    try:
+        while step < size:
+            joined = _combine(scan, kinds, [np.roll(block, step, -1) for block in blocks], blocks)
+            pairs = zip(joined, blocks, strict=True)
+            blocks, step = [np.where(np.arange(size) >= step, one, block) for one, block in pairs], 2 * step
+    except InterpreterError:
+        return cast("list[Any]", _scan_singly(scan, tensors))
+    pairs = zip(blocks, kinds, strict=True)
+    return [scan.to_tensor(np.ascontiguousarray(np.moveaxis(block, -1, scan.axis)), kind) for block, kind in pairs]
+
+
+@contextmanager
+def _refusing_branches() -> Iterator[None]:
+    """What asks for the truth of a block raises inside. Triton's interpreter has one, that of all its elements."""
+    usual = tl.tensor.__bool__
+
+    def refuse(condition: Any) -> bool:
+        if condition.handle.data.size > 1:
+            raise ValueError
+        return bool(usual(condition))
+
+    tl.tensor.__bool__ = refuse
+    try:
+        yield
+    finally:
+        tl.tensor.__bool__ = usual
+
+
+def _combine(call: Any, kinds: list[Any], earlier: list[Any], later: list[Any]) -> list[Any]:
+    with _refusing_branches(), np.errstate(all="ignore"):  # a scan leaves out what its first lanes give
+        made = call.combine_fn(*map(call.to_tensor, (*earlier, *later), (*kinds, *kinds)))
+    listed = made if isinstance(made, tuple) else (made,)
+    values = (one.handle.data if isinstance(one, tl.tensor) else one for one in listed)
+    return [np.broadcast_to(one, block.shape).astype(block.dtype) for one, block in zip(values, later, strict=True)]

@@ -5,9 +5,11 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
+import triton
 import triton.language as tl
 from triton.runtime import interpreter
-from triton.runtime.interpreter import TensorHandle
+from triton.runtime.interpreter import ReduceOps, ScanOps, TensorHandle
 
 from perfci.extensions.interpreter import speed
 
@@ -58,3 +60,53 @@ def test_a_short_way_changes_neither_value_nor_type(name, usual):
             assert repr(answer(getattr(tl.tensor, name), left, right)) == repr(answer(usual[name], left, right)), told
     finally:
         patches.restore()
+
+
+CALLS = []
+
+
+@triton.jit
+def later_of_the_largest(value, place, other, other_place):
+    CALLS.append(1)
+    is_later = (other > value) | ((other == value) & (other_place > place))
+    return tl.where(is_later, other, value), tl.where(is_later, other_place, place)
+
+
+@triton.jit
+def branching(value, place, other, other_place):
+    return later_of_the_largest(value, place, other, other_place) if place < other_place else (value, place)
+
+
+@triton.jit
+def follow_largest(x_ptr, out_ptr, combine: tl.constexpr, axis: tl.constexpr, rows: tl.constexpr, cols: tl.constexpr):
+    places = tl.arange(0, rows)[:, None] * cols + tl.arange(0, cols)[None, :]
+    x = tl.load(x_ptr + places)
+    values, indices = tl.associative_scan((x, places), axis, combine)
+    tl.store(out_ptr + places, values)
+    tl.store(out_ptr + rows * cols + places, indices)
+    values, indices = tl.associative_scan((x, places), axis, combine, reverse=True)
+    tl.store(out_ptr + 2 * rows * cols + places, indices)
+    _, index = tl.reduce((x, places), axis, combine, keep_dims=True)
+    tl.store(out_ptr + 3 * rows * cols + places, values * 0 + index)
+    _, index = tl.reduce((tl.ravel(x), tl.ravel(places)), 0, combine)
+    tl.store(out_ptr + 4 * rows * cols, index)
+
+
+@pytest.mark.parametrize("combine", [later_of_the_largest, branching])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_functions_of_reductions_and_scans_are_called_for_blocks_and_give_what_they_give_for_elements(
+    monkeypatch, axis, combine
+):
+    x = torch.randint(0, 5, (4, 32), generator=torch.Generator().manual_seed(1)).float()
+    answers = []
+    for changed in (False, True):
+        out = torch.zeros(5, 4, 32)
+        if changed:
+            monkeypatch.setattr(ReduceOps, "generic_reduce", speed._reduce_singly)
+            monkeypatch.setattr(ScanOps, "generic_scan", speed._scan_singly)
+        del CALLS[:]
+        follow_largest[(1,)](x, out, combine, axis, 4, 32)
+        answers.append((out, len(CALLS)))
+    (blocks, few), (single, many) = answers
+    assert torch.equal(blocks, single)
+    assert (few < 40 < 400 < many) == (combine is later_of_the_largest)
