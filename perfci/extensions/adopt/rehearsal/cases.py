@@ -25,13 +25,14 @@ from perfci.extensions.adopt.rehearsal.axes import (
     write_tuple,
 )
 from perfci.extensions.adopt.rehearsal.operators import OF_MAKERS
-from perfci.extensions.adopt.rehearsal.trial import BEYOND, GRADIENT, bounded_memory
+from perfci.extensions.adopt.rehearsal.trial import BEYOND, GRADIENT, Trial, bounded_memory
 from perfci.extensions.adopt.sketch import Case, Suites
 from perfci.ops.spec import LAYOUTS, VALUES
 
 MOST_PROGRAMS = 128  # of an accuracy case's launches, at a millisecond each in the interpreter
 
-_MANY_PROGRAMS = 2200  # of the case of another block
+_MANY_PROGRAMS = 2200  # of the case of another block, or of another kernel for many rows
+_MANY = (1 << 15) + 1  # such rows
 
 FEW_PROGRAMS = 16  # of the case that gets all values
 
@@ -219,11 +220,12 @@ def _find_kernels(
     form, earlier, others = given[0], [*points, *([probe] if probe else [])], given[:_MOST_GIVEN]
 
     def list_kernels(other: Form, point: Mapping[str, Any]) -> set[str]:
-        done = other.try_case(point, alone=True)
-        return {launch.source for launch in done.launches} if done and done.programs <= MOST_PROGRAMS else set()
+        done, most = other.try_case(point, alone=True), _MANY_PROGRAMS if _MANY in point.values() else MOST_PROGRAMS
+        return {launch.source for launch in done.launches} if done and done.programs <= most else set()
 
     little = {axis: form.little.get(axis, _LITTLE) for axis in form.axes}
-    longer: list[dict[str, Any]] = [{**little, axis: size} for size in PAST for axis in form.axes]
+    longer: list[dict[str, Any]] = [{**little, axis: size} for size in (*PAST, _MANY) for axis in form.axes]
+    longer = [point for point in longer if form.count_elements(point) <= MOST_ELEMENTS]
     if form.axes == ("shape",):
         longer = [{"shape": shape} for size in PAST for shape in ((_LITTLE, size), (size, _LITTLE))]
     sizes = [{axis: point[axis] for axis in form.axes} for point in earlier]
@@ -231,8 +233,9 @@ def _find_kernels(
     seen = seen.union(*(list_kernels(other, point) for other in others for point in sizes[-1:]))
     grids = list[Grid]()
     for other, point in itertools.product(others, longer):
-        if list_kernels(other, point) - seen and (trial := other.run(point)).agrees and trial.seconds <= QUICK_S:
-            seen |= list_kernels(other, point)
+        new, most_s = list_kernels(other, point) - seen, _LONGEST_S if _MANY in point.values() else QUICK_S
+        if new and (trial := _run_long(other, point)).agrees and trial.seconds <= most_s:
+            seen |= new
             grids.append(_write_point(other, point, varying))
     return grids
 
@@ -253,13 +256,19 @@ def _find_switches(
             if point in ({}, *earlier) or form.rehearsal.spent_s > MOST_SECONDS:
                 continue
             seen |= keys
-            form.rehearsal.most_s *= 4  # it may have some thousand programs
-            trial = form.run(point)
-            form.rehearsal.most_s /= 4
+            trial = _run_long(form, point)
             taken += [(form, point, trial.seconds)] if not trial.problem and trial.is_finite else []
             is_beyond = BEYOND in (trial.problem or "") and not form.has_places
             beyond += [f"{axis}={point[axis]}"] if is_beyond else []
     return taken, beyond
+
+
+def _run_long(form: Form, point: Mapping[str, Any]) -> Trial:
+    """What both sides do with a case that may have some thousand programs."""
+    form.rehearsal.most_s *= 4
+    trial = form.run(point)
+    form.rehearsal.most_s /= 4
+    return trial
 
 
 def _find_switch(form: Form, axis: str, seen: set[tuple[str, str]]) -> tuple[dict[str, Any], set[tuple[str, str]]]:
