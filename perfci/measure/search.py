@@ -72,6 +72,8 @@ def list_candidates(suite: Accuracy, seed: int, pattern: str | None, *, duel: bo
     ]
     # Sizes are whole numbers of the cases that differ among them.
     axes = {name for params in suite.cases for name, value in params.items() if value != suite.cases[0].get(name)}
+    numbers_alone = _list_numbers(suite, probes[0]) if probes else set()
+    axes -= numbers_alone
     blocks = {int(constant) for constant in constants if BLOCKS[0] <= constant <= BLOCKS[1]}
     edges = (
         {**params, axis: block + step}
@@ -85,6 +87,7 @@ def list_candidates(suite: Accuracy, seed: int, pattern: str | None, *, duel: bo
     sized: list[tuple[Params, tuple[float, ...]]] = [(params, ()) for params in edges]
     # Past a literal that is large: as many elements, and as long a last axis.
     lengths = [name for name in probes[0] if type(probes[0][name]) is int] if probes else []
+    lengths = [name for name in lengths if name not in numbers_alone]
     for number in [number for number in numbers if BLOCKS[1] < number < MOST_ELEMENTS] if lengths else []:
         *others, last = lengths
         fewest = int(number) // max(_count_elements({**probes[0], last: 1}), 1) + 1
@@ -118,6 +121,19 @@ def list_long(suite: Accuracy, pattern: str | None) -> list[Params]:
                 seen.append({**params, "dtype": None})
                 listed.append(params)
     return listed
+
+
+def _list_numbers(suite: Accuracy, params: Params) -> set[str]:
+    """The parameters that are no length: with one more of it all inputs have the same shapes, as of an axis' number."""
+
+    def list_shapes(params: Params) -> list[Any]:
+        return [getattr(value, "shape", None) for value in bound_inputs(suite, params, "cpu", 0).values()]
+
+    numbers = set[str]()
+    for name in (name for name, value in params.items() if type(value) is int and value <= SHORT):
+        with suppress(Exception):  # of sizes that do not go together
+            numbers |= {name} if list_shapes({**params, name: params[name] + 1}) == list_shapes(params) else set()
+    return numbers
 
 
 def _list_lengths(suite: Accuracy, name: str) -> list[int]:

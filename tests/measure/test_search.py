@@ -312,6 +312,22 @@ def test_several_axes_are_long_at_once_and_all_but_one_are_whole_blocks():
     assert {(check.params["axis"], check.values) for check in long} == {(0, "edges")}
 
 
+def test_the_number_of_an_axis_is_no_length():
+    def make(rows, cols, axis, dtype, device, seed):
+        return {"x": make_x(rows, cols, dtype, device, seed)["x"], "axis": axis}
+
+    def total(x, axis):
+        return x.sum(axis)
+
+    cases = grid(rows=[3, 40], cols=[40], axis=[0, 1, 2], dtype=["float32"])
+    tried = Accuracy(total, total, make, cases=cases, probe_cases=grid(rows=[3], cols=[5], axis=[2], dtype=["float32"]))
+
+    planned = plan_search(tried, SEED, "*", duel=False)
+
+    assert {check.params["axis"] for check in planned} == {2}
+    assert {BLOCK + 1, 3} <= {check.params["rows"] for check in planned}
+
+
 def test_a_name_that_a_branch_lacks_refuses_no_input(device):
     def double(x, target):
         if x.shape[1] == BLOCK + 1:
