@@ -3,6 +3,7 @@
 import inspect
 from itertools import pairwise
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -146,6 +147,24 @@ def test_a_case_whose_places_the_reference_refuses_is_left_out() -> None:
     form = Form(pick, pick, DryTorch("cuda"), ("rows", "cols", "few"), shapes, inputs, "float32")
 
     assert [case["dim"] for case in _list_cases(form, ("dim",), calls)] == ["0"]
+
+
+def test_a_kernel_for_many_rows_gets_a_case_though_it_has_some_thousand_programs() -> None:
+    pytest.importorskip("torch")
+    from perfci.extensions.adopt.rehearsal.cases import _find_kernels
+
+    def launch(point: dict[str, int], alone: bool) -> SimpleNamespace:
+        few = point["rows"] < 1 << 15
+        source, programs = ("row", point["rows"]) if few else ("rows", point["rows"] // 16)
+        return SimpleNamespace(launches=[SimpleNamespace(source=source)], programs=programs if alone else 0)
+
+    form: Any = SimpleNamespace(
+        axes=("rows", "cols"), little={}, sample={}, has_places=False, inputs={}, rehearsal=SimpleNamespace(most_s=1.0),
+        try_case=launch, count_elements=lambda point: point["rows"] * point["cols"],
+        run=lambda _: SimpleNamespace(agrees=True, seconds=3.0),
+    )  # fmt: skip
+
+    assert _find_kernels([form], [{"rows": 3, "cols": 5}], {}, ()) == [{"rows": ("32769",), "cols": ("3",)}]
 
 
 def test_a_file_with_a_branch_for_bfloat16_gets_cases_of_it() -> None:

@@ -30,12 +30,9 @@ from perfci.extensions.adopt.sketch import Case, Suites
 from perfci.ops.spec import LAYOUTS, VALUES
 
 MOST_PROGRAMS = 128  # of an accuracy case's launches, at a millisecond each in the interpreter
-
 _MANY_PROGRAMS = 2200  # of the case of another block, or of another kernel for many rows
 _MANY = (1 << 15) + 1  # such rows
-
 FEW_PROGRAMS = 16  # of the case that gets all values
-
 USUAL_BLOCK = 128
 Grid = dict[str, tuple[str, ...]]  # parameter -> its values, as text
 _SUMS = re.compile(r"tl\.(?:sum|cumsum|reduce|associative_scan)\b|\+=")
@@ -195,19 +192,17 @@ def _write_probe(form: Form, sizes: Mapping[str, Any], varying: Sequence[str], d
 
 def _find_empty(form: Form, varying: Sequence[str], calls: Sequence[Call], probe: Mapping[str, Any]) -> list[Grid]:
     """Cases without elements of the values that vary: along the first axis of which kernel and reference take none."""
-    grids = list[Grid]()
-    for other in _list_given(form, varying, calls)[1:]:
-        taken = filter(other.takes, ({**probe, axis: 0} for axis in form.axes))
-        grids += [_write_point(other, sizes, varying) for sizes in itertools.islice(taken, 1)]
-    return grids
+    given = _list_given(form, varying, calls)[1:]
+    taken = [filter(other.takes, ({**probe, axis: 0} for axis in form.axes)) for other in given]
+    firsts = zip(given, (next(sizes, None) for sizes in taken), strict=True)
+    return [_write_point(other, sizes, varying) for other, sizes in firsts if sizes]
 
 
 def _find_given(
     form: Form, varying: Sequence[str], calls: Sequence[Call], probe: Mapping[str, Any], others: Sequence[Form]
 ) -> list[Grid]:
     """A case with the probe's sizes for each of the values that vary: with them a block may end along another axis."""
-    seen = [other.inputs for other in others]
-    given = [one for one in _list_given(form, varying, calls) if one.inputs not in seen] if probe else []
+    given = [one for one in _list_given(form, varying, calls) if probe and one not in others]
     return [_write_point(one, probe, varying) for one in given[:_MOST_GIVEN] if one.takes(probe)]
 
 
@@ -217,7 +212,7 @@ def _find_kernels(
     """Larger cases that launch a kernel which no earlier case does, of the form with each of the values that vary."""
     if not given or given[0].sample or given[0].has_places:
         return []
-    form, earlier, others = given[0], [*points, *([probe] if probe else [])], given[:_MOST_GIVEN]
+    form, others, grids = given[0], given[:_MOST_GIVEN], list[Grid]()
 
     def list_kernels(other: Form, point: Mapping[str, Any]) -> set[str]:
         done, most = other.try_case(point, alone=True), _MANY_PROGRAMS if _MANY in point.values() else MOST_PROGRAMS
@@ -228,10 +223,9 @@ def _find_kernels(
     longer = [point for point in longer if form.count_elements(point) <= MOST_ELEMENTS]
     if form.axes == ("shape",):
         longer = [{"shape": shape} for size in PAST for shape in ((_LITTLE, size), (size, _LITTLE))]
-    sizes = [{axis: point[axis] for axis in form.axes} for point in earlier]
+    sizes = [{axis: point[axis] for axis in form.axes} for point in (*points, *([probe] if probe else []))]
     seen = set[str]().union(*(list_kernels(form, point) for point in sizes))
     seen = seen.union(*(list_kernels(other, point) for other in others for point in sizes[-1:]))
-    grids = list[Grid]()
     for other, point in itertools.product(others, longer):
         new, most_s = list_kernels(other, point) - seen, _LONGEST_S if _MANY in point.values() else QUICK_S
         if new and (trial := _run_long(other, point)).agrees and trial.seconds <= most_s:

@@ -203,11 +203,10 @@ def _try_first(called: _Called) -> Outcome | None:
 def _list_written(called: _Called, operator: Operator) -> tuple[str, ...]:
     """What torch's operator writes into, by its schema or in a trial: instance_norm's statistics, with some options."""
     form, names = called.found.form, list(operator.mutates)
-    sizes = form.small
     for call in called.calls[:_MOST_CALLS] if not called.found.trial.problem else ():
         options = {name: repr(value) for name, value in call.given.items() if name not in form.shapes}
         inputs = {name: options.get(name, text) for name, text in form.inputs.items() if text not in form.axes}
-        names += replace(form, inputs={**form.inputs, **inputs}).run(sizes).rewritten
+        names += replace(form, inputs={**form.inputs, **inputs}).run(form.small).rewritten
     return tuple(dict.fromkeys(names))
 
 
@@ -263,8 +262,7 @@ def _list_optional(takes: inspect.Signature, called: _Called) -> list[str]:
 
 def _draws(form: Form, launched: str) -> bool:
     """Whether kernels draw random numbers that change the answer. Few of them may agree by chance."""
-    sizes = form.small
-    return bool(_DRAWS.search(launched)) and any(form.run(sizes).share for _ in range(_TIMES))
+    return bool(_DRAWS.search(launched)) and any(form.run(form.small).share for _ in range(_TIMES))
 
 
 def _bound(form: Form, operator: Operator | None, *, are_tests: bool) -> list[str]:

@@ -176,7 +176,6 @@ def add_dtypes(op: str, suites: Suites, form: Form, operator: Operator) -> tuple
     drawn = [name for name, text in form.inputs.items() if _DRAWN.fullmatch(text)]
     dtypes = [dtype for dtype in _INTEGERS if drawn and _supports(operator, dtype)]
     wide, good, look = _draw_integers(op, form, drawn, dtypes)
-    params = form.small
     if good:
         texts = [(name, form.inputs[name], wide.inputs[name]) for name in drawn]
         either = {
@@ -189,7 +188,7 @@ def add_dtypes(op: str, suites: Suites, form: Form, operator: Operator) -> tuple
     if first and len(drawn) > 1:
         text = form.inputs[drawn[-1]].replace("dtype=dtype", f"dtype={_SECOND} or dtype")
         mixed = {**form.inputs, drawn[-1]: text}
-        trial = replace(form, inputs=mixed).run({**params, _SECOND: torch.float32}, "float16")
+        trial = replace(form, inputs=mixed).run({**form.small, _SECOND: torch.float32}, "float16")
         if trial.agrees and trial.is_alike:
             given = suites.inputs[drawn[-1]].replace("dtype=dtype", f"dtype={_SECOND} or dtype")
             case = {**first[0], "dtype": "torch.float16", _SECOND: "torch.float32"}
@@ -237,13 +236,12 @@ def _is_taken(form: Form, case: Case, dtype: str) -> bool:
 
 def vary_truths(suites: Suites, form: Form) -> Suites:
     """Returns the suites with zeros or infinities among the numbers, where the truths of others are all one."""
-    params = form.small
-    usual = form.run(params)
+    usual = form.run(form.small)
 
     def list_truths(one: Form) -> set[bool]:
         """What the reference gives for some values."""
         _, reference = answer_alike(one.kernel, one.reference, usual)
-        given = [one.make_inputs(params, seed=seed) for seed in range(_DRAWS)]
+        given = [one.make_inputs(form.small, seed=seed) for seed in range(_DRAWS)]
         with one.rehearsal.real():
             answers = [output for inputs in given for output in reference(**inputs)]
             return {truth for output in answers for truth in output.unique().tolist()}
@@ -251,7 +249,7 @@ def vary_truths(suites: Suites, form: Form) -> Suites:
     truths = list_truths(form) if usual.agrees and {*usual.dtypes} == {"bool"} else set[bool]()
     for numbers in (_FEW, _INFINITE, _NANS, _RARE) if len(truths) == 1 else ():
         other = replace(form, inputs={name: _NORMAL.sub(numbers, text) for name, text in form.inputs.items()})
-        if other.run(params).agrees and list_truths(other) != truths:
+        if other.run(form.small).agrees and list_truths(other) != truths:
             return replace(suites, inputs={name: _NORMAL.sub(numbers, text) for name, text in suites.inputs.items()})
     return suites
 
