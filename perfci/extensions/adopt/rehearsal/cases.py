@@ -220,9 +220,9 @@ def _find_kernels(
 
     little = {axis: form.little.get(axis, _LITTLE) for axis in form.axes}
     longer: list[dict[str, Any]] = [{**little, axis: size} for size in (*PAST, _MANY) for axis in form.axes]
-    longer = [point for point in longer if form.count_elements(point) <= MOST_ELEMENTS]
     if form.axes == ("shape",):
         longer = [{"shape": shape} for size in PAST for shape in ((_LITTLE, size), (size, _LITTLE))]
+    longer = [point for point in longer if form.count_elements(point) <= MOST_ELEMENTS]
     sizes = [{axis: point[axis] for axis in form.axes} for point in (*points, *([probe] if probe else []))]
     seen = set[str]().union(*(list_kernels(form, point) for point in sizes))
     seen = seen.union(*(list_kernels(other, point) for other in others for point in sizes[-1:]))
