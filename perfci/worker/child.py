@@ -3,6 +3,7 @@
 With a task's file as its argument it is alone: no one answers it.
 """
 
+import io
 import os
 import queue
 import sys
@@ -33,10 +34,12 @@ def main() -> None:
     shun_stale_caches()
     shun_bytecode(task.roots)
     answers: queue.Queue[str] = queue.Queue()
+    # A file that calls exit() closes sys.stdin, for which it would wait until the parent says something.
+    parent, sys.stdin = sys.stdin, io.StringIO()
 
     def read_answers() -> None:
         """Pass on what the parent answers, and die with it."""
-        for line in sys.stdin:
+        for line in parent:
             answers.put(line)
         os._exit(_PARENT_GONE)
 

@@ -161,6 +161,14 @@ def test_a_base_alone_waits_to_be_let_onto_the_device_and_is_timed_as_the_base(h
     assert of(OpDone, heard)[0].limits.copy_gbps is None
 
 
+def test_a_file_that_calls_exit_does_not_wait_for_the_parent(head):
+    head.edit("twice", "triton", "from twice_helper", "exit()\nfrom twice_helper")
+
+    _, failure = say(head.task(), head.root)
+
+    assert (failure.kind, failure.facts["error"]) == ("import_failed", "SystemExit")
+
+
 def absolute_import(path):
     return (
         "import importlib.util, sys\n"

@@ -127,6 +127,14 @@ def test_what_a_function_converts_to_floats_has_fractions() -> None:
     assert not read_uses(read_between, inspect.signature(read_between))["place"].is_whole
 
 
+def test_what_is_added_to_a_sum_beside_a_block_pointer_is_no_place() -> None:
+    pytest.importorskip("triton")
+    from perfci.extensions.adopt.rehearsal.uses import read_uses
+    from tests.extensions.adopt.tried_kernels import dot_rows
+
+    assert not any(use.is_whole for use in read_uses(dot_rows, inspect.signature(dot_rows)).values())
+
+
 def test_a_case_whose_places_the_reference_refuses_is_left_out() -> None:
     torch = pytest.importorskip("torch")
     from perfci.extensions.adopt.rehearsal.axes import Argument, Call, Form

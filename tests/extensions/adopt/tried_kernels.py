@@ -997,6 +997,23 @@ def read_between(packed, place, out):
 
 
 @triton.jit
+def _dot_rows(x_ptr, y_ptr, out_ptr, cols, x_stride, BLOCK: tl.constexpr):
+    x_ptrs = tl.make_block_ptr(
+        base=x_ptr, shape=(cols,), strides=(x_stride,), offsets=(0,), block_shape=(BLOCK,), order=(0,)
+    )
+    total = tl.zeros((1,), dtype=tl.float32)
+    for first in range(0, cols, BLOCK):
+        y = tl.load(y_ptr + first + tl.arange(0, BLOCK))
+        total += tl.sum(tl.load(x_ptrs) * y)
+        x_ptrs = tl.advance(x_ptrs, (BLOCK,))
+    tl.store(out_ptr + tl.arange(0, 1), total)
+
+
+def dot_rows(x, y, out):
+    _dot_rows[(1,)](x, y, out, x.shape[0], x.stride(0), BLOCK=16)
+
+
+@triton.jit
 def _add_codes(x_ptr, codes_ptr, out_ptr, cols, PARTS: tl.constexpr, BLOCK: tl.constexpr):
     row, at = tl.program_id(0), tl.arange(0, BLOCK)
     codes = tl.load(codes_ptr + row * (cols // PARTS) + at // PARTS, mask=at < cols, other=0)

@@ -409,7 +409,7 @@ def _read_kernel(kernel: Callable[..., Any], depth: int = _DEPTH) -> _Kernel:
                 sure &= called.is_sure
             case ast.Call(func=ast.Name(id=name), args=args) if name not in {"range", "min", "max", "float", "int"}:
                 sure &= not any(isinstance(arg, ast.Name) and arg.id in takes for arg in args)
-    inside |= set().union(*(names for root, names in moved if root in pointers))
+    inside |= set().union(*(names for root, names in moved if root in pointers - {""}))
     spread = dict[str, set[str]]()
     for node in _in_order(tree):
         target = getattr(node, "target", None) or next(iter(getattr(node, "targets", [])), None)
