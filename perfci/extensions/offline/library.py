@@ -14,7 +14,7 @@ import platform
 import re
 import struct
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +31,6 @@ _ANSWERS = {_IDLE: b"\x31\xc0\xc3", _ABSENT: b"\x6a\x64\x58\xc3"}  # xor %eax, %
 _SPARE = "spare_"  # beginning of symbols that are given to functions which are added later
 _PAGE = 4096
 _STRINGS, _SYMBOLS, _HASH, _STRING_BYTES, _SYMBOL_BYTES, _NAME = 5, 6, 4, 10, 11, 14  # kinds of dynamic entries
-_RELOCATIONS, _RELOCATION_BYTES, _JUMPS, _JUMPS_BYTES = 7, 8, 23, 2
-_ENTRY, _JUMP_ENTRY = 6, 7  # relocations of x86-64: the address of an object, and of a function that is called
 _LOADED, _DYNAMIC, _STACK = 1, 2, 0x6474E551  # kinds of program headers
 _READ, _WRITE, _RUN = 4, 2, 1
 _SYMBOL = 24  # bytes of one
@@ -92,47 +90,6 @@ class Library:
 
 def _address(function: Any) -> int:
     return ctypes.cast(function, ctypes.c_void_p).value or 0
-
-
-class _LinkMap(ctypes.Structure):
-    """What the system's loader tells of a loaded library: struct link_map of link.h, its public part."""
-
-    _fields_ = (("base", ctypes.c_uint64), ("name", ctypes.c_char_p), ("dynamic", ctypes.c_uint64))
-
-
-def rebind(library: ctypes.CDLL, addresses: Mapping[str, int]) -> int:
-    """Have a loaded library call functions at these addresses, whichever of their names the loader chose.
-
-    Returns how many of its entries name them. Raises OSError if its table of addresses cannot be written.
-    """
-    loaded = _LinkMap.from_address(library._handle)
-    facts = dict(_walk_pairs(loaded.dynamic))
-    places = list[tuple[int, int]]()
-    for table, size in ((_RELOCATIONS, _RELOCATION_BYTES), (_JUMPS, _JUMPS_BYTES)):
-        image = ctypes.string_at(facts[table], facts[size]) if facts.get(size) else b""
-        for offset, kind, symbol, _ in struct.iter_unpack("<QIIq", image):
-            if kind in (_ENTRY, _JUMP_ENTRY):
-                name = _read_int(facts[_SYMBOLS] + _SYMBOL * symbol, 4)
-                address = addresses.get(ctypes.string_at(facts[_STRINGS] + name).decode())
-                if address:
-                    places.append((loaded.base + offset, address))
-    for page in {place // _PAGE * _PAGE for place, _ in places}:  # the loader may have closed them
-        if ctypes.CDLL(None, use_errno=True).mprotect(ctypes.c_void_p(page), ctypes.c_size_t(_PAGE), 3):
-            raise OSError(ctypes.get_errno(), "a page of a library's table of addresses stays closed")
-    for place, address in places:
-        ctypes.c_uint64.from_address(place).value = address
-    return len(places)
-
-
-def _walk_pairs(address: int) -> Iterator[tuple[int, int]]:
-    """The dynamic entries of a loaded library: kind and value."""
-    while kind := _read_int(address, 8):
-        yield kind, _read_int(address + 8, 8)
-        address += 16
-
-
-def _read_int(address: int, size: int) -> int:
-    return int.from_bytes(ctypes.string_at(address, size), "little")
 
 
 def list_functions(image: bytes) -> list[str]:

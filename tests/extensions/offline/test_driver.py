@@ -115,19 +115,3 @@ def test_a_process_that_compiles_has_its_driver_before_torch_opens_the_machines(
 @pytest.mark.nightly
 def test_it_answers_for_the_target_and_hands_on_tensors_by_their_addresses():
     assert run(ANSWERS) == "9 0 2 4 16 3 4 6 1 801"
-
-
-ANOTHER_FUNCTION = """
-import ctypes
-import numpy as np
-from numpy._core import _multiarray_umath
-from perfci.extensions.offline.library import rebind
-
-loaded = ctypes.CDLL(_multiarray_umath.__file__)
-cosine = ctypes.cast(ctypes.CDLL("libm.so.6").cos, ctypes.c_void_p).value
-print(np.hypot(0.0, 0.0), rebind(loaded, {"hypot": cosine, "absent": 1}), np.hypot(0.0, 0.0))
-"""
-
-
-def test_a_loaded_library_calls_the_function_that_it_is_given():
-    assert run(ANOTHER_FUNCTION).split() == ["0.0", "1", "1.0"]

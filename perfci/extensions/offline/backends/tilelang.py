@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,16 +22,14 @@ RUNTIME, CALLER = "libstub_cudart.so", "libtvm_runtime.so"
 def prepare(target: Target, driver: VirtualDriver) -> None:  # noqa: ARG001
     """Load a library in the place of the one by which it calls the CUDA runtime, before it is loaded.
 
-    A torch for CUDA has loaded the runtime for all by then, so the caller would call that one. RTLD_DEEPBIND prevents
-    that, but aborts such a process: tilelang 0.1.15 frees what it does not own then (munmap_chunk: invalid pointer).
+    A torch for CUDA has loaded the runtime for all by then: the caller is loaded so that its own libraries come first.
     """
-    from perfci.extensions.offline.library import Library, list_functions, rebind
+    from perfci.extensions.offline.library import Library, list_functions
     from perfci.extensions.offline.runtime import find_function
 
     spec = importlib.util.find_spec("tilelang")
     path = Path(str(spec.origin)).parent / "lib" / RUNTIME if spec else None
     if path and path.is_file():
         functions = {name: find_function(driver, name) for name in list_functions(path.read_bytes())}
-        library = Library(RUNTIME, functions).give(functions)
-        caller = ctypes.CDLL(str(path.with_name(CALLER)), mode=ctypes.RTLD_GLOBAL)
-        rebind(caller, {name: library.address(name) or 0 for name in functions})
+        Library(RUNTIME, functions).give(functions)
+        ctypes.CDLL(str(path.with_name(CALLER)), mode=ctypes.RTLD_GLOBAL | os.RTLD_DEEPBIND)
