@@ -12,7 +12,7 @@ from collections.abc import Collection, Generator, Iterator, Sequence
 from dataclasses import dataclass
 
 from perfci.core.cores import count_cores
-from perfci.core.model import Device, Suite
+from perfci.core.model import Device, Reason, Suite
 from perfci.core.variables import OPENS_NONE
 from perfci.core.wording import say
 from perfci.extensions.offline.backends import can_precompile
@@ -23,7 +23,7 @@ from perfci.runs.schedule import Precompiler
 from perfci.runs.tasks import Tasks
 from perfci.worker import forks
 from perfci.worker.process import Running, working
-from perfci.worker.protocol import Doing, Message, Prepared
+from perfci.worker.protocol import Doing, Message, Noted, Prepared
 from perfci.worker.tasks import Measure, Place, WorkerEnvironment
 from perfci.worker.warm import begin_forks, list_nodes
 
@@ -48,6 +48,7 @@ class Lanes(Precompiler):
         self._waiting, self._under_way = list[_Part](), dict[_Part, Sequence[Running]]()
         self._at_once: Collection[str] = ()
         self._is_still = False
+        self._crashed = set[str]()
 
     def begin(
         self, tasks: Sequence[Measure], ends: float | None, at_once: Collection[str], *, with_base: bool
@@ -123,15 +124,26 @@ class Lanes(Precompiler):
             if isinstance(message, Prepared) and not part.of_base and message.case.compile_s:
                 self.seconds[part.op, message.case.case] = message.case.compile_s
 
-        # What it prints is not kept, and why it fails is found out by the op's process.
-        log, hidden = self._bench.folder / "precompile.log", (*part.around.hidden, *list_nodes())
+        # What it prints is not kept. Why it fails is found out by the op's process, unless it crashed.
+        name = f"ahead-{part.op}-{'base' if part.of_base else 'head'}-{part.task.part[0]}.log"
+        log, hidden = self._bench.folder / name, (*part.around.hidden, *list_nodes())
         around = dataclasses.replace(part.around, until_s=ends, log=log, hidden=hidden)
         with contextlib.closing(working(part.task, around, hear)) as compiling:
-            for workers in compiling:
+            while (workers := next(compiling, None)) is not None:
                 if part not in self._under_way:
                     return
                 self._under_way[part] = workers
                 yield workers
+        self._tell_crash(part)
+
+    def _tell_crash(self, part: _Part) -> None:
+        """Say once for each op that a process which compiled ahead crashed. The op's process may do all of it alone."""
+        failures = [worker.failure for worker in self._under_way.get(part, ())]
+        crash = next((why for why in failures if why and why.kind in {"worker_died", "worker_killed"}), None)
+        if crash and part.op not in self._crashed:
+            self._crashed.add(part.op)
+            facts = {"op": part.op, "signal": crash.facts["signal"], "words": crash.facts["words"]}
+            self._bench.listener(Noted(Reason("ahead_crashed", facts)))
 
 
 def _is_kept(place: Place) -> bool:

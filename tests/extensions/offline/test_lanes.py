@@ -19,7 +19,7 @@ from perfci.core.variables import OPENS_NONE
 from perfci.extensions.offline import lanes as offline
 from perfci.extensions.offline.task import Precompile
 from perfci.runs.tasks import Tasks
-from perfci.worker.protocol import Doing
+from perfci.worker.protocol import Doing, Noted
 from tests.processes import runs
 from tests.runs.stand_ins import write_ops
 
@@ -38,6 +38,9 @@ folder = Path(sys.argv[1])
 (folder / f"{task.op} {os.getpid()}").touch()
 while not (folder / f"{task.op} may end {task.part[0]}").exists():
     time.sleep(0.01)
+if (folder / f"{task.op} crashes").exists():
+    print("an invalid pointer", flush=True)
+    os.abort()
 os.write(events, pack(OpDone()))
 """
 
@@ -132,6 +135,19 @@ def test_an_op_is_prepared_once_it_is_compiled_while_the_next_one_is_compiled(me
     assert 0 < run.spent_s["compile"] <= run.wall_s - 1.0
     # Nothing is timed before the first one is compiled.
     assert {(task.op, task.behind) for task in lanes.tasks} == {("relu", False), ("scale", True)}
+
+
+def test_a_process_that_crashes_as_it_compiles_ahead_is_told_once_and_the_op_is_measured(
+    measure, heard, lanes, tmp_path
+):
+    (tmp_path / "relu crashes").touch()
+    lanes.let_end("relu")
+    lanes.let_end("scale")
+    run = measure(suites=(Suite.PERFORMANCE,))
+
+    assert [op.failure for op in run.ops] == [None, None]
+    facts = {"op": "relu", "signal": "SIGABRT", "words": "an invalid pointer"}
+    assert [message.reason for message in heard if isinstance(message, Noted)] == [Reason("ahead_crashed", facts)]
 
 
 def test_an_op_that_is_compiled_is_measured_before_one_that_is_not_but_none_before_the_first(
