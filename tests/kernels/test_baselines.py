@@ -14,6 +14,8 @@ DEVICE = "nvidia-h200"
 OF_RANKS = {"allgather_matmul", "matmul_reducescatter"}
 """Ops over several boards: one board's times say nothing of them, so those of groups of two are stored."""
 OF_CUDA = {f"{path.parent.name}@cuda" for path in ROOT.glob("kernels/*/*_cuda.py")}
+OF_OTHERS = {f"{path.parent.name}@cutile" for path in ROOT.glob("kernels/*/*_cutile.py")}
+OF_OTHERS |= {"matmul@tilelang", "softmax@tilelang"}
 OPS = sorted({path.parent.name for path in ROOT.glob("kernels/*/*_performance.py")} - OF_RANKS | OF_CUDA)
 
 if "CI" not in os.environ:  # in CI a missing package is a failure
@@ -28,12 +30,13 @@ def stored():
 
 
 def test_every_op_has_baselines_and_no_others_are_stored(listed, stored):
-    """Of further backends those in CUDA C++ are stored, which need no package beside torch."""
+    """Of other backends too: all in CUDA C++ and in cuTile, and what was timed in TileLang."""
     of_others = {op for op in listed if "@" in op} - OF_CUDA
-    assert sorted({*listed} - of_others - OF_RANKS) == OPS == sorted(stored)
+    assert sorted({*listed} - of_others - OF_RANKS) == OPS
+    assert {*stored} == {*OPS} | OF_OTHERS
 
 
-@pytest.mark.parametrize("op", OPS)
+@pytest.mark.parametrize("op", [*OPS, *sorted(OF_OTHERS)])
 def test_every_case_that_is_timed_has_a_baseline_and_no_entry_is_of_another_case(op, listed, stored):
     assert sorted(case.case for case in stored[op].cases if case.blocks) == sorted(listed[name_of(op)])
 
