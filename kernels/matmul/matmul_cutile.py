@@ -1,7 +1,4 @@
-"""matmul in cuTile: tiles of the product in grouped order, finished by bias and activation before rounding.
-
-Not all cases of its suites have run on a GPU yet.
-"""
+"""matmul in cuTile: tiles of the product in grouped order, finished by bias and activation before rounding."""
 
 import functools
 
