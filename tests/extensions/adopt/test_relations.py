@@ -203,3 +203,59 @@ def test_a_number_that_may_be_left_out_is_an_option_with_none_and_a_fraction_one
     assert [*list_options("", inspect.signature(clamp), found)] == listed  # type: ignore[arg-type]
     modes = [*list_options(text, inspect.signature(clamp), found)]  # type: ignore[arg-type]
     assert modes == [*listed, ("mode", "one", "two")]
+
+
+def test_of_overloads_that_which_gives_most_of_the_functions_parameters_comes_first() -> None:
+    pytest.importorskip("torch")
+    from perfci.extensions.adopt.rehearsal.function import _sort_overloads
+    from perfci.extensions.adopt.rehearsal.operators import find_operators
+
+    candidates = find_operators("std")
+    assert _sort_overloads(candidates, {"x"}) == candidates
+    assert _sort_overloads(candidates, {"x", "dim", "correction", "keepdim"})[0].path.endswith("std.correction")
+
+
+def test_an_option_with_which_both_sides_write_into_an_argument_is_a_case() -> None:
+    torch = pytest.importorskip("torch")
+    from perfci.extensions.adopt.rehearsal.axes import Form
+    from perfci.extensions.adopt.rehearsal.dry_torch import DryTorch
+    from perfci.extensions.adopt.rehearsal.variants import add_options
+    from perfci.extensions.adopt.sketch import Suites
+
+    def centre(x: "torch.Tensor", mean: "torch.Tensor", training: bool = False) -> "torch.Tensor":
+        if training:
+            mean.copy_(x.mean(0))
+        return x - mean
+
+    made = "torch.randn({}, generator=generator, dtype=dtype, device=device)"
+    shapes = {"x": "(rows, cols)", "mean": "(cols,)"}
+    inputs = {name: made.format(shape) for name, shape in shapes.items()}
+    form = Form(centre, centre, DryTorch("cuda"), ("rows", "cols"), shapes, inputs, "float32")
+    found: Any = SimpleNamespace(form=form, trial=form.run(form.small))
+    suites = Suites("centre", {"rows": "int", "cols": "int"}, inputs, ("float32",))
+    suites, look = add_options("centre", suites, found, [("training", False, True)], found, None)
+
+    assert not look
+    assert [case["training"] for case in suites.more] == ["True"]
+    assert suites.accuracy == ("mutates=('mean',),",)
+
+
+def test_samples_of_images_get_sides_of_unlike_lengths() -> None:
+    torch = pytest.importorskip("torch")
+    from perfci.extensions.adopt.rehearsal.axes import Form
+    from perfci.extensions.adopt.rehearsal.dry_torch import DryTorch
+    from perfci.extensions.adopt.rehearsal.variants import grow_samples
+    from perfci.extensions.adopt.sketch import Suites
+
+    def convolve(x: "torch.Tensor", w: "torch.Tensor") -> "torch.Tensor":
+        return torch.conv2d(x, w)
+
+    made = "torch.randn({}, generator=generator, dtype=dtype, device=device)"
+    inputs = {"x": made.format("x_shape"), "w": made.format("w_shape")}
+    sample = {"x_shape": (1, 1, 4, 4), "w_shape": (1, 1, 4, 4)}
+    shapes = {"x": "x_shape", "w": "w_shape"}
+    form = Form(convolve, convolve, DryTorch("cuda"), (*sample,), shapes, inputs, "float32", sample=sample)
+    suites = grow_samples(Suites("convolve", dict.fromkeys(sample, "tuple[int, ...]"), inputs, ("float32",)), form)
+
+    assert [case["x_shape"] for case in suites.more][:2] == ["(2, 1, 10, 14)", "(2, 1, 14, 10)"]
+    assert {case["w_shape"] for case in suites.more[:2]} == {"(1, 1, 4, 4)"}

@@ -116,6 +116,7 @@ def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
         if candidates and not (called and called.found.trial.is_good):
             called, path_of, other = _find_instead(called, path_of, other, files, usual, tests, side, path)
         called = called or _find_call(tests, side, other, takes, path)
+        takes = takes if called.operator else _read_signature(side.function, other.function)
         called = _derive(called) if files.is_call else called
         forward = called.found
         called = (_turn_back(called) if files.backward else None) or called
@@ -324,13 +325,24 @@ def _turn_back(called: _Called) -> _Called | None:
     return _Called(back.found, (), shown, (*called.handed, *more), further=back.further)
 
 
+def _sort_overloads(candidates: Sequence[Operator], names: Collection[str]) -> list[Operator]:
+    """Of overloads that which gives most of the function's parameters first, such as the axis of a deviation."""
+    packets = [operator.path.rpartition(".")[0] for operator in candidates]
+
+    def rank(place: int) -> tuple[int, int]:
+        given = {one.name for one in candidates[place].arguments if not one.is_out}
+        return packets.index(packets[place]), -len(given.intersection(names))
+
+    return [candidates[place] for place in sorted(range(len(candidates)), key=rank)]
+
+
 def _find_operator(candidates: Sequence[Operator], tests: Sequence[Call], side: _Side) -> _Called | None:
     """The call as the first of torch's operators that agrees with the function, else the best one. None if none fits.
 
     Where its axes are not found, the shapes are those of torch's samples.
     """
     best: _Called | None = None
-    for operator in candidates:
+    for operator in _sort_overloads(candidates, {*inspect.signature(side.function).parameters}):
         with side.rehearsal.real():
             samples = [operator.list_calls(dtype) for dtype in ("float32", "bool", "int32", "")] if not tests else []
         sources = [tests] if tests else [[Call("accuracy", given, {}) for given in calls] for calls in samples]

@@ -93,19 +93,22 @@ def add_options(
     forward: where the op is its backward pass, which `turn` makes.
     """
     form, kept, look, until_s = found.form, list[Variant](), list[Reason](), time.process_time() + _SECONDS
-    params = form.small
+    params, mutates = form.small, dict[str, None]()
     for name, usual, value in itertools.islice(options, _MOST):
         if time.process_time() > until_s:
             break
         chosen = replace(forward.form, inputs={**forward.form.inputs, name: repr(value)})
-        trial = chosen.run(params)
-        alike = trial.picks == forward.trial.picks and trial.written == forward.trial.written
+        trial, before = chosen.run(params), forward.trial
+        # Such as the statistics of a norm, in training alone.
+        writes = trial.rewritten if (trial.rewritten == trial.written and value and not before.written) else ()
+        alike = trial.picks == (*(before.picks or ()), *writes) and trial.written == (writes or before.written)
         if trial.problem or not trial.is_finite or not alike:
             continue
         back = turn(replace(forward, form=chosen, trial=trial)) if turn and trial.agrees else None
         trial = back.found.trial if back else trial
         if trial.agrees and bool(back) == bool(turn):
             kept.append(Variant(name, value, usual, back.found.form.shapes[GRADIENT] if back else ""))
+            mutates |= dict.fromkeys(writes)
         elif trial.share and not trial.problem:
             facts: dict[str, Any] = {"op": op, "option": name, "value": repr(value), "share": trial.share}
             look.append(Reason("look_option", facts))
@@ -117,7 +120,9 @@ def add_options(
     fixed |= {**{axis: repr(size) for axis, size in params.items()}, "dtype": f"torch.{suites.dtypes[0]}"}
     cases = tuple({**fixed, one.name: repr(one.value)} for one in kept)
     inputs = {**suites.inputs, **{name: name for name in kinds}, **_shape_gradient(form, kept)}
-    return replace(suites, inputs=inputs, options={**suites.options, **kinds}, more=(*suites.more, *cases)), look
+    lines = (*suites.accuracy, *([f"mutates={(*mutates,)},"] if mutates else []))
+    suites = replace(suites, inputs=inputs, options={**suites.options, **kinds}, accuracy=lines)
+    return replace(suites, more=(*suites.more, *cases)), look
 
 
 def _shape_gradient(form: Form, variants: Sequence[Variant]) -> dict[str, str]:
@@ -263,10 +268,17 @@ def grow_samples(suites: Suites, form: Form) -> Suites:
     whole = {name: text for name, text in form.inputs.items() if re.fullmatch(r"\d+|[(\[][\d, ]+[)\]]", text)}
     sides = dict.fromkeys(side for shape in form.sample.values() for side in shape[-1:] if side > 1)
     options, inputs, cases, probes = dict(suites.options), dict(suites.inputs), list[Case](), [*suites.probes]
-    until_s = time.process_time() + _SECONDS
+    until_s, usual = time.process_time() + _SECONDS, {axis: repr(shape) for axis, shape in form.sample.items()}
+    # Behind batch and channels each axis has a length of its own, as a convolution's outputs are too few to show one.
+    first, shape = next(iter(form.sample.items()))
+    steps = (6, 10, 14)[: max(len(shape) - 2, 0)]
+    orders = dict.fromkeys((steps, steps[::-1])) if 2 < len(shape) < 6 else ()
+    longer = [tuple(map(sum, zip(shape, (1, 0, *order), strict=True))) for order in orders]
+    larger = [({**usual, first: repr(sides_of)}, whole, _PROBED) for sides_of in longer]
     for side, size in itertools.product(sides, _GROWN):
-        shapes = {axis: _swap(repr(shape), side, size) for axis, shape in form.sample.items()}
-        swapped = {name: _swap(text, side, size) for name, text in whole.items()}
+        shapes = {axis: _swap(text, side, size) for axis, text in usual.items()}
+        larger.append((shapes, {name: _swap(text, side, size) for name, text in whole.items()}, size))
+    for shapes, swapped, size in larger:
         several = {name: text for name, text in swapped.items() if not text.isdigit()}
         for texts in (several, swapped) if several != swapped else (several,):
             if time.process_time() > until_s:
