@@ -127,6 +127,17 @@ def test_what_a_function_converts_to_floats_has_fractions() -> None:
     assert not read_uses(read_between, inspect.signature(read_between))["place"].is_whole
 
 
+def test_what_is_multiplied_after_bits_were_taken_is_neither_packed_nor_whole() -> None:
+    pytest.importorskip("triton")
+    from perfci.extensions.adopt.rehearsal.uses import read_uses
+    from tests.extensions.adopt.tried_kernels import scale_codes
+
+    uses = read_uses(scale_codes, inspect.signature(scale_codes))
+    assert uses["packed"].is_packed
+    assert not uses["scales"].is_packed
+    assert not uses["scales"].is_whole
+
+
 def test_what_is_added_to_a_sum_beside_a_block_pointer_is_no_place() -> None:
     pytest.importorskip("triton")
     from perfci.extensions.adopt.rehearsal.uses import read_uses

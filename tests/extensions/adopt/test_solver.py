@@ -160,6 +160,18 @@ def test_a_tensor_that_a_function_takes_for_a_number_has_no_axes_and_sizes_of_on
     assert shapes == {"x": "(size,)", "table": "(table_batch, table_rows, table_rows)", "weight": "()", "bias": "()"}
 
 
+def test_groups_have_a_listed_size_rather_than_that_of_all() -> None:
+    def scale_groups(x, scales):
+        rows, group = x.shape[0], x.shape[0] // scales.shape[0]
+        if scales.shape != (rows // group, x.shape[1]) or not (group in [32, 64, 128] or group == rows):
+            raise ValueError
+        return x * scales.repeat_interleave(group, 0)
+
+    shapes, _ = solve(scale_groups, x=TWO, scales=TWO)
+
+    assert shapes == {"x": "(128 * rows, cols)", "scales": "(rows, cols)"}
+
+
 def test_a_size_that_is_looked_for_in_a_set_is_one_of_it_whatever_numbers_the_error_names() -> None:
     def attend(q, k, v):
         if not q.shape[-1] == k.shape[-1] == v.shape[-1]:

@@ -997,6 +997,19 @@ def read_between(packed, place, out):
 
 
 @triton.jit
+def _scale_codes(packed_ptr, scales_ptr, out_ptr, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    codes = tl.load(packed_ptr + at)
+    codes = (codes >> 4) & 15
+    codes = codes * tl.load(scales_ptr + at)
+    tl.store(out_ptr + at, codes)
+
+
+def scale_codes(packed, scales, out):
+    _scale_codes[(1,)](packed, scales, out, BLOCK=16)
+
+
+@triton.jit
 def _dot_rows(x_ptr, y_ptr, out_ptr, cols, x_stride, BLOCK: tl.constexpr):
     x_ptrs = tl.make_block_ptr(
         base=x_ptr, shape=(cols,), strides=(x_stride,), offsets=(0,), block_shape=(BLOCK,), order=(0,)

@@ -395,7 +395,7 @@ def _find_edges(form: Form, source: str) -> tuple[list[Grid], dict[str, str]]:
     constants = sorted((constant for constant in set.intersection(*launched) if type(constant) is int), reverse=True)
     blocks = {axis: _find_block(form, axis) for axis in form.axes}
     usual = USUAL_BLOCK if "tl.arange" in source else 1
-    spare = [constant for constant in constants if 8 <= constant <= 1024 and constant not in blocks.values()]
+    spare = [constant for constant in constants if 8 <= constant <= 4096 and constant not in blocks.values()]
     flat = _is_flat(form, blocks)
     grids, seen, left = list[Grid](), list[dict[str, Any]](), dict[str, str]()
     small = form.small

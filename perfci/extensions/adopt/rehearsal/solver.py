@@ -333,6 +333,8 @@ def _list_repairs(sides: Sides, cause: Cause) -> Iterator[Sides]:
         yield from solver.equate((cause.trace.parts, wanted))
     notes = [*dict.fromkeys(reversed(cause.trace.notes))][:_LAST]
     raised = [note for note in notes if note[0] not in {"%", "in"}]
+    # Of x in [32, 64, 128] or x == y the listed sizes are tried first, as all of y would be one part.
+    raised = sorted(raised, key=lambda note: note[:2] != raised[0][:2] or note[2] not in _LISTED)
     # What is rounded up needs no whole number.
     divided = [note for note in notes if note[0] == "%" and not (type(note[1]) is tuple and note[1][0] in "+-")]
     is_torch = bool(cause.trace.failed)

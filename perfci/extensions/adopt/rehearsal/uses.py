@@ -364,8 +364,21 @@ def _read_kernel(kernel: Callable[..., Any], depth: int = _DEPTH) -> _Kernel:
     takes = {arg.arg for arg in tree.args.args}
     scope = getattr(inspect.unwrap(kernel), "__globals__", {})
     origin, values, moved = {name: name for name in takes}, list[tuple[str, str]](), list[tuple[str, set[str]]]()
-    pointers, inside, whole, cut, sure = set[str](), set[str](), set[str](), set[str](), True
+    pointers, inside, whole, cut, bits, sure = set[str](), set[str](), set[str](), set[str](), set[str](), True
+    spread = dict[str, set[str]]()  # name -> what it was computed of by then
+
+    def reach(part: ast.AST) -> set[str]:
+        return _list_names(part).union(*(spread.get(name, ()) for name in _list_names(part)))
+
+    def note(names: set[str]) -> None:
+        """Notes that these are part of a place, and that what was loaded into them by now holds integers."""
+        inside.update(names)
+        whole.update(root for name, root in values if name in names and root)
+
     for node in _in_order(tree):
+        target = getattr(node, "target", None) or next(iter(getattr(node, "targets", [])), None)
+        if isinstance(node, ast.Assign | ast.AugAssign) and isinstance(target, ast.Name):
+            spread[target.id] = reach(node.value) | ({target.id} if isinstance(node, ast.AugAssign) else set())
         match node:
             case ast.Assign(targets=[ast.Tuple(elts=bound)], value=ast.Tuple(elts=loads)):
                 values += [
@@ -378,19 +391,20 @@ def _read_kernel(kernel: Callable[..., Any], depth: int = _DEPTH) -> _Kernel:
                 | ast.AugAssign(target=ast.Name(id=name), value=value)
             ):
                 if isinstance(node, ast.AugAssign):
-                    moved.append((origin.get(name, ""), _list_names(value)))
+                    moved.append((origin.get(name, ""), reach(value)))
                 elif root := origin.get(_root(value)):
                     origin.setdefault(name, root)
                 values += [(name, origin.get(root, "")) for root in _list_loaded(value)]
             case ast.Call(args=[first, *_]) if _last(node.func) in _ACCESSES or _last(node.func).startswith("atomic_"):
                 pointers.add(origin.get(_root(first), ""))
-                inside |= _list_names(first)
+                note(reach(first))
                 whole |= {origin.get(root, "") for root in _list_loaded(first)}
             case ast.Call(keywords=keywords) if _last(node.func) in _ACCESSES:
                 pointers |= {origin.get(_root(key.value), "") for key in keywords if key.arg in {"base", "pointer"}}
             case ast.BinOp(left=left, op=ast.RShift() | ast.BitAnd(), right=right):
                 if isinstance(node.op, ast.RShift) or isinstance(right, ast.Constant):
-                    inside, cut = inside | _list_names(left), cut | _list_names(left)
+                    note(reach(left))
+                    bits, cut = bits | reach(left), cut | _list_names(left)
             case ast.Call(func=ast.Attribute(value=ast.Call() as load, attr="to"), args=[kind], keywords=[]) if _last(
                 load.func
             ) == "load" and _last(kind) in {"int32", "int64"}:  # what it truncates has no fractions
@@ -402,24 +416,17 @@ def _read_kernel(kernel: Callable[..., Any], depth: int = _DEPTH) -> _Kernel:
                 for parameter, value in given:
                     pointers |= {origin.get(_root(value), "")} if parameter in called.pointers else set()
                     whole |= {origin.get(_root(value), "")} if parameter in called.whole else set()
-                    inside |= _list_names(value) if parameter in called.places else set()
+                    note(reach(value) if parameter in called.places else set())
                     cut |= _list_names(value) if parameter in called.packed else set()
+                    bits |= reach(value) if parameter in called.packed else set()
                     loaded = _list_loaded(value) if parameter in called.places else ()
                     whole |= {origin.get(root, "") for root in loaded}
                 sure &= called.is_sure
             case ast.Call(func=ast.Name(id=name), args=args) if name not in {"range", "min", "max", "float", "int"}:
                 sure &= not any(isinstance(arg, ast.Name) and arg.id in takes for arg in args)
-    inside |= set().union(*(names for root, names in moved if root in pointers - {""}))
-    spread = dict[str, set[str]]()
-    for node in _in_order(tree):
-        target = getattr(node, "target", None) or next(iter(getattr(node, "targets", [])), None)
-        if isinstance(node, ast.Assign | ast.AugAssign) and isinstance(target, ast.Name):
-            parts = _list_names(node.value) | ({target.id} if isinstance(node, ast.AugAssign) else set())
-            spread[target.id] = parts | set().union(*(spread.get(part, set()) for part in parts))
-    reached, bits = (names | set().union(*(spread.get(name, set()) for name in names)) for names in (inside, cut))
-    whole |= {root for name, root in values if name in reached and root}
+    note(set().union(*(names for root, names in moved if root in pointers - {""})))
     packed = bits - pointers | cut & pointers | {root for name, root in dict(reversed(values)).items() if name in bits}
-    places = reached & takes - pointers
+    places = inside & takes - pointers
     pointers, whole, packed = pointers & takes, whole & takes, packed & takes
     return _Kernel(frozenset(pointers), frozenset(whole), frozenset(packed), frozenset(places), is_sure=sure)
 
