@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import importlib
 import importlib.util
 import os
 from pathlib import Path
@@ -30,6 +31,8 @@ def prepare(target: Target, driver: VirtualDriver) -> None:  # noqa: ARG001
     spec = importlib.util.find_spec("tilelang")
     path = Path(str(spec.origin)).parent / "lib" / RUNTIME if spec else None
     if path and path.is_file():
+        # Before the caller, which brings its library along: after it this import aborts (tilelang 0.1.15, glibc 2.41).
+        importlib.import_module("tvm_ffi")
         functions = {name: find_function(driver, name) for name in list_functions(path.read_bytes())}
         Library(RUNTIME, functions).give(functions)
         ctypes.CDLL(str(path.with_name(CALLER)), mode=ctypes.RTLD_GLOBAL | os.RTLD_DEEPBIND)
