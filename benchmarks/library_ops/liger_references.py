@@ -70,8 +70,11 @@ def _turn(x, cos, sin):
 
 
 def rope(q, k, cos, sin):
-    # Both halves of a row are the same, by what such tables are made: the first one counts.
-    cos, sin = (torch.cat([x.chunk(2, -1)[0]] * 2, -1).unsqueeze(1) for x in (cos, sin))
+    assert q.shape[0] == k.shape[0]
+    assert cos.shape == sin.shape
+    assert cos.shape[-1] % 2 == 0
+    # Both halves of a row are the same, as such tables are made: the first one counts.
+    cos, sin = (torch.cat([x.chunk(2, -1)[0]] * 2, -1)[..., None, :, :] for x in (cos, sin))
     return _turn(q, cos, sin), _turn(k, cos, sin)
 
 
@@ -134,8 +137,11 @@ def fused_moe(x, gate_up_proj, down_proj, top_k_index, top_k_weights):
 
 
 def llama4_rope(q, k, freqs_cis):
-    # Of freqs_cis, real and imaginary parts side by side, as torch.view_as_real has them.
-    real, imaginary = freqs_cis[:, None, :, 0], freqs_cis[:, None, :, 1]
+    assert q.shape[0] == k.shape[0]
+    _, _, parts = freqs_cis.shape
+    assert parts == 2  # as torch.view_as_real has them
+    real, imaginary = freqs_cis.unbind(-1)
+    real, imaginary = real[:, None], imaginary[:, None]
     turned = []
     for x in (q, k):
         one, other = x[..., 0::2], x[..., 1::2]
