@@ -49,8 +49,8 @@ def draft_from_function(
     backward: the op is the function's backward pass. call: file of a call, from which all that is not in it is derived.
     Raises UsageError for a file that cannot be imported.
     """
-    files = find_files(source, reference, settings, [call] if call else tests, None if copy else op)
-    files = dataclasses.replace(files, backward=backward, is_call=bool(call))
+    files = find_files(source, reference, settings, [call] if call else tests, None if copy else op, backward=backward)
+    files = dataclasses.replace(files, is_call=bool(call))
     made = dict[str, Draft | Reason]()
     _draft({op: files}, settings, made.__setitem__)
     draft = made[op]
@@ -77,19 +77,21 @@ def draft_from_library(
                 # The newest version of several, and a function that works in place has another name.
                 newer = _VERSION.search(path.stem) and op in wanted and _VERSION.search(wanted[op].kernel)
                 name = f"{op}{ending}" if newer or f"{op}{ending}" not in wanted else f"{op}_{ending}"
-                files = find_files(str(path), given.get(op), settings, tests, None if copy else name)
-                wanted[name] = dataclasses.replace(files, backward=backward)
+                reference = given.get(op)
+                files = find_files(str(path), reference, settings, tests, None if copy else name, backward=backward)
+                wanted[name] = files
         except UsageError as error:
             tell(op, error.reason)
     _draft(wanted, settings, tell)
 
 
 def find_files(
-    source: str, reference: str | None, settings: Settings, tests: Sequence[Path] = (), op: str | None = None
-) -> SketchFiles:
+    source: str, reference: str | None, settings: Settings, tests: Sequence[Path] = (), op: str | None = None, *,
+    backward: bool = False,
+) -> SketchFiles:  # fmt: skip
     """Returns the files that --from, --reference and --tests name, and those that lie beside FILE.
 
-    op: the op that is to import them. None if they are copied.
+    op: the op that is to import them. None if they are copied. backward: it is of the function's backward pass.
     """
     place, _, name = source.rpartition(":") if ":" in source else (source, "", "")
     named = name and not place.endswith(".py") and all(map(str.isidentifier, place.split(".")))
@@ -111,14 +113,14 @@ def find_files(
         str(path.resolve()) for test in tests for path in (sorted(test.rglob("*.py")) if test.is_dir() else [test])
     ]
     if not named:
-        name = name or _choose_function(path, name_op(path.name))
+        name = name or _choose_function(path, name_op(path.name), backward=backward)
         given = given or _find_tests(path)
     files = [value for value in given if name.strip("_") in _read_text(Path(value))]
     if named and op is None:
         raise UsageError("copy_of_module", module=place)
     file, module = ("", place) if named else (str(path), op and find_import_name(path, settings, op))
     beside_module = find_import_name(Path(baseline), settings, op) if baseline and op else None
-    return SketchFiles(file, name, module, reference, baseline, beside_module, tuple(files))
+    return SketchFiles(file, name, module, reference, baseline, beside_module, tuple(files), backward=backward)
 
 
 def _find_tests(path: Path) -> list[str]:
@@ -128,8 +130,11 @@ def _find_tests(path: Path) -> list[str]:
     return [str(other) for other in others if re.search("test|accuracy|performance", other.stem)]
 
 
-def _choose_function(path: Path, name: str) -> str:
-    """The function of a file that has its name or this one, that of its first overload, or its only function."""
+def _choose_function(path: Path, name: str, *, backward: bool = False) -> str:
+    """The function of a file that has its name or this one, that of its first overload, or its only function.
+
+    backward: what calls it in the place of one that has no backward pass, as LigerGELUMulFunction calls geglu_forward.
+    """
     try:
         body = ast.parse(_read_text(path)).body
     except (SyntaxError, ValueError) as error:
@@ -149,13 +154,15 @@ def _choose_function(path: Path, name: str) -> str:
     # As nll_loss_forward of nllloss.py, and _unique2 of unique.py.
     near += [other for other in functions if other.replace("_", "").lower().startswith(plain)]
     # As LigerRMSNormFunction of rms_norm.py, which has a backward pass too.
-    passes = [node for node in body if isinstance(node, ast.ClassDef) and plain in node.name.lower()]
-    passes = [node for node in passes if any("autograd.Function" in ast.unparse(base) for base in node.bases)]
+    pairs = [node for node in body if isinstance(node, ast.ClassDef)]
+    pairs = [node for node in pairs if any("autograd.Function" in ast.unparse(base) for base in node.bases)]
+    passes = [node for node in pairs if plain in node.name.lower()]
     fallback = [node.name for node in passes][-1:] or near[:1] or (alone if len(alone) == 1 else [])
     function = next((name for name in [*names, *fallback] if name in functions), None)
     if function is None:
         raise UsageError("from_unknown", file=path.name, function=name, known=", ".join(functions) or "-")
-    return function
+    calling = [node.name for node in pairs if re.search(rf"\b{function}\(", ast.unparse(node))]
+    return next(iter(calling if backward else []), function)
 
 
 def _list_functions(path: Path) -> list[str]:

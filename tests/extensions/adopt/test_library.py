@@ -6,6 +6,7 @@ import pytest
 
 from perfci.cli.main import run
 from perfci.core import settings
+from perfci.extensions.adopt.files import find_files
 from perfci.extensions.adopt.rehearsal.operators import find_operators
 from perfci.ops import discover
 from tests.extensions.adopt.rehearsing import interpreted, unpack
@@ -316,3 +317,15 @@ def test_a_file_of_one_autograd_function_needs_no_name_and_has_a_backward_pass(t
     assert "source.apply(self)" in (tmp_path / "kernels" / "relu6" / "relu6_triton.py").read_text()
     backward = (tmp_path / "kernels" / "relu6_backward" / "relu6_backward_triton.py").read_text()
     assert "_sketched.gradients(source.apply)" in backward
+
+
+def test_the_backward_pass_of_a_file_is_of_what_calls_the_function_of_its_name(tmp_path):
+    text = RELU6.replace("MyReLU6Function", "Clamped").replace("copy(x).clamp", "relu6_forward(x).clamp")
+    (tmp_path / "pyproject.toml").write_text("[tool.perfci]\n")
+    (tmp_path / "relu6.py").write_text(f"def relu6_forward(x): ...\nclass Other(torch.autograd.Function): ...\n{text}")
+
+    names = [
+        find_files(str(tmp_path / "relu6.py"), None, settings.load(tmp_path), backward=backward).function
+        for backward in (False, True)
+    ]
+    assert names == ["relu6_forward", "Clamped"]

@@ -99,6 +99,7 @@ def said() -> dict[str, Any]:
     }
     for op, name in {"op_back": "Doubled", "no_gradient": "double_and_sizes"}.items():
         sides[op] = SketchFiles(str(SOURCE), name, None, "double_reference", str(SOURCE), backward=True)
+    sides["op_shifted"] = SketchFiles(str(SOURCE), "Shifted", None, "shifted_reference", str(SOURCE), backward=True)
     sides["op_weighted"] = SketchFiles(str(SOURCE), "Weighted", None, "weighted_reference", str(SOURCE), backward=True)
     sides["ends_early"] = SketchFiles(
         str(SOURCE), "DoubledUnlessOnes", None, "double_reference", str(SOURCE), backward=True
@@ -342,6 +343,11 @@ def test_a_backward_pass_that_writes_into_the_gradient_gets_a_copy_and_a_weights
     assert "gradients(source.apply, copies=True)" in written(said["op_weighted"], "triton")
     assert "mutates" not in written(said["op_weighted"], "accuracy")
     assert said["op_weighted"].suites.performance == ("reduces=lambda rows, **_: rows,",)
+
+
+def test_a_number_has_no_axes_where_its_gradient_has_none(said):
+    assert said["op_shifted"].is_ready
+    assert said["op_shifted"].suites.inputs["bias"].startswith("torch.randn((), ")
 
 
 def test_a_function_without_a_backward_pass_is_not_ready(said):

@@ -26,7 +26,18 @@ class Backward:
 
 
 def turn_back(forward: search.Found) -> Backward | None:
-    """Returns the backward pass of a form that was tried. None if both sides give no gradient of a common input."""
+    """Returns the backward pass of a form that was tried. None if both sides give no gradient of a common input.
+
+    What has one element may have no axes: some give a gradient of that form alone.
+    """
+    form = forward.form
+    thin = {name: "()" for name, shape in form.shapes.items() if shape == "(1,)"}
+    texts = {name: form.inputs[name].replace("(1,)", "()") for name in thin}
+    flat = replace(form, shapes={**form.shapes, **thin}, inputs={**form.inputs, **texts})
+    return _turn_back(forward) or (_turn_back(replace(forward, form=flat)) if thin else None)
+
+
+def _turn_back(forward: search.Found) -> Backward | None:
     form, trial = forward.form, forward.trial
     picks = [pick for pick in trial.picks or () if isinstance(pick, int)]
     places = (picks or [0])[0], (trial.expected or [0])[0]
