@@ -190,6 +190,8 @@ def test_a_file_with_a_branch_for_bfloat16_gets_cases_of_it() -> None:
     pytest.importorskip("torch")
     from perfci.extensions.adopt.rehearsal.function import _choose_dtypes
 
+    counts, multiplies = "def count(x):\n    n = tl.zeros([4], tl.int32)", "def multiply(x):\n    y = tl.dot(x, x)"
+    assert _choose_dtypes(f"{counts}\n{multiplies}", "") == ("float16", "bfloat16")  # another kernel's integers
     assert _choose_dtypes("maximum(x, y)", "x = x.to(torch.bfloat16)") == ("float32", "float16")
     for branch in (
         "if X.dtype == tl.bfloat16:",

@@ -77,8 +77,8 @@ _DRAWS = re.compile(r"\b(tl\.rand(n|int)?(4x)?|(\w+_)?philox\w*|uint_to_uniform_
 """Random numbers."""
 _TIMES = 8
 
-_WHOLE_DOT = re.compile(r"(?s)(tl\.zeros\([^\n]*tl\.int32.*tl\.dot\()|(tl\.dot\([^\n]*out_dtype=tl\.int32)")
-"""A product of integers: it is added up in int32."""
+_WHOLE_DOT = re.compile(r"(?s)(tl\.zeros\([^\n]*tl\.int32((?!\ndef ).)*tl\.dot\()|(tl\.dot\([^\n]*out_dtype=tl\.int32)")
+"""A product of integers: the same kernel adds it up in int32."""
 
 _ONCE_READY = ("look_beyond", "look_layouts", "look_values")  # notes that say nothing of a form that does not agree
 _MOST_CALLS = 4  # of the operator's samples that become accuracy cases
