@@ -130,7 +130,8 @@ def test_what_a_kernel_truncates_holds_integers(said):
 @NIGHTLY
 def test_integers_of_32_bits_that_are_a_step_off_are_not_ready(said):
     assert not said["step_off"].is_ready
-    assert kinds(said["step_off"]) >= {"look_differs"}
+    shares = [note.facts["share"] for note in said["step_off"].look if note.kind == "look_differs"]
+    assert shares and min(shares) >= 0.001  # few are not told as 0.0 %
 
 
 @NIGHTLY
