@@ -1,6 +1,5 @@
 """What a trial says about an op: how both of its functions answer alike, or why it is not ready."""
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -98,7 +97,7 @@ def explain(trial: Trial, *, dry: bool, idle: bool, draws: bool, facts: Mapping[
     if draws:
         return [Reason("look_random", {**facts})]
     if trial.share:
-        return [Reason("look_differs", {**facts, "share": math.ceil(trial.share * 1000) / 1000})]
+        return [Reason("look_differs", {**facts, "share": trial.share_at_most})]
     if trial.races:
         return [Reason("look_races", {**facts})]
     lacks = {"look_unread": trial.unread, "look_idle": trial.idle}

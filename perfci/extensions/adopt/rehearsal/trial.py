@@ -65,6 +65,11 @@ class Trial:
         return max(self.shares, default=1.0)
 
     @property
+    def share_at_most(self) -> float:
+        """The same as a note shows it, rounded up to a thousandth: few are not 0.0 %."""
+        return math.ceil(self.share * 1000) / 1000
+
+    @property
     def agrees(self) -> bool:
         """Whether kernel and reference gave the same finite values."""
         return self.problem is None and self.is_finite and not self.share

@@ -110,7 +110,7 @@ def add_options(
             kept.append(Variant(name, value, usual, back.found.form.shapes[GRADIENT] if back else ""))
             mutates |= dict.fromkeys(writes)
         elif trial.share and not trial.problem:
-            facts: dict[str, Any] = {"op": op, "option": name, "value": repr(value), "share": trial.share}
+            facts: dict[str, Any] = {"op": op, "option": name, "value": repr(value), "share": trial.share_at_most}
             look.append(Reason("look_option", facts))
     kinds = {one.name: f"{type(one.usual).__name__} = {one.usual!r}" for one in kept}
     kinds = {name: kind.replace("NoneType", "str | None") for name, kind in kinds.items()}
