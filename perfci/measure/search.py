@@ -127,13 +127,13 @@ def _list_numbers(suite: Accuracy, params: Params) -> set[str]:
     """The parameters that are no length: with one more of it all inputs have the same shapes, as of an axis' number."""
 
     def list_shapes(params: Params) -> list[Any]:
-        return [getattr(value, "shape", None) for value in bound_inputs(suite, params, "cpu", 0).values()]
-
-    numbers = set[str]()
-    for name in (name for name, value in params.items() if type(value) is int and value <= SHORT):
         with suppress(Exception):  # of sizes that do not go together
-            numbers |= {name} if list_shapes({**params, name: params[name] + 1}) == list_shapes(params) else set()
-    return numbers
+            return [getattr(value, "shape", None) for value in bound_inputs(suite, params, "cpu", 0).values()]
+        return []
+
+    short = [name for name, value in params.items() if type(value) is int and value <= SHORT]
+    shapes = list_shapes(params) if short else []
+    return {name for name in short if shapes and list_shapes({**params, name: params[name] + 1}) == shapes}
 
 
 def _list_lengths(suite: Accuracy, name: str) -> list[int]:

@@ -231,11 +231,9 @@ def _reduce(reduction: Any, tensors: Any) -> list[Any]:
             blocks = _combine(reduction, kinds, [block[..., ::2] for block in blocks], [b[..., 1::2] for b in blocks])
     except InterpreterError:  # it branches on its arguments
         return cast("list[Any]", _reduce_singly(reduction, tensors))
-    shape = tensors[0].handle.data.shape
-    if reduction.keep_dims:
-        sides = [1 if axis in (None, place) else side for place, side in enumerate(shape)]
-        return [reduction.to_tensor(block.reshape(sides), kind) for block, kind in zip(blocks, kinds, strict=True)]
-    return [reduction.to_tensor(block[..., 0], kind) for block, kind in zip(blocks, kinds, strict=True)]
+    kept = [1 if axis in (None, place) else side for place, side in enumerate(tensors[0].handle.data.shape)]
+    blocks = [block.reshape(kept) if reduction.keep_dims else block[..., 0] for block in blocks]
+    return [reduction.to_tensor(block, kind) for block, kind in zip(blocks, kinds, strict=True)]
 
 
 def _scan(scan: Any, tensors: Any) -> list[Any]:
