@@ -14,6 +14,7 @@ from perfci.device.arrays import Arrays, Inputs
 from perfci.ops.recording import Recording
 
 T = TypeVar("T")
+E = TypeVar("E", bound=BaseException)
 
 # Untimed calls before a warm launch. On an H200 one leaves an addition that fills half of L2 at 1.23 times the time
 # that it settles at, two at 1.08, three at 1.03.
@@ -40,11 +41,21 @@ class NotInterpretedError(AttributeError):
     """Triton's interpreter cannot run a function that compiled kernels have. The message is its name."""
 
 
-def not_interpreted(error: BaseException | None) -> str | None:
-    """The function that Triton's interpreter could not run, if that is behind an error."""
-    while error is not None and not isinstance(error, NotInterpretedError):
+class LateError(TimeoutError):
+    """Triton's interpreter takes longer for a call than it is given."""
+
+
+def find_cause(error: BaseException | None, kind: type[E]) -> E | None:
+    """The exception of a kind that is behind an error, or that it is: Triton's interpreter raises one of its own."""
+    while error is not None and not isinstance(error, kind):
         error = error.__cause__ or error.__context__
-    return str(error) if error is not None else None
+    return error
+
+
+def not_interpreted(error: BaseException) -> str | None:
+    """The function that Triton's interpreter could not run, if that is behind an error."""
+    cause = find_cause(error, NotInterpretedError)
+    return str(cause) if cause else None
 
 
 OUTSIDE = "access outside"
@@ -250,6 +261,10 @@ class Accelerator:
     def peak_memory(self) -> AbstractContextManager[PeakMemory]:
         """Find out how much memory is held at most while the calls inside run."""
         return nullcontext(PeakMemory())
+
+    def bound_calls(self, seconds: float) -> AbstractContextManager[None]:
+        """Inside, calls raise LateError once so many seconds of a core are over, if they are interpreted."""
+        return nullcontext()
 
     def watch_races(self) -> AbstractContextManager[Sequence[Race]]:
         """Collect data races of the launches inside, if the device can show them."""

@@ -5,17 +5,18 @@ import inspect
 import itertools
 import math
 import random
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from perfci.core.model import AccuracyCase
-from perfci.device.seam import Accelerator
+from perfci.core.model import AccuracyCase, Reason
+from perfci.device.seam import Accelerator, LateError
 from perfci.measure.bench import Describe
 from perfci.measure.inputs import bound_inputs, call_fresh
-from perfci.measure.verify import Check, checks, list_probes, verify
+from perfci.measure.verify import LEFT, Check, checks, list_probes, verify
 from perfci.ops.fingerprint.reach import list_reached
 from perfci.ops.spec import SEARCHED, Accuracy, Params, case_id
 
@@ -23,6 +24,8 @@ SHARE = 8  # one more check for so many of the suite's
 MOST_ELEMENTS = 1 << 17  # of a size that is tried: Triton's interpreter is slow
 MOST_LONG = 1 << 20  # of three long axes or more, of which an input lacks one
 MOST_OF_INPUTS = 1 << 22  # elements that inputs have at half a size that is tried
+MOST_S = 8.0  # of a core, for a case in the interpreter: far below time_limit_s, beside other work too
+SLOW_S = 0.5  # of a core, for inputs and reference at half a size that is tried, or less: each axis doubles
 SMALL = 64  # a size that any op may have
 SHORT = 16  # sizes up to it may be no lengths: an axis by its number, a window, a batch
 BLOCKS = (8, 4096)  # least and most that a literal can mean for a block
@@ -155,12 +158,25 @@ def _lengthen(probe: Params, sizes: Mapping[str, Sequence[int]]) -> Params:
 def search(
     suite: Accuracy, device: Accelerator, check: Check, describe: Describe, base: Callable[..., Any] | None
 ) -> AccuracyCase | None:
-    """Make one check of a search. None if it shows no fault, one that the base has too, or if it needs much memory."""
-    if check.values == "edges" and is_too_large(suite, device, check.params):
-        return None
+    """Make one check of a search. None if it shows no fault, one that the base has too, or if it needs much memory.
+
+    What takes long where no device is, is unchecked as `search_left`: a suite's owner has not asked for it.
+    """
+    try:
+        if check.values == "edges" and is_too_large(suite, device, check.params):
+            return None
+    except LateError:
+        return check.result(unchecked=Reason(LEFT, {"case": check.case, "count": 1}))
+    with device.bound_calls(MOST_S):
+        return _search(suite, device, check, describe, base)
+
+
+def _search(
+    suite: Accuracy, device: Accelerator, check: Check, describe: Describe, base: Callable[..., Any] | None
+) -> AccuracyCase | None:
     result = verify(suite, device, check, describe, base)
     if result.failure is None:
-        return result if result.unchecked and result.unchecked.kind == "less_exact" else None
+        return result if result.unchecked and result.unchecked.kind in {"less_exact", LEFT} else None
     kind = result.failure.kind
     if kind in {"reference_raised", "out_of_memory"}:
         return None
@@ -169,13 +185,17 @@ def search(
         return None if result.raised and "UnboundLocalError" not in str(result.failure.facts) else result
     if kind == "less_exact":
         return result
-    return None if verify(replace(suite, kernel=base), device, check, describe, base).failure else result
+    before = verify(replace(suite, kernel=base), device, check, describe, base)
+    if before.unchecked and before.unchecked.kind == LEFT:
+        return before
+    return None if before.failure else result
 
 
 def is_too_large(suite: Accuracy, device: Accelerator, params: Params) -> bool:
     """Whether a case has too many elements, by making it of ever larger sizes: a matrix may square one.
 
-    Its inputs', or what the reference gives, as where each row becomes a diagonal.
+    Its inputs', or what the reference gives, as where each row becomes a diagonal. Raises LateError where a CPU takes
+    long for one of these sizes.
     """
     arrays, most = device.arrays, SMALL
 
@@ -184,12 +204,15 @@ def is_too_large(suite: Accuracy, device: Accelerator, params: Params) -> bool:
 
     while any(type(value) is int and value > most for value in params.values()):
         smaller = {name: min(value, most) if type(value) is int else value for name, value in params.items()}
+        began = time.process_time()
         with suppress(Exception):  # of sizes that do not go together
             inputs = bound_inputs(suite, smaller, arrays.device, 0)
             if count(inputs.values()) > MOST_OF_INPUTS:
                 return True
             if count(call_fresh(suite.reference, inputs, arrays, suite.mutates)) > MOST_OF_INPUTS:
                 return True
+        if device.info.kind == "cpu" and time.process_time() - began > SLOW_S:
+            raise LateError
         most *= 2
     return False
 

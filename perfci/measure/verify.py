@@ -16,7 +16,7 @@ import numpy as np
 from perfci.core.model import AccuracyCase, Fact, Reason, as_fact
 from perfci.core.model.basics import worst
 from perfci.device.arrays import Arrays, Damage, Inputs
-from perfci.device.seam import OUTSIDE, Accelerator, Race, not_interpreted
+from perfci.device.seam import OUTSIDE, Accelerator, LateError, Race, find_cause, not_interpreted
 from perfci.measure import closeness
 from perfci.measure.bench import Describe
 from perfci.measure.closeness import Deviation, Standard, find_growth, relative_l2
@@ -26,6 +26,8 @@ from perfci.ops.backends import BACKENDS
 from perfci.ops.spec import SEARCHED, Accuracy, Params, case_id, list_inputs, matches
 
 FIXED_SEEDS = (0, 1)  # Seeds of every run. One more is drawn afresh.
+
+LEFT = "search_left"  # kind of what takes too long in the interpreter
 
 LEAK_CALLS = 8
 
@@ -120,6 +122,8 @@ def verify(
                     base(**inputs)
                     kind = "interpreter_lacks_now"
             return check.result(unchecked=Reason(kind, {"case": check.case, "function": function}))
+        if device.info.kind == "cpu" and find_cause(error, LateError):
+            return check.result(unchecked=Reason(LEFT, {"case": check.case, "count": 1}))
         kind = "out_of_memory" if device.out_of_memory(error) else "kernel_raised"
         if kind == "kernel_raised" and device.is_lost(error):
             kind = "device_lost"

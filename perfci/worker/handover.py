@@ -100,6 +100,7 @@ class KernelCall:
     free: int  # where in the arena the answer may begin
     filler: str | None = None  # what fresh memory is filled with
     races: bool = False
+    most_s: Amount | None = None  # seconds of a core that it may take in Triton's interpreter
     record: bool = False  # answer with a recording, if the call can be repeated from one
     calls: int | None = None
     """a turn of so many calls in a row, whose outputs no one wants. Without inputs: with those of the turn before"""

@@ -17,7 +17,7 @@ from typing import Any, cast
 
 from perfci.core.model import CompiledKernel, Fact, Reason, Suite, as_fact
 from perfci.device.arrays import AllocationWatch, Arrays, Damage, Inputs
-from perfci.device.seam import Accelerator, Layer, NotInterpretedError, Race
+from perfci.device.seam import Accelerator, LateError, Layer, NotInterpretedError, Race
 from perfci.measure.bench import MakeCalls
 from perfci.ops.backends import backend_of, find_kernel
 from perfci.ops.recording import DRIVER, Recording, UnspelledError
@@ -85,6 +85,7 @@ class RemoteDevice(Layer[Accelerator]):
         super().__init__(below)
         self.arrays = RemoteArrays(below.arrays)
         self.races: list[Race] | None = None  # that were seen, if they are watched for
+        self.most_s: float | None = None  # that a call may take
         self._launched: dict[str, CompiledKernel] = {}
 
     @property
@@ -120,6 +121,16 @@ class RemoteDevice(Layer[Accelerator]):
                 self.races.extend(here)
                 self.races = None
 
+    @contextmanager
+    def bound_calls(self, seconds: float) -> Iterator[None]:
+        """Bound each call there, and all here."""
+        with self.below.bound_calls(seconds):
+            self.most_s = seconds
+            try:
+                yield
+            finally:
+                self.most_s = None
+
     def out_of_memory(self, error: BaseException) -> bool:
         """Also for an exception of the op's process, which has the names of its classes."""
         return "OutOfMemoryError" in getattr(error, "kinds", ()) or self.below.out_of_memory(error)
@@ -130,7 +141,8 @@ class RemoteDevice(Layer[Accelerator]):
 
 
 _KINDS = {
-    kind.__name__: kind for kind in (TypeError, ValueError, NotImplementedError, MemoryError, NotInterpretedError)
+    kind.__name__: kind
+    for kind in (LateError, NotInterpretedError, TypeError, ValueError, NotImplementedError, MemoryError)
 }
 
 _UNSOUND = (ArithmeticError, AttributeError, LookupError, MemoryError, TypeError, ValueError)
@@ -331,9 +343,9 @@ class RemoteOp:
             spelled = {name: lender.spell(value) for name, value in inputs.items()}
         except UnspelledError as error:
             raise UnsharedError(Reason("not_handed_over", {"what": str(error)})) from None
-        filler, races = self._layer.arrays.filler, self._layer.races is not None
-        wrapped = suite in self._wrapped
-        call = KernelCall(suite, wrapped, spelled, tuple(lender.lent), lender.free, filler, races, record, calls)
+        layer, wrapped = self._layer, suite in self._wrapped
+        watched = layer.arrays.filler, layer.races is not None, layer.most_s
+        call = KernelCall(suite, wrapped, spelled, tuple(lender.lent), lender.free, *watched, record, calls)
         self._device.synchronize()
         self._process.answer(call)
         answer = self.hear()

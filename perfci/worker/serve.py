@@ -9,7 +9,7 @@ from typing import Any
 from perfci.core.codec import decode
 from perfci.core.model import Reason, Suite
 from perfci.device.arrays import Arrays, Damage, Memory
-from perfci.device.seam import Accelerator
+from perfci.device.seam import Accelerator, LateError, NotInterpretedError, find_cause
 from perfci.worker.handover import (
     DONE,
     GO,
@@ -88,6 +88,8 @@ class _Server:
         except Exception as error:
             kinds = tuple(kind.__name__ for kind in type(error).__mro__[:-2])
             lost = (LOST,) if self._device.is_lost(error) else ()
+            behind = find_cause(error, LateError) or find_cause(error, NotInterpretedError)
+            kinds += (type(behind).__name__,) if behind else ()
             return Called(error=describe_exception(error, self._folder), kinds=kinds + lost)
 
     def _take_turn(self, kernel: Any, calls: int, *, mark: bool) -> tuple[float, float]:
@@ -129,6 +131,7 @@ class _Server:
         with ExitStack() as stack:
             watch = stack.enter_context(arrays.watch_allocations(call.filler)) if call.filler else None
             races = stack.enter_context(device.watch_races()) if call.races else ()
+            stack.enter_context(device.bound_calls(call.most_s)) if call.most_s else None
             capture = stack.enter_context(device.capture_work())
             kernels = stack.enter_context(device.record_kernels())
             output = kernel(**inputs)

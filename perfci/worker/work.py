@@ -276,13 +276,18 @@ class Worker:
     def _search(self) -> Iterator[AccuracyCase]:
         """Faults on inputs that the suite does not have."""
         suite, task, base = self._judged.accuracy, self._task, self._earlier
-        planned = plan_search(suite, task.seed, task.pattern, duel=base is not None)
+        planned, left = plan_search(suite, task.seed, task.pattern, duel=base is not None), list[str]()
         for done, check in enumerate(planned):
             if self._is_late():
-                return
+                break
             self._send(Doing("accuracy", self._op, f"{check.case}, {check.values}", done, len(planned)))
-            if match := search(suite, self._device, check, self._describe, base):
+            match = search(suite, self._device, check, self._describe, base)
+            if match and match.unchecked and match.unchecked.kind == accuracy_stage.LEFT:
+                left.append(check.case)
+            elif match:
                 yield match
+        if left:
+            self._notes += (Reason(accuracy_stage.LEFT, {"case": left[0], "count": len(left)}),)
 
     def measure(self, *, right: bool) -> None:
         """Time the performance cases, if the kernel is right and the device is an accelerator."""

@@ -1,0 +1,127 @@
+"""A search's cases for which a kernel launches so many programs that the interpreter would be at it for minutes."""
+
+import os
+from dataclasses import replace
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+
+from perfci.core.model import Reason, Suite
+from perfci.core.wording import sentence
+from perfci.device import open_device
+from perfci.measure import search
+from perfci.measure.verify import LEFT, Check, verify
+from perfci.ops.spec import Accuracy, Performance, grid
+from perfci.worker.handover import Arena
+from perfci.worker.load import LoadedOp
+from perfci.worker.remote import RemoteOp
+from perfci.worker.serve import _Server
+from perfci.worker.work import Worker
+from tests.worker.task_examples import make_task
+
+MOST_COLUMNS = 32768  # a literal: the search tries one column more
+
+
+@triton.jit
+def negate_column(x_ptr, out_ptr, rows, columns, block: tl.constexpr):
+    place = tl.arange(0, block)
+    for row in range(rows):
+        at = row * columns + tl.program_id(0) + place
+        tl.store(out_ptr + at, -tl.load(x_ptr + at, mask=place < 1), mask=place < 1)
+
+
+def negate(x):
+    out = torch.empty_like(x)
+    negate_column[(x.shape[1],)](x, out, *x.shape, 1)
+    return out
+
+
+def make_inputs(rows, cols, dtype, device, seed):
+    return {"x": torch.randn(rows, cols, generator=torch.Generator().manual_seed(seed)).to(dtype)}
+
+
+CASES = grid(rows=[1, 3], cols=[1, 5, 33, 34], dtype=[torch.float32])
+SUITE = Accuracy(negate, torch.neg, make_inputs, CASES, layouts=("contiguous",))
+LONG = {"rows": 1, "cols": MOST_COLUMNS + 1, "dtype": torch.float32}
+
+
+@pytest.fixture
+def device(monkeypatch):
+    monkeypatch.setattr(search, "MOST_S", 0.05)
+    return open_device("cpu", seed=1)
+
+
+def describe(error):
+    return {"error": type(error).__name__, "message": str(error)}
+
+
+def make(params, device, suite=SUITE):
+    return search.search(suite, device, Check(params, "edges", "contiguous", 1, fresh=True), describe, None)
+
+
+def test_a_searched_case_with_a_program_for_each_of_many_columns_is_left_out_and_its_op_is_right(device, monkeypatch):
+    monkeypatch.setattr(search, "SHARE", 1)
+    said = []
+
+    class Channel:
+        send = staticmethod(said.append)
+
+    task = make_task(ops=("negate",), device="cpu", seed=7, suites=(Suite.ACCURACY,))
+    loaded = LoadedOp(SUITE, Performance(negate, torch.neg, make_inputs, CASES))
+    worker = Worker(task, Channel(), device, loaded)
+
+    assert worker.verify()
+    worker.measure(right=True)
+
+    (note,) = said[-1].notes
+    assert note.kind == LEFT
+    assert int(note.facts["count"]) >= 1
+    assert "such as rows=" in sentence(note)
+
+
+def test_a_case_that_the_search_has_time_for_is_checked_and_the_suites_own_cases_have_no_limit(device):
+    assert make({**LONG, "cols": 40}, device) is None
+    assert make(LONG, device).unchecked == Reason(LEFT, {"case": "rows=1,cols=32769,dtype=float32", "count": 1})
+    own = Check({**LONG, "cols": 2000}, "normal", "contiguous", 1, fresh=True)
+    assert verify(SUITE, device, own, describe).unchecked is None
+
+
+def test_a_reference_that_takes_long_at_half_a_size_leaves_the_case_out(device, monkeypatch):
+    monkeypatch.setattr(search, "SLOW_S", -1.0)
+
+    assert make({**LONG, "cols": 100}, device).unchecked.kind == LEFT
+
+
+class Process:
+    """The op's process, in this one: it answers a call as it is asked."""
+
+    over = failure = None
+
+    def __init__(self, server):
+        self.server, self.answers = server, []
+        self.reading, self.writing = os.pipe()
+        os.write(self.writing, b".")
+
+    def fileno(self):
+        return self.reading
+
+    def patience(self):
+        return 0.0
+
+    def answer(self, call):
+        self.answers, self.most_s = [self.server.answer(call)], call.most_s
+
+    def hear(self):
+        return self.answers
+
+
+def test_a_kernel_that_another_process_calls_has_the_same_limit(device, tmp_path):
+    arena = Arena.create()
+    process = Process(_Server(arena, open_device("cpu", seed=1), LoadedOp(SUITE, SUITE), tmp_path, None))
+    remote = RemoteOp(process, device, arena, tmp_path, tmp_path / "negate.py", lambda: None)
+    there = replace(SUITE, kernel=remote.kernel(Suite.ACCURACY))
+
+    assert make(LONG, remote.device, there).unchecked.kind == LEFT
+    assert process.most_s == search.MOST_S
