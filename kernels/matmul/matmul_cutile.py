@@ -29,7 +29,7 @@ def matmul(
     grid = (_launch.tiles(m, rows) * _launch.tiles(n, cols),)
     given = out if bias is None else bias.view(1, n)  # what is not there is not read
     finish = (bias is not None, _launch.ACTIVATIONS.index(activation))
-    kernel = _matmul_kernel if all(reach(x) < 2**31 for x in (a, b, out)) else _matmul_kernel_64
+    kernel = _matmul_kernel if all(map(fits, (a, b, out, given))) else _matmul_kernel_64
     with _launch.on(a.device):
         stream = torch.cuda.current_stream(a.device)
         ct.launch(stream, grid, kernel, (a, b, out, given, *finish, rows, cols, depth))
@@ -45,9 +45,14 @@ def choose(m: int, n: int, dtype: torch.dtype, limits: _launch.Limits) -> tuple[
     return LARGE if tiles * 4 >= limits.processors * 3 else SMALL
 
 
-def reach(x: torch.Tensor) -> int:
-    """Returns how many elements lie between the first and the last element of x, both counted."""
-    return 1 + sum((size - 1) * stride for size, stride in zip(x.shape, x.stride(), strict=True))
+def fits(x: torch.Tensor) -> bool:
+    """Whether offsets have 32 bits and rows are whole vectors of 16 bytes.
+
+    cuTile 1.7 stores a lone row of another length as whole vectors: past its end.
+    """
+    (rows, cols), (down, along), size = x.shape, x.stride(), x.element_size()
+    last = (rows - 1) * down + (cols - 1) * along
+    return last < 2**31 and along == 1 and cols * size % 16 == 0 and down * size % 16 == 0
 
 
 @ct.kernel
