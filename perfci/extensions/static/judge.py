@@ -159,7 +159,7 @@ def _judge_op(
         "target": op.target,
         "kernels": len(binaries),
         "registers": max((binary.registers or 0 for binary in binaries), default=0),
-        "spilled": sum(bool(one.local_bytes if one.spill_bytes is None else one.spill_bytes) for one in binaries),
+        "spilled": max((_spills(binary) for binary in binaries), default=0),
     }
     # Kernels of an NPU have no registers.
     without_tool = op.unavailable is not None and op.unavailable.kind == "static_tool_missing"
@@ -173,6 +173,11 @@ def _judge_op(
     lacking = (because("base_uncompiled", base.failure),) if base and base.failure else ()
     unavailable = (op.unavailable,) if op.unavailable else ()
     yield _row(op, None, verdict, (Reason(kind, facts), *lacking, *unavailable))
+
+
+def _spills(binary: KernelBinary) -> int:
+    """Bytes of a thread that did not fit into registers, or its stack where no tool tells them apart."""
+    return (binary.local_bytes if binary.spill_bytes is None else binary.spill_bytes) or 0
 
 
 def _judge_case(

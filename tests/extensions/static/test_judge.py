@@ -60,7 +60,8 @@ def test_cases_that_compile_are_one_row_with_what_the_compiler_made():
     (row,) = _rows([_case(_binary()), _case(_binary(code="new", registers=64, spill_bytes=8), case=CASES[1])])
 
     assert (row.suite, row.case, row.target, row.verdict) == (Suite.COMPILED, None, "sm_90", Verdict.PASS)
-    assert sentence(row.reasons[0]) == "2 cases compile for sm_90: 2 kernels, at most 64 registers, 1 with spills."
+    told = "2 cases compile for sm_90: 2 kernels, at most 64 registers and 8 B of spills a thread."
+    assert sentence(row.reasons[0]) == told
 
 
 def test_a_kernel_that_does_not_compile_is_an_error_of_its_case_alone():
