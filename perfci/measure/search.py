@@ -1,6 +1,7 @@
 """A search for inputs that a suite does not have, and on which the kernel is worse than the base's, or than PyTorch."""
 
 import ast
+import functools
 import inspect
 import itertools
 import math
@@ -235,9 +236,14 @@ def read_constants(kernel: Callable[..., Any]) -> tuple[float, ...]:
         file = getattr(kernel, "source_file", None) or inspect.getsourcefile(inspect.unwrap(kernel)) or ""
     except TypeError:
         return ()
-    # Members of an enumeration, such as the shared memory of chips, bound no tensor.
     files = itertools.islice(list_reached(Path(file)), _MOST_FILES)
-    nodes = [node for _, reached in files for node in reached if not _is_enumeration(node)]
-    parts = (part for node in nodes for part in ast.walk(node) if isinstance(part, ast.Constant))
-    numbers = [part.value for part in parts if isinstance(part.value, int | float) and 0 < part.value < MOST_ELEMENTS]
-    return tuple(sorted({float(number) for number in numbers}))
+    nodes = (node for _, reached in files for node in reached)
+    return tuple(sorted({number for node in nodes for number in _read_numbers(node)}))
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _read_numbers(node: ast.stmt) -> frozenset[float]:
+    """The numbers of a statement. Members of an enumeration, such as the shared memory of chips, bound no tensor."""
+    parts = (part.value for part in ast.walk(node) if isinstance(part, ast.Constant))
+    numbers = (value for value in parts if isinstance(value, int | float) and 0 < value < MOST_ELEMENTS)
+    return frozenset[float]() if _is_enumeration(node) else frozenset(map(float, numbers))

@@ -11,6 +11,7 @@ from perfci.ops.fingerprint.finder import FOREIGN
 
 _Way = tuple[Path, frozenset[str] | None]
 _Finding = Callable[[Path, str, int], Path | None]
+_Places = Callable[[Path], Sequence[tuple[Path, frozenset[str]]]]
 
 
 def list_reached(file: Path) -> Iterator[tuple[Path, Sequence[ast.stmt]]]:
@@ -18,8 +19,9 @@ def list_reached(file: Path) -> Iterator[tuple[Path, Sequence[ast.stmt]]]:
 
     A file comes again for further names that are imported from it.
     """
-    waiting, seen, find = list[_Way]([(file, None)]), dict[Path, set[str] | None](), functools.cache(_find_module)
-    read = functools.cache(_read)
+    waiting, seen, read = list[_Way]([(file, None)]), dict[Path, set[str] | None](), functools.cache(_read_again)
+    names_in, places = functools.cache(_list_folder), functools.cache(lambda root: _list_places(root, names_in))
+    find = functools.cache(functools.partial(_find_module, places))
     while waiting:
         path, wanted = waiting.pop(0)  # the nearest first
         before = seen.setdefault(path, set())
@@ -32,7 +34,17 @@ def list_reached(file: Path) -> Iterator[tuple[Path, Sequence[ast.stmt]]]:
         yield path, nodes
 
 
-def _read(file: Path) -> tuple[list[ast.stmt], list[ast.AST]]:
+def _read_again(file: Path) -> tuple[list[ast.stmt], list[ast.AST]]:
+    """As `_read`, which took a second for the files of a large library, and is asked for each op of it."""
+    try:
+        status = file.stat()
+    except OSError:
+        return [], []
+    return _read(file, (status.st_ino, status.st_size, status.st_ctime_ns))
+
+
+@functools.lru_cache(maxsize=256)
+def _read(file: Path, _state: tuple[int, ...]) -> tuple[list[ast.stmt], list[ast.AST]]:
     """The statements of a file, and its imports, inside functions too."""
     try:
         body = ast.parse(read_regular(file.resolve())).body
@@ -73,26 +85,42 @@ def _list_imports(file: Path, node: ast.AST, used: set[str] | None, find: _Findi
     ]
     modules = list[tuple[frozenset[str] | None, Path | None]]()
     if isinstance(node, ast.Import):
-        modules = [(None, find(file, one.name, 0)) for one in taken]
+        modules = [(None, find(file.parent, one.name, 0)) for one in taken]
     elif isinstance(node, ast.ImportFrom):
         # A name may be a module of the package, or what its __init__ has by this name.
         within = f"{node.module}." if node.module else ""
-        modules = [(None, find(file, f"{within}{one.name}", node.level)) for one in taken]
-        plain = frozenset(one.name for one in taken)
-        modules += [(None if "*" in plain else plain, find(file, node.module or "", node.level))] if taken else []
+        modules = [(None, find(file.parent, f"{within}{one.name}", node.level)) for one in taken]
+        plain, package = frozenset(one.name for one in taken), find(file.parent, node.module or "", node.level)
+        modules += [(None if "*" in plain else plain, package)] if taken else []
     yield from ((path, wanted) for wanted, path in modules if path and path != file)
 
 
-def _find_module(file: Path, name: str, level: int) -> Path | None:
-    """The file of a module: beside the importing one, above it, or where Python looks.
+def _list_folder(folder: Path) -> frozenset[str]:
+    """The names in a folder. Empty if it cannot be read."""
+    try:
+        return frozenset(path.name for path in folder.iterdir())
+    except OSError:
+        return frozenset()
+
+
+def _list_places(folder: Path, names_in: Callable[[Path], frozenset[str]]) -> Sequence[tuple[Path, frozenset[str]]]:
+    """The folders that a module may lie in which a file of this folder imports, and the names in them."""
+    roots = [folder, *folder.parents, *map(Path, sys.path)]
+    return [(place, names_in(place)) for root in roots for place in (root, root / "src")]
+
+
+def _find_module(places: _Places, folder: Path, name: str, level: int) -> Path | None:
+    """The file of a module that a file of this folder imports: beside that, above it, or where Python looks.
 
     None for torch's, for the standard library's, and for a package that an installed one needs.
     """
     names = name.split(".") if name else []
-    installed = "site-packages" in file.parts and bool(names) and names[0] not in file.parts
+    installed = "site-packages" in folder.parts and bool(names) and names[0] not in folder.parts
     if names and not level and (installed or names[0] in FOREIGN or names[0] in sys.stdlib_module_names):
         return None
-    above = [*file.parents][level - 1 : level] if level else [*file.parents, *map(Path, sys.path)]
-    places = [root.joinpath(inner, *names) for root in above for inner in ("", "src")]
-    files = [path for place in places for path in (place.with_suffix(".py"), place / "__init__.py")]
+    every = places(folder)
+    above = every[2 * level - 2 : 2 * level] if level else every
+    top = {names[0], f"{names[0]}.py"} if names else set[str]()  # a folder without it is passed over
+    found = [place.joinpath(*names) for place, listed in above if not names or top & listed]
+    files = (path for place in found for path in (place.with_suffix(".py"), place / "__init__.py"))
     return next(filter(Path.is_file, files), None)
