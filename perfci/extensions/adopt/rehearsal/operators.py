@@ -1,7 +1,7 @@
 """An operator as torch knows it: its schema, and calls of it from OpInfo, by which torch tests itself."""
 
 import contextlib
-import importlib.util
+import functools
 import inspect
 import itertools
 import keyword
@@ -9,6 +9,7 @@ import math
 import pkgutil
 import re
 import sys
+import types
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -254,15 +255,27 @@ def find_reference(name: str) -> str | None:
     return next((f"torch.nn.functional.{name}" for name in named if not name.startswith("_")), None)
 
 
-def _find_infos(name: str) -> list[Any]:
-    """The OpInfos of an operator, by its name or an alias. [None] if there is none."""
-    if "expecttest" not in sys.modules and importlib.util.find_spec("expecttest") is None:
-        sys.modules["expecttest"] = mock.MagicMock(TestCase=object)  # only torch's tests need it
+@functools.cache
+def _import_infos() -> Sequence[Any]:
+    """Torch's OpInfos, without what its tests import and samples do without: its compiler alone takes a second."""
+    needless: dict[str, Any] = {"scipy": None, "hypothesis": None, "expecttest": mock.MagicMock(TestCase=object)}
+    needless["torch._inductor.utils"] = types.SimpleNamespace(GPU_TYPES=["cuda", "mps", "xpu", "mtia"])
+    needless = {name: stand_in for name, stand_in in needless.items() if name not in sys.modules}
+    sys.modules.update(needless)
     try:
         from torch.testing._internal import common_utils
         from torch.testing._internal.common_methods_invocations import op_db
+    finally:
+        for name in needless:
+            del sys.modules[name]
+    common_utils.set_rng_seed = lambda *_: None  # it imports the compiler too
+    return op_db
 
-        common_utils.set_rng_seed = lambda *_: None  # it imports torch's compiler, which takes seconds
+
+def _find_infos(name: str) -> list[Any]:
+    """The OpInfos of an operator, by its name or an alias. [None] if there is none."""
+    try:
+        op_db = _import_infos()
     except Exception:  # a part of torch that no one promises
         return [None]
     wanted = name.strip("_").removesuffix("_forward")

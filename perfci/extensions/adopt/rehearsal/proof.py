@@ -132,10 +132,10 @@ def _make_checks(
         return known.get(key)
 
     usual = [Check(one, *_USUAL, FIXED_SEEDS[0], fresh=False) for one in (*suite.cases, *list_probes(suite, None))]
-    others = [check for check in checks(suite, FIXED_SEEDS[0], None) if not check.fresh]
-    others += plan_search(suite, FIXED_SEEDS[0], None, duel=False)
+    others = [] if is_usual else [check for check in checks(suite, FIXED_SEEDS[0], None) if not check.fresh]
+    others += [] if is_usual else plan_search(suite, FIXED_SEEDS[0], None, duel=False)
     others.sort(key=lambda check: (check.values != _FAR, check.values not in suite.values, check.seed))
-    for check in {check.name: check for check in (*usual, *([] if is_usual else others))}.values():
+    for check in {check.name: check for check in (*usual, *others)}.values():
         results = [make(check)]
         seeds: Iterable[int] = _SEEDS if results[0] and _is_close(results[0]) else ()
         seeds = range(2, _DRAWS) if (check.values, check.params.get("dtype")) == (_FAR, torch.float16) else seeds
