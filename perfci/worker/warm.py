@@ -31,7 +31,8 @@ IMPORTED_ON_GPU = (
 )
 """Modules that workers need."""
 
-COMMANDS = frozenset({"check", "list"})  # which start workers
+COMMANDS = frozenset({"check", "list", "new"})  # which start workers
+SOURCES = frozenset({"--from", "--from-library"})  # options with which `new` starts one, in Triton's interpreter
 ELSEWHERE = frozenset({"-h", "--help", "--on", "--toolchain"})  # options with which they start others, or none
 
 NODES = ("nvidia*", "nvhost*", "nvmap", "davinci*", "kfd", "dxg")  # device files of machines with an accelerator
@@ -46,14 +47,16 @@ def begin(arguments: Sequence[str]) -> None:
     """
     command, *options = [*arguments, ""]
     relative = any(entry and not Path(entry).is_absolute() for entry in os.environ.get("PYTHONPATH", "").split(":"))
-    if command not in COMMANDS or ELSEWHERE.intersection(options) or relative:
+    names = {word.partition("=")[0] for word in options}
+    is_idle = command not in COMMANDS or (command == "new" and not SOURCES & names)
+    if is_idle or ELSEWHERE.intersection(options) or relative:
         return
     named = [
         word.partition("=")[2] or after
         for word, after in itertools.pairwise(options)
         if word.partition("=")[0] == "--device"
     ]
-    device = named[-1] if named else "auto"
+    device = "cpu" if command == "new" else named[-1] if named else "auto"
     if device not in {"auto", "cuda", "cpu", "fake"} or importlib.util.find_spec("torch_npu"):
         return
     interpret = device == "cpu" or (device == "auto" and not has_nodes())

@@ -41,7 +41,9 @@ def project(tmp_path):
     return settings.load(tmp_path)
 
 
-@pytest.mark.parametrize("words", [["check"], ["check", "mm", "--device", "cpu"], ["check", "--device=fake"]])
+@pytest.mark.parametrize(
+    "words", [["check"], ["check", "mm", "--device", "cpu"], ["check", "--device=fake"], ["new", "--from", "cpu.py"]]
+)
 def test_the_process_that_began_early_is_the_one_that_the_run_needs(servers, project, words):
     warm.begin(words)
     device = next((word for word in ("cpu", "fake") if word in " ".join(words)), "auto")
@@ -59,7 +61,7 @@ def test_with_other_variables_the_early_one_ends_and_the_right_one_begins(server
     assert len(forks._servers) == 1
 
 
-@pytest.mark.parametrize("words", ["", "show", "check --help", "static", "check --device npu"])
+@pytest.mark.parametrize("words", ["", "show", "new scale", "check --help", "static", "check --device npu"])
 def test_commands_without_workers_of_this_machine_begin_nothing(servers, words):
     warm.begin(words.split())
     assert servers == []

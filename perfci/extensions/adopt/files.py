@@ -20,7 +20,7 @@ from perfci.extensions.adopt.sketch import SketchFiles
 from perfci.extensions.adopt.task import Rehearse, Sketched
 from perfci.ops.discover import digest
 from perfci.ops.fingerprint.finder import PARTS, Finder
-from perfci.runs.bench import WorkerPlace, make_environment, open_bench, place_ops
+from perfci.runs.bench import WorkerPlace, make_environment, open_bench, place_ops, warm_up
 from perfci.worker.load import project_roots
 from perfci.worker.process import run_worker
 from perfci.worker.protocol import Message
@@ -228,8 +228,9 @@ def _rehearse(wanted: Mapping[str, SketchFiles], settings: Settings, hear: Calla
             hear(message)
 
     with Progress() as show, open_bench(settings, listen) as bench:
-        around = make_environment(bench, WorkerPlace("new", "offline"))
-        variables = {**around.environment, "TRITON_INTERPRET": "1"}
+        warm_up(bench, "cpu")
+        around = make_environment(bench, WorkerPlace("new", "cpu"))
+        variables = {**around.environment, "CUDA_VISIBLE_DEVICES": ""}  # it opens none, even if there is one
         around = dataclasses.replace(around, folder=bench.folder, environment=variables)
         task = Rehearse(place=place_ops(settings, [OpFiles(op, Path()) for op in wanted]), sketches=wanted)
         return run_worker(task, around, listen)
