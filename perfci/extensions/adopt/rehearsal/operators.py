@@ -258,7 +258,7 @@ def find_reference(name: str) -> str | None:
 @functools.cache
 def _import_infos() -> Sequence[Any]:
     """Torch's OpInfos, without what its tests import and samples do without: its compiler alone takes a second."""
-    needless: dict[str, Any] = {"scipy": None, "hypothesis": None, "expecttest": mock.MagicMock(TestCase=object)}
+    needless: dict[str, Any] = {"scipy": None, "expecttest": mock.MagicMock(TestCase=object)}
     needless["torch._inductor.utils"] = types.SimpleNamespace(GPU_TYPES=["cuda", "mps", "xpu", "mtia"])
     needless = {name: stand_in for name, stand_in in needless.items() if name not in sys.modules}
     sys.modules.update(needless)
