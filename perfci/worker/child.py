@@ -3,9 +3,11 @@
 With a task's file as its argument it is alone: no one answers it.
 """
 
+import faulthandler
 import io
 import os
 import queue
+import signal
 import sys
 import threading
 from collections.abc import Sequence
@@ -26,6 +28,8 @@ _PARENT_GONE = 3
 
 def main() -> None:
     """Read the task, have it done, report the result."""
+    if hasattr(faulthandler, "register"):  # not on Windows
+        faulthandler.register(signal.SIGUSR1)  # by which its parent asks where it hangs
     task, events_fd = unpack_task(Path(sys.argv[1]).read_bytes() if sys.argv[1:] else sys.stdin.readline())
     # Imported before a file of the project's could pass for a module.
     perform = extensions.load(task.performer)

@@ -188,6 +188,7 @@ def isolate() -> None:
     reading, writing = os.pipe()
     _unshare(NEW_PIDS)
     if os.fork():
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # its group is asked where it hangs
         close_all_but(reading)
         status = int(os.read(reading, 16) or -signal.SIGKILL)
         if status < 0:
@@ -204,6 +205,7 @@ def isolate() -> None:
         os.close(reading)
         os.close(writing)
         return
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     close_all_but(writing)
     ended, status = 0, 0
     while ended != program:

@@ -42,6 +42,7 @@ HEAD_BYTES, TAIL_CHUNKS = 1 << 20, 64
 
 
 _FATAL = "Fatal Python error: "  # how the dump of a crash begins
+_CURRENT = "Current thread "  # how the stack begins of the thread that takes a signal
 _FRAME = re.compile(r'^ +File "(.*)", line (\d+) in ', re.MULTILINE)
 _WARNING = re.compile(r"^.*:\d+: \w*Warning: .*\n(?: +.*\n)?", re.MULTILINE)
 
@@ -54,14 +55,15 @@ def find_last_words(text: str) -> str:
 
 
 def find_frame(text: str, place: Place) -> str:
-    """Returns the innermost line of the op's files, else of its project's, in the dump of a crash.
+    """Returns the innermost line of the op's files, else of its project's, in the dump of a crash or of a hang.
 
     A crash may come long after what caused it, such as a write outside an array, and then the dump has none.
     """
     _, fatal, dump = text.partition(_FATAL)
-    if not fatal or not place.ops:
+    _, current, stack = dump.partition(_CURRENT) if fatal else text.rpartition(_CURRENT)
+    if not place.ops or not (fatal or current):
         return as_fact("an unknown place")
-    stack = dump.partition("Current thread")[2].partition("\n\n")[0] or dump
+    stack = stack.partition("\n\n")[0] if current else dump
     frames = [(Path(file), line) for file, line in _FRAME.findall(stack)]
     root = place.root
     for folder in (place.ops[0].folder, place.shared_folder, root):
@@ -97,6 +99,7 @@ def copy_output(output: IO[bytes], path: Path) -> None:
 _CONFINE = [sys.executable, "-I", "-S", confine.__file__]
 _CHUNK = 1 << 14
 _CLOSE_S, _EXIT_S = 5.0, 10.0
+_STACK_S = 0.5  # in which a silent worker writes where it is
 _GLANCE_S = 1.0  # how often a silent worker is looked at: a child of a dead one may hold the pipe open
 
 
@@ -170,26 +173,27 @@ def give_handle(process: int, descriptor: int) -> None:
         os.close(handle)
 
 
-def end_given(handles: socket.socket) -> None:
-    """Kill the processes of the handles that were given, with their groups, and close the socket."""
-    with handles:
+def take_given(handles: socket.socket) -> list[int]:
+    """Returns the handles of processes that were given, and closes the socket."""
+    taken = list[int]()
+    with handles, contextlib.suppress(OSError):
         handles.setblocking(False)
-        with contextlib.suppress(OSError):
-            while given := socket.recv_fds(handles, 1, 1)[1]:
-                _end_group(given[0])
+        while given := socket.recv_fds(handles, 1, 1)[1]:
+            taken += given
+    return taken
 
 
-def _end_group(handle: int) -> None:
-    """Kill a process and its group. Its number is the kernel's, and is given to no other while it stands still."""
+def signal_group(handle: int, number: signal.Signals) -> None:
+    """Send a signal to a process and its group. Its number is given to no other process while it stands still."""
     with contextlib.suppress(OSError, StopIteration):
         signal.pidfd_send_signal(handle, signal.SIGSTOP)
         lines = Path(f"/proc/self/fdinfo/{handle}").read_text().splitlines()
-        number = int(next(line for line in lines if line.startswith("Pid:")).split()[1])
-        if number > 1:
-            os.killpg(number, signal.SIGKILL)
+        group = int(next(line for line in lines if line.startswith("Pid:")).split()[1])
+        if group > 1:
+            os.killpg(group, number)
     with contextlib.suppress(OSError):
-        signal.pidfd_send_signal(handle, signal.SIGKILL)
-    os.close(handle)
+        signal.pidfd_send_signal(handle, number)
+        signal.pidfd_send_signal(handle, signal.SIGCONT)
 
 
 def wait(workers: Iterable[Running]) -> None:
@@ -223,6 +227,7 @@ class Running:
         self._spoke, self._is_still = time.monotonic(), False
         self._lock: int | None = None  # the open file of the device's lock, once it was asked for
         self._socket = end
+        self._given = list[int]()  # handles of the processes that a judge's has started, once they are to end
         self._ended, self._shared = False, shared_memory.list_files()
         self.over = False  # nothing more will be heard of it
         self.failure: Reason | None = None  # why it failed as a whole. Known once it is over
@@ -251,6 +256,8 @@ class Running:
         elif not data and (ready or dead):
             self._close()
         elif not data and self._silence_left() <= 0:
+            if not self._inbox.done:
+                self._write_stack()
             self._finish(None if self._inbox.done else self._explain("worker_hung", limit_s=self._around.limit_s))
         return heard
 
@@ -377,13 +384,30 @@ class Running:
     def _finish(self, failure: Reason | None) -> None:
         self.over, self.failure = True, failure
 
+    def _write_stack(self) -> None:
+        """End it once its log has where it is: the op's process if a judge waits for that, else itself."""
+        self._take_given()
+        for handle in self._given:
+            signal_group(handle, signal.SIGUSR1)
+        if not self._given:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGUSR1)
+        time.sleep(_STACK_S)
+        self._kill()
+
+    def _take_given(self) -> None:
+        if self._socket and self._task.is_judge:
+            self._given, self._socket = take_given(self._socket), None
+
     def _kill(self) -> None:
         """End it and whatever it started. A process can only have left its group if this kernel cannot fence it in."""
         self.kill()
         self._process.wait()
-        if self._socket and self._task.is_judge:
-            end_given(self._socket)
-            self._socket = None
+        self._take_given()
+        while self._given:
+            handle = self._given.pop()
+            signal_group(handle, signal.SIGKILL)
+            os.close(handle)
         # One that died before it read its task leaves some of it unsent.
         with contextlib.suppress(BrokenPipeError):
             if self._process.stdin:
@@ -399,7 +423,9 @@ class Running:
         except OSError:
             text = ""
         facts |= {"op": doing.op, "where": doing.where, "log": shown, "words": find_last_words(text)}
-        return Reason(kind, {**facts, "at": find_frame(text, self._task.place)} if kind == "worker_died" else facts)
+        if kind in {"worker_died", "worker_hung"}:
+            facts["at"] = find_frame(text, self._task.place)
+        return Reason(kind, facts)
 
 
 # --- to their end, one alone or several side by side -----------------------------------------------------------------

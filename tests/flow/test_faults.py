@@ -119,14 +119,17 @@ def test_a_kernel_that_keeps_its_output_buffer_is_wrong(project):
     assert "keeps its output" in answer.out
 
 
-def test_a_kernel_that_hangs_is_stopped_at_the_limit(project):
+@pytest.mark.parametrize("hangs", ["fake.hang()", "fake.hang() if len(x) == 512 else None"])  # 512 rows are timed alone
+def test_a_kernel_that_hangs_is_stopped_at_the_limit_and_its_line_is_named(project, hangs):
     (project.root / "pyproject.toml").write_text("[tool.perfci]\ntime_limit_s = 2.0\n")
-    project.edit("relu", "triton", "fake.work(", "fake.hang(); fake.work(")
+    project.edit("relu", "triton", "fake.work(", f"{hangs}; fake.work(")
+    lines = (project.root / "kernels/relu/relu_triton.py").read_text().splitlines()
+    line = next(number for number, line in enumerate(lines, 1) if "fake.hang" in line)
 
     answer = project.check("relu", "scale")
 
-    assert answer.verdicts("relu") == {"ERROR"}
-    assert "hung" in answer.out
+    assert "ERROR" in answer.verdicts("relu")
+    assert f"relu hung at kernels/relu/relu_triton.py:{line}: nothing came for 2.00 s" in answer.out
     assert "time_limit_s" in answer.out
     assert answer.verdicts("scale") == {"PASS", "NEW"}
 

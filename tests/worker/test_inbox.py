@@ -32,7 +32,7 @@ from perfci.core.model import (
 )
 from perfci.ops.identity import DuelPlan
 from perfci.worker.answers import Inbox
-from perfci.worker.process import end_given, give_handle
+from perfci.worker.process import give_handle, signal_group, take_given
 from perfci.worker.protocol import (
     Apart,
     Began,
@@ -204,7 +204,9 @@ def test_a_process_whose_handle_was_given_is_killed_with_its_group(stopped):
     with giving:
         give_handle(process.pid, giving.fileno())
 
-    end_given(handles)
+    for handle in take_given(handles):
+        signal_group(handle, signal.SIGKILL)
+        os.close(handle)
 
     assert process.wait(20) == -signal.SIGKILL
     until = time.monotonic() + 20
@@ -222,4 +224,6 @@ def test_a_process_that_has_ended_leaves_its_number_to_others():
         give_handle(process.pid, giving.fileno())
         process.wait()
 
-    end_given(handles)
+    for handle in take_given(handles):
+        signal_group(handle, signal.SIGKILL)
+        os.close(handle)
