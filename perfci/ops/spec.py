@@ -14,9 +14,12 @@ from perfci.ops.backends import DEFAULT
 Params = Mapping[str, Any]  # one case's parameters by name, as given to `make_inputs`
 
 VALUES = ("normal", "zeros", "ones", "tiny", "large", "subnormal", "nan", "inf", "cancellation")
-"""Kinds of values that the accuracy suite fills floating-point inputs with. There are three more. `mixed` is for
-pointwise ops: each input has 0, 1, -1, infinities and NaN alone. For others in `peaked` one number of each row is far
-above the rest, at the place that an integer input names, and in `masked` each row begins with some -infinity."""
+"""Kinds of values that the accuracy suite fills floating-point inputs with."""
+
+MORE_VALUES = ("mixed", "peaked", "masked")
+"""`mixed` is for pointwise ops: each input has 0, 1, -1, infinities and NaN alone. For others in `peaked` one number of
+each row is far above the rest, at the place that an integer input names, and in `masked` each row begins with some
+-infinity."""
 
 SEARCHED = (
     "confident", "ties", "sorted", "repeated", "wide", "constants", "subnormal", "one nan", "one infinity", "edges",

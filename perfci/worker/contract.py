@@ -3,16 +3,19 @@
 import difflib
 import inspect
 import itertools
+import math
+import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from perfci.core.errors import ContractError
-from perfci.ops.spec import Accuracy, Params, Performance, case_id, is_maker
+from perfci.ops.spec import LAYOUTS, MORE_VALUES, SEARCHED, VALUES, Accuracy, Params, Performance, case_id, is_maker
 
 SHOWN = 600  # characters of a name that is refused
 _LONGEST_PEER = 40  # characters of a peer's name
+_DTYPE = re.compile(r"bool|u?int(8|16|32|64)|b?float16|float(32|64)|complex(32|64|128)|float[48]_\w+")
 _ARMS = frozenset({"kernel", "reference", "base"})  # what else is timed in a case
 
 
@@ -61,6 +64,34 @@ def check_suite(suite: Accuracy | Performance, file: str) -> None:
     for cases in filter(None, more):
         check_cases(cases, file)
     check_calls(suite.make_inputs, [*suite.cases, *itertools.chain(*more)], file)
+
+
+def check_names(suite: Accuracy) -> None:
+    """What the suite names is there: else it would be checked by nothing. Raises TypeError or ValueError."""
+    parameters = dict.fromkeys(name for case in suite.cases for name in case)
+    _refuse_unknown("values", suite.values, dict.fromkeys((*VALUES, *MORE_VALUES, *SEARCHED)))
+    _refuse_unknown("layouts", suite.layouts, LAYOUTS)
+    _refuse_unknown("invariant", suite.invariant, parameters)
+    _refuse_unknown("permutes", suite.permutes, parameters)
+    least, largest = suite.domain
+    if least is not None and largest is not None and least > largest:
+        raise ValueError(f"domain is {suite.domain}, but its first number has to be the smaller one")
+
+
+def _refuse_unknown(field: str, names: Iterable[str], known: Iterable[str]) -> None:
+    if isinstance(names, str):
+        raise TypeError(f"{field} is the text {names!r}, but has to be a tuple, such as ({names!r},)")
+    if unknown := [name for name in names if name not in known]:
+        raise ValueError(f"{field} has {unknown[0]!r}, which is none of {', '.join(map(repr, known))}")
+
+
+def check_tolerance(suite: Accuracy | Performance) -> None:
+    """Each tolerance is of a dtype, and two numbers from 0 on. Raises TypeError or ValueError."""
+    for name, pair in (suite.tolerance or {}).items():
+        if not isinstance(name, str) or not _DTYPE.fullmatch(name):
+            raise ValueError(f"tolerance has {name!r}, which is no name of a dtype, such as 'float16'")
+        if len(pair) != 2 or not all(0.0 <= number < math.inf for number in pair):
+            raise ValueError(f"tolerance of {name} is {pair!r}, but has to be (rtol, atol), finite and not negative")
 
 
 def check_ranks(suite: Accuracy, file: str) -> None:

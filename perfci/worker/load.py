@@ -25,7 +25,16 @@ from perfci.device.source import plain_function, source_text, stable
 from perfci.ops.backends import BACKENDS, MARK, backend_of, find_backends, find_kernel, name_of
 from perfci.ops.fingerprint.tree import IMPORT_ROOTS
 from perfci.ops.spec import CACHES, Accuracy, Params, Performance, case_id, matches
-from perfci.worker.contract import check_earlier_names, check_peers, check_quantised, check_ranks, check_suite, checking
+from perfci.worker.contract import (
+    check_earlier_names,
+    check_names,
+    check_peers,
+    check_quantised,
+    check_ranks,
+    check_suite,
+    check_tolerance,
+    checking,
+)
 
 _Suite = TypeVar("_Suite", Accuracy, Performance)
 
@@ -111,10 +120,13 @@ def load_op(op: str, folder: Path, shared: Path, *, peers: bool = False, elsewhe
         vars(function)["__signature__"] = inspect.signature(accuracy.reference)  # as it was found where the file runs
     with checking(file := paths["accuracy"].name):
         check_suite(accuracy, file)
+        check_names(accuracy)
+        check_tolerance(accuracy)
         check_quantised(accuracy, file)
         check_ranks(accuracy, file)
     with checking(file := paths["performance"].name):
         check_suite(performance, file)
+        check_tolerance(performance)
         if performance.cache not in CACHES:
             raise ContractError("cache_misfit", file=file, found=repr(performance.cache), known=" or ".join(CACHES))
         check_earlier_names(op, accuracy, performance, file)

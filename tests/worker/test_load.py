@@ -121,6 +121,32 @@ def test_each_breach_of_the_contract_is_named_with_its_file(op, fault):
     assert f"{op.op}_" in words and "{" not in words
 
 
+@pytest.mark.parametrize(
+    ("said", "error"),
+    [
+        ("layouts=('contigous',)", "layouts has 'contigous', which is none of 'contiguous', 'strided'"),
+        ("layouts='contiguous'", "layouts is the text 'contiguous', but has to be a tuple"),
+        ("values=('normal', 'nann')", "values has 'nann', which is none of 'normal'"),
+        ("invariant=('row',)", "invariant has 'row', which is none of 'rows'"),
+        ("permutes=('row',)", "permutes has 'row', which is none of 'rows'"),
+        ("domain=(1.0, 0.0)", "domain is (1.0, 0.0), but its first number has to be the smaller one"),
+        ("tolerance={{'float61': (1e-3, 0.0)}}", "tolerance has 'float61', which is no name of a dtype"),
+        ("tolerance={{'float16': (-1.0, 0.0)}}", "tolerance of float16 is (-1.0, 0.0)"),
+        ("tolerance={{'float16': (0.0, float('nan'))}}", "tolerance of float16 is (0.0, nan)"),
+    ],
+)
+def test_a_name_by_which_nothing_would_be_checked_is_refused(op, said, error):
+    for part in ("accuracy", "performance") if "tolerance" in said else ("accuracy",):
+        op.edit(part, "cases=[", f"{said}, cases=[")
+
+        with pytest.raises(ContractError) as caught:
+            op.load()
+
+        assert (caught.value.reason.kind, caught.value.reason.facts["file"]) == ("suite_broken", f"{op.op}_{part}.py")
+        assert error in sentence(caught.value.reason)
+        op.edit(part, f"{said}, cases=[", "cases=[")
+
+
 def test_an_import_error_names_file_and_line_of_the_op_that_raised(op):
     op.edit("triton", "def {op}(x):", "import os\nraise RuntimeError('no   such\\ndevice')\n\n\ndef {op}(x):")
 
