@@ -1,11 +1,14 @@
 """The suite that was written is run before its op is called ready."""
 
 import math
+import os
+import signal
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from perfci.core.model import Reason
+from perfci.core.model import AccuracyCase, Reason
 from perfci.extensions.adopt.sketch import Sketch, SketchFunction, Suites
 
 pytestmark = pytest.mark.torch
@@ -82,3 +85,20 @@ def test_options_are_those_of_the_op_and_not_all_of_torch():
     found: Any = None
     called = _Called(found, (), ("x: torch.Tensor", "mode: str = 'none'", "eps=1e-05"), ())
     assert called.names == {"x", "mode", "eps"}
+
+
+def test_a_second_process_adds_what_passed_there_alone_and_one_that_ends_adds_nothing():
+    from perfci.extensions.adopt.rehearsal.proof import _second_process
+
+    passed = AccuracyCase("size=3", "normal", "contiguous", 0, False)
+    known = dict[Any, AccuracyCase]()
+
+    def check() -> None:
+        known.update(good=passed, wrong=replace(passed, failure=Reason("wrong_count", {"got": 1, "expected": 2})))
+
+    with _second_process(known, check):
+        known["first"] = passed
+    assert known == {"first": passed, "good": passed}
+    with _second_process(known, lambda: os.kill(os.getpid(), signal.SIGKILL)):
+        pass
+    assert known == {"first": passed, "good": passed}

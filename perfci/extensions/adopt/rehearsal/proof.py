@@ -7,8 +7,13 @@ import contextlib
 import importlib
 import itertools
 import math
+import os
+import pickle
+import select
+import signal
 import sys
 import time
+import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -113,9 +118,13 @@ def _make_checks(
     known: what was made of another suite with the same cases, which is not made again. is_usual: cases alone.
     """
     device, proof = open_device("cpu", seed=0), Proof()
-    kernel, reference = limit(watch(suite.kernel, _CALL_S), until_s), limit(suite.reference, until_s)
-    # Of a tolerance with a reason less is asked, and no person has given one.
-    bounded = replace(suite, kernel=kernel, reference=reference, tolerance_reason=None)
+
+    def bound(until_s: float) -> Accuracy:
+        kernel, reference = limit(watch(suite.kernel, _CALL_S), until_s), limit(suite.reference, until_s)
+        # Of a tolerance with a reason less is asked, and no person has given one.
+        return replace(suite, kernel=kernel, reference=reference, tolerance_reason=None)
+
+    bounded, forked_s = bound(until_s), time.process_time()
 
     def make(check: Check) -> AccuracyCase | None:
         key = (*check.name, repr(suite.tolerance))
@@ -131,15 +140,29 @@ def _make_checks(
                 known[key] = result
         return known.get(key)
 
+    def look(check: Check) -> list[AccuracyCase | None]:
+        results = [make(check)]
+        seeds: Iterable[int] = _SEEDS if results[0] and _is_close(results[0]) else ()
+        seeds = range(2, _DRAWS) if (check.values, check.params.get("dtype")) == (_FAR, torch.float16) else seeds
+        return results + [make(replace(check, seed=seed)) for seed in seeds]
+
     usual = [Check(one, *_USUAL, FIXED_SEEDS[0], fresh=False) for one in (*suite.cases, *list_probes(suite, None))]
     others = [] if is_usual else [check for check in checks(suite, FIXED_SEEDS[0], None) if not check.fresh]
     others += [] if is_usual else plan_search(suite, FIXED_SEEDS[0], None, duel=False)
     others.sort(key=lambda check: (check.values != _FAR, check.values not in suite.values, check.seed))
-    for check in {check.name: check for check in (*usual, *others)}.values():
-        results = [make(check)]
-        seeds: Iterable[int] = _SEEDS if results[0] and _is_close(results[0]) else ()
-        seeds = range(2, _DRAWS) if (check.values, check.params.get("dtype")) == (_FAR, torch.float16) else seeds
-        results += [make(replace(check, seed=seed)) for seed in seeds]
+    every = [*{check.name: check for check in (*usual, *others)}.values()]
+
+    def look_beside() -> None:
+        nonlocal bounded, until_s, step
+        until_s, step = until_s - forked_s, lambda _: None  # its clock began with it, and messages are not its own
+        bounded = bound(until_s)
+        for check in every[1::2]:
+            look(check)
+
+    with _second_process(known, look_beside):
+        made = {check.name: look(check) for check in every[::2]}
+    for check in every:
+        results = made.get(check.name) or look(check)
         problems = [problem for one in results if one and (problem := one.failure or one.unchecked)]
         proof.left += results[0] is None
         proof.faults += [(check, problem) for problem in problems[:1]]
@@ -147,6 +170,35 @@ def _make_checks(
     alike = verify_answers(suite, device)
     proof.alike = alike.unchecked if alike else None
     return proof
+
+
+@contextlib.contextmanager
+def _second_process(known: dict[Any, AccuracyCase], work: Callable[[], object]) -> Iterator[None]:
+    """Has a second process make checks meanwhile, and takes over which passed. Faults are this process's to find.
+
+    One that was forked may lack something, such as autograd's threads.
+    """
+    before, (reading, writing) = {*known}, os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside the thread that waits for an end
+        child = os.fork()
+    if not child:
+        with contextlib.suppress(BaseException):
+            work()
+            made = {key: one for key, one in known.items() if key not in before and not (one.failure or one.unchecked)}
+            with os.fdopen(writing, "wb") as file:
+                pickle.dump(made, file)
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as file:
+        try:
+            yield
+            if select.select([file], [], [], _SECONDS)[0]:
+                with contextlib.suppress(EOFError, pickle.UnpicklingError):  # it has ended
+                    known |= pickle.load(file)
+        finally:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
 
 
 def _is_close(result: AccuracyCase) -> bool:
