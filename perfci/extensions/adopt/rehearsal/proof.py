@@ -188,7 +188,7 @@ def _second_process(known: dict[Any, AccuracyCase], work: Callable[[], object]) 
             made = {key: one for key, one in known.items() if key not in before and not (one.failure or one.unchecked)}
             with os.fdopen(writing, "wb") as file:
                 pickle.dump(made, file)
-        os._exit(0)
+        os.kill(os.getpid(), signal.SIGKILL)
     os.close(writing)
     with os.fdopen(reading, "rb") as file:
         try:
