@@ -3,6 +3,8 @@
 import math
 import os
 import signal
+import time
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -87,18 +89,20 @@ def test_options_are_those_of_the_op_and_not_all_of_torch():
     assert called.names == {"x", "mode", "eps"}
 
 
-def test_a_second_process_adds_what_passed_there_alone_and_one_that_ends_adds_nothing():
+def test_a_second_process_gives_what_passed_there_alone_until_it_ends():
     from perfci.extensions.adopt.rehearsal.proof import _second_process
 
     passed = AccuracyCase("size=3", "normal", "contiguous", 0, False)
-    known = dict[Any, AccuracyCase]()
+    heard = list[AccuracyCase]()
 
-    def check() -> None:
-        known.update(good=passed, wrong=replace(passed, failure=Reason("wrong_count", {"got": 1, "expected": 2})))
+    def check() -> Iterator[AccuracyCase]:
+        yield replace(passed, failure=Reason("wrong_count", {"got": 1, "expected": 2}))
+        yield passed
+        os.kill(os.getpid(), signal.SIGKILL)
+        yield passed
 
-    with _second_process(known, check):
-        known["first"] = passed
-    assert known == {"first": passed, "good": passed}
-    with _second_process(known, lambda: os.kill(os.getpid(), signal.SIGKILL)):
-        pass
-    assert known == {"first": passed, "good": passed}
+    with _second_process(check) as hear:
+        for _ in range(500):
+            heard += hear()
+            time.sleep(0.01 * (not heard))
+    assert heard == [passed]

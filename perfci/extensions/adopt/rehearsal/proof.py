@@ -8,8 +8,6 @@ import importlib
 import itertools
 import math
 import os
-import pickle
-import select
 import signal
 import sys
 import time
@@ -23,6 +21,7 @@ from typing import Any
 import torch
 
 import perfci
+from perfci.core.codec import decode, encode
 from perfci.core.model import AccuracyCase, Reason
 from perfci.device import open_device
 from perfci.extensions.adopt import sketch
@@ -110,7 +109,7 @@ def _imported(op: str, files: SketchFiles, made: Sketch) -> Iterator[Accuracy]:
 
 
 def _make_checks(
-    suite: Accuracy, known: dict[tuple[Any, ...], AccuracyCase], until_s: float, step: Callable[[str], None], *,
+    suite: Accuracy, known: dict[Any, AccuracyCase], until_s: float, step: Callable[[str], None], *,
     is_usual: bool,
 ) -> Proof:  # fmt: skip
     """Makes each case once, then each kind of values and each layout. What is near its tolerance has more seeds.
@@ -152,53 +151,60 @@ def _make_checks(
     others.sort(key=lambda check: (check.values != _FAR, check.values not in suite.values, check.seed))
     every = [*{check.name: check for check in (*usual, *others)}.values()]
 
-    def look_beside() -> None:
+    def look_beside() -> Iterator[AccuracyCase]:
         nonlocal bounded, until_s, step
         until_s, step = until_s - forked_s, lambda _: None  # its clock began with it, and messages are not its own
         bounded = bound(until_s)
-        for check in every[1::2]:
-            look(check)
+        for check in reversed(every):
+            yield from filter(None, look(check))
 
-    with _second_process(known, look_beside):
-        made = {check.name: look(check) for check in every[::2]}
-    for check in every:
-        results = made.get(check.name) or look(check)
-        problems = [problem for one in results if one and (problem := one.failure or one.unchecked)]
-        proof.left += results[0] is None
-        proof.faults += [(check, problem) for problem in problems[:1]]
-        proof.passed += [check] if results[0] and not problems else []
+    with _second_process(look_beside) as hear:
+        for check in every:
+            known |= {(one.case, one.values, one.layout, one.seed, repr(suite.tolerance)): one for one in hear()}
+            results = look(check)
+            problems = [problem for one in results if one and (problem := one.failure or one.unchecked)]
+            proof.left += results[0] is None
+            proof.faults += [(check, problem) for problem in problems[:1]]
+            proof.passed += [check] if results[0] and not problems else []
     alike = verify_answers(suite, device)
     proof.alike = alike.unchecked if alike else None
     return proof
 
 
 @contextlib.contextmanager
-def _second_process(known: dict[Any, AccuracyCase], work: Callable[[], object]) -> Iterator[None]:
-    """Has a second process make checks meanwhile, and takes over which passed. Faults are this process's to find.
+def _second_process(work: Callable[[], Iterable[AccuracyCase]]) -> Iterator[Callable[[], Iterable[AccuracyCase]]]:
+    """Has a second process make checks meanwhile. Gives what to call for those that passed since the last call.
 
-    One that was forked may lack something, such as autograd's threads.
+    Faults are the first one's to find: a process that was forked may lack something, such as autograd's threads.
     """
-    before, (reading, writing) = {*known}, os.pipe()
+    reading, writing = os.pipe()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside the thread that waits for an end
         child = os.fork()
     if not child:
         with contextlib.suppress(BaseException):
-            work()
-            made = {key: one for key, one in known.items() if key not in before and not (one.failure or one.unchecked)}
-            with os.fdopen(writing, "wb") as file:
-                pickle.dump(made, file)
+            for one in work():
+                os.write(writing, b"" if one.failure or one.unchecked else encode(one) + b"\n")
         os.kill(os.getpid(), signal.SIGKILL)
     os.close(writing)
-    with os.fdopen(reading, "rb") as file:
-        try:
-            yield
-            if select.select([file], [], [], _SECONDS)[0]:
-                with contextlib.suppress(EOFError, pickle.UnpicklingError):  # it has ended
-                    known |= pickle.load(file)
-        finally:
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
+    os.set_blocking(reading, False)
+    rest = b""
+
+    def hear() -> Iterator[AccuracyCase]:
+        nonlocal rest
+        with contextlib.suppress(BlockingIOError):
+            rest += os.read(reading, 1 << 16)
+        *lines, rest = rest.split(b"\n")
+        for line in lines:
+            with contextlib.suppress(ValueError):  # an error that is no number
+                yield decode(line, AccuracyCase)
+
+    try:
+        yield hear
+    finally:
+        os.close(reading)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
 
 
 def _is_close(result: AccuracyCase) -> bool:
