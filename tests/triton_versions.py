@@ -36,7 +36,7 @@ CALLABLES = VERSION >= (3, 3)
 
 def targets(*names: str) -> tuple[str, ...]:
     """Those of the targets that the installed Triton compiles for without more."""
-    since = {"sm_100": (3, 3), "gfx942": (3, 5)}
+    since = {"sm_100": (3, 3), "sm_120": (3, 4), "gfx942": (3, 5)}
     return tuple(name for name in names if since.get(name, (0, 0)) <= VERSION)
 
 

@@ -90,10 +90,11 @@ class Target:
         """`InstructionCounts` of a kernel's code by stage, of a target without registers. None if nothing is known."""
 
 
-# Processors, L2, memory and clocks: NVIDIA's architecture whitepapers (A100, GA102, Ada, H100) and product briefs (A10,
-# L40S), what an H200 and a B200 report, AMD's GPU specifications at rocm.docs.amd.com and what an MI300X reports.
-# Warps, programs and shared memory of a processor: CUDA C++ Programming Guide, technical specifications per compute
-# capability. For AMD LLVM's AMDGPU backend (waves per SIMD, work groups, size and granularity of LDS).
+# Processors, L2, memory and clocks: NVIDIA's architecture whitepapers (A100, GA102, Ada, H100, RTX Blackwell) and
+# product briefs (A10, L40S), what an H200 and a B200 report, AMD's GPU specifications at rocm.docs.amd.com and what an
+# MI300X reports. Warps, programs and shared memory of a processor: CUDA C++ Programming Guide, technical specifications
+# per compute capability, and CUDA's cuda_occupancy.h. For AMD LLVM's AMDGPU backend (waves per SIMD, work groups, size
+# and granularity of LDS).
 _ALL = (
     Target(
         "sm_80", "NVIDIA A100-SXM4-80GB", (8, 0), 108, 166912, 167936, 64, 32, 40 << 20,
@@ -109,6 +110,7 @@ _ALL = (
         "sm_100", "NVIDIA B200", (10, 0), 148, 232448, 233472, 64, 32, 132_644_864,
         memory_clock_khz=3_996_000, bus_bits=7680, tensor_columns=512,
     ),
+    Target("sm_120", "NVIDIA RTX PRO 6000 Blackwell Server Edition", (12, 0), 188, 101376, 102400, 48, 24, 128 << 20),
     Target(
         "gfx90a", "AMD Instinct MI250X", (9, 0), 110, 65536, 65536, 32, 16, 8 << 20,
         shared_unit=512, shared_reserved=0,

@@ -37,6 +37,7 @@ def test_registers_are_handed_out_in_units_of_256_a_warp(registers, expected):
         ("sm_86", 50176, 2),
         ("sm_89", 50177, 1),
         ("sm_100", 76800, 3),
+        ("sm_120", 50176, 2),
     ],
 )
 def test_every_program_costs_a_kibibyte_of_shared_memory_beside_its_own(target, shared, programs):

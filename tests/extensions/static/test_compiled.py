@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.torch, pytest.mark.slow]
 KERNELS = Path(__file__).resolve().parents[3] / "kernels"
 OPS = {"broadcast": 10, "softmax": 7, "matmul": 8}
 """op -> how many cases it has"""
-TARGETS = triton_versions.targets("sm_80", "sm_100", "gfx942")  # tests/kernels compiles them for sm_90
+TARGETS = triton_versions.targets("sm_80", "sm_100", "sm_120", "gfx942")  # tests/kernels compiles them for sm_90
 
 HELPED = edited(SCALE, ("import torch\n", "import torch\nfrom neighbour import FACTOR\n"), ("x * 2.0", "x * FACTOR"))
 CASES = '{"n": 4096}, {"n": 100}, {"n": 7}'
