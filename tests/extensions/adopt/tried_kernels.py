@@ -1026,6 +1026,7 @@ def scale_codes(packed, scales, out):
 
 @triton.jit
 def _dot_rows(x_ptr, y_ptr, out_ptr, cols, x_stride, BLOCK: tl.constexpr):
+    """y_ptr: (1, cols)"""
     x_ptrs = tl.make_block_ptr(
         base=x_ptr, shape=(cols,), strides=(x_stride,), offsets=(0,), block_shape=(BLOCK,), order=(0,)
     )

@@ -76,6 +76,11 @@ class Use:
     dtype: str = ""  # the only one that it may have, if the text says so
     compared: tuple[Any, ...] = ()  # words and numbers that it is compared with
 
+    def take_shape(self, sides: Sequence[str]) -> None:
+        """Notes the shape that a text gives."""
+        self.is_tensor, self.rank = True, len(sides)
+        self.fixed |= {place: int(side) for place, side in enumerate(sides) if side.isdigit()}
+
     def list_ranks(self) -> list[int]:
         """Numbers of axes, the likeliest first."""
         usual = [rank for rank in (2, 1, 3, 4) if rank >= self.least]
@@ -107,14 +112,18 @@ def read_uses(function: Any, takes: inspect.Signature, reference: Any = None) ->
         use.is_target = not use.is_whole and name.lower() in {"target", "targets"}
         use.is_whole |= bool(_WHOLE.search(name)) and not name.isupper()
         use.is_flag = bool(re.match(r"is_|has_", name)) and bool(use.is_tensor)
-    with contextlib.suppress(OSError, TypeError):
-        beside = _BESIDE.findall(inspect.getsource(inspect.unwrap(text)).partition('"""')[0])
-        doc = "\n".join([doc or "", *(f"{name}: {shape}" for name, shape in beside if name in uses)])
-    for name, sides in _read_shapes(doc or "").items():
+    for name, sides in _read_described(text, doc).items():
         if name in uses and uses[name].is_tensor is not False:
-            uses[name].is_tensor, uses[name].rank = True, len(sides)
-            uses[name].fixed |= {place: int(side) for place, side in enumerate(sides) if side.isdigit()}
+            uses[name].take_shape(sides)
     return uses
+
+
+def _read_described(function: Any, doc: str | None) -> dict[str, tuple[str, ...]]:
+    """Shapes of a function's parameters, by its docstring and by comments beside them."""
+    with contextlib.suppress(OSError, TypeError):
+        beside = _BESIDE.findall(inspect.getsource(inspect.unwrap(function)).partition('"""')[0])
+        doc = "\n".join([doc or "", *(f"{name}: {shape}" for name, shape in beside)])
+    return _read_shapes(doc or "")
 
 
 def list_values(name: str, parameter: inspect.Parameter | None, usual: Any = inspect.Parameter.empty) -> list[Any]:
@@ -306,12 +315,17 @@ def _follow_call(
     if launch:
         order = list(getattr(called, "arg_names", ()))
         kernel = _read_kernel(getattr(called, "fn", called))
+        while hasattr(called, "fn"):
+            called = called.fn
+        shapes = _read_described(called, getattr(called, "__doc__", None))
         bound = {order[place]: name for place, name in given.items() if place < len(order)} | keywords
         for parameter, name in bound.items():
             use = uses[names[name]]
             if parameter in kernel.pointers:
                 use.is_tensor, use.is_whole = True, use.is_whole or parameter in kernel.whole
                 use.is_packed |= parameter in kernel.packed
+                if parameter in shapes and use.rank is None:
+                    use.take_shape(shapes[parameter])
             elif kernel.is_sure and kernel.pointers and use.is_tensor is None:
                 use.is_tensor = False
         return
