@@ -1,6 +1,7 @@
 """Sides and integers that depend on each other, as calls show them."""
 
 import inspect
+from collections import deque
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
@@ -93,6 +94,19 @@ def test_sides_that_no_time_is_left_to_take_apart_are_no_form() -> None:
         ]
 
 
+def test_launches_end_by_the_count_of_their_accesses_and_not_by_a_clock() -> None:
+    pytest.importorskip("triton")
+    import numpy as np
+
+    from perfci.extensions.adopt.rehearsal.trial import _Accesses
+
+    accesses, nothing = _Accesses({}, 1.0), np.zeros(0, np.int64)
+    for _ in range(980):
+        accesses.note_launch(nothing, True, reads=True)
+    with pytest.raises(TimeoutError):
+        deque(accesses.note_launch(nothing, True, reads=True) for _ in range(20))
+
+
 def test_texts_of_function_and_reference_tell_numbers_and_axes() -> None:
     pytest.importorskip("triton")
     from perfci.extensions.adopt.rehearsal.uses import read_uses
@@ -138,12 +152,14 @@ def test_what_is_multiplied_after_bits_were_taken_is_neither_packed_nor_whole() 
     assert not uses["scales"].is_whole
 
 
-def test_what_is_added_to_a_sum_beside_a_block_pointer_is_no_place() -> None:
+def test_what_is_added_to_a_sum_beside_a_block_pointer_is_no_place_and_a_kernels_docstring_has_axes() -> None:
     pytest.importorskip("triton")
     from perfci.extensions.adopt.rehearsal.uses import read_uses
     from tests.extensions.adopt.tried_kernels import dot_rows
 
-    assert not any(use.is_whole for use in read_uses(dot_rows, inspect.signature(dot_rows)).values())
+    uses = read_uses(dot_rows, inspect.signature(dot_rows))
+    assert not any(use.is_whole for use in uses.values())
+    assert (uses["y"].rank, uses["y"].fixed) == (2, {0: 1})
 
 
 def test_a_case_whose_places_the_reference_refuses_is_left_out() -> None:
@@ -211,7 +227,7 @@ def test_a_number_that_may_be_left_out_is_an_option_with_none_and_a_fraction_one
 
     inputs = {"x": "torch.randn((size,))", "low": "0.5", "high": "None", "by": "2.0"}
     found = SimpleNamespace(texts=("x", "low", "high=high", "by"), form=SimpleNamespace(inputs=inputs))
-    listed = [("low", 0.5, None), ("low", 0.5, 1.0), ("by", 2.0, 4.0)]
+    listed = [("low", 0.5, None), ("low", 0.5, 0.25), ("by", 2.0, 1.0)]
     text = '_modes = {\n    "one": 1,\n    "two": 2,\n}\n\nassert mode in _modes, f"Invalid mode: {mode}"\n'
     assert [*list_options("", inspect.signature(clamp), found)] == listed  # type: ignore[arg-type]
     modes = [*list_options(text, inspect.signature(clamp), found)]  # type: ignore[arg-type]

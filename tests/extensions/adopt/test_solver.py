@@ -98,6 +98,37 @@ def test_a_form_with_sides_of_1_is_no_better_than_one_with_axes_of_few_sizes() -
     assert make("rows", "cols", little={}).is_better(wide)
 
 
+def test_a_side_that_is_a_sum_is_given_to_another_tensor() -> None:
+    torch = pytest.importorskip("torch")
+
+    def place(x: "torch.Tensor", out: "torch.Tensor", frames: int) -> "torch.Tensor":
+        assert x.shape[0] == frames * 16 + 1
+        return out.copy_(x)
+
+    shapes, numbers = solve(place, x=TWO, out=TWO, frames=64)
+    assert (shapes, numbers) == (dict.fromkeys(("x", "out"), "(16 * rows + 1, cols)"), {"frames": "rows"})
+
+
+def test_a_tensor_whose_elements_have_to_lie_side_by_side_along_another_axis_is_laid_so() -> None:
+    torch = pytest.importorskip("torch")
+    from perfci.extensions.adopt.rehearsal.axes import Call, Form
+    from perfci.extensions.adopt.rehearsal.dry_torch import Argument, DryTorch
+    from perfci.extensions.adopt.rehearsal.solver import Tries, solve
+
+    def convolve(x: "torch.Tensor") -> "torch.Tensor":
+        if not (x.stride(1) == 1) & (x.stride(2) > 1):
+            raise AssertionError
+        return x * 2
+
+    going = DryTorch("cuda")
+    with going.going():
+        sides = solve(
+            start := Form(convolve, convolve, going), Call("", {"x": Argument((64,) * 3, "float32", None)}, {}), Tries()
+        )
+        text = sides.make_form(start)[0].inputs["x"]
+    assert "(batch, rows, cols)" in text and text.endswith(".transpose(1, -1).contiguous().transpose(1, -1)")
+
+
 def test_uneven_parts_of_a_side_give_a_multiple_and_what_is_unpacked_a_size() -> None:
     torch = pytest.importorskip("torch")
 

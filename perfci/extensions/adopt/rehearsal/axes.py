@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 import re
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,6 +18,7 @@ from perfci.extensions.adopt.rehearsal.sketched import wrap
 from perfci.extensions.adopt.rehearsal.trial import Trial, try_call
 from perfci.measure.inputs import fill_inputs
 
+_DRY_S = 2.5e-3  # that a call without memory takes
 MOST_SECONDS = 5.0  # of calls for real. What is asked afterwards is left out
 MOST_ELEMENTS = 1 << 18  # of the largest tensor of an accuracy case: more would take Triton's interpreter minutes
 MOST_ROOM = 1 << 21  # of that of any call for real, which has some copies of it
@@ -170,14 +170,13 @@ class Form:
             return Trial(f"{type(error).__name__}: {error}")
         sides = zip((self.kernel, self.reference), self.devices, strict=True)
         kernel, reference = (wrap(function, device) if device else function for function, device in sides)
-        began = time.process_time()
         with self.rehearsal.real():
             trial = try_call(kernel, reference, inputs, self.rehearsal.most_s)
-        seconds = time.process_time() - began
         if "TimeoutError" in (trial.problem or ""):
             self.rehearsal.most_s /= 2  # another try hardly takes less
-        self.rehearsal.spent_s += seconds
-        return replace(trial, seconds=seconds)
+        self.rehearsal.spent_s += trial.seconds
+        self.rehearsal.now_s += trial.seconds
+        return trial
 
     def holds(self, params: Mapping[str, Any]) -> bool:
         """Whether nothing speaks against the form with any of some values."""
@@ -225,6 +224,7 @@ class Form:
     def call_dry(self, params: Mapping[str, Any], *, alone: bool = False) -> Outcome:
         """As `try_case`. Raises what one of them raises."""
         going = self.rehearsal
+        going.now_s += _DRY_S
 
         def make_arguments() -> dict[str, Any]:
             made = {name: going.evaluate(text, params, self.dtype) for name, text in self.inputs.items()}

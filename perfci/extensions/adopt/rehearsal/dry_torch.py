@@ -9,7 +9,6 @@ import itertools
 import math
 import sys
 import textwrap
-import time
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -125,8 +124,9 @@ class DryTorch:
     tuners: dict[Any, Any] = field(default_factory=dict)  # kernel -> what searches its configuration
     functions: dict[str, Any] = field(default_factory=dict)  # what is called in the place of functions of these names
     launches: list[SketchLaunch] = field(default_factory=list)
-    until: float = math.inf  # second of this process by which no more forms are tried
-    spent_s: float = 0.0  # on calls for real, of this process
+    now_s: float = 0.0  # that the calls by now usually take
+    until: float = math.inf  # second by which no more forms are tried
+    spent_s: float = 0.0  # on calls for real
     most_s: float = 3.0  # of the launches of such a call
     asks: bool = False  # a function asked for the device, whose answer a library may keep
     tries_empty: bool = True  # cases without elements are called for real too
@@ -139,7 +139,7 @@ class DryTorch:
     @property
     def is_late(self) -> bool:
         """Whether the time for the search of a form is over."""
-        return time.process_time() > self.until
+        return self.now_s > self.until
 
     @contextmanager
     def going(self) -> Iterator[None]:
@@ -403,10 +403,13 @@ class _Tensors(PassingFor):
         if trace.calls > _MOST_CALLS:
             raise RuntimeError("the call takes too many steps")
         trace.parts = len(result) if type(result) in (tuple, list) else 0
+        if name == "chunk" and result[0].shape != result[-1].shape:
+            pairs = zip(args[0].shape, result[0].shape, strict=True)
+            trace.notes += [("%", int(whole), trace.parts) for whole, part in pairs if whole != part]
         if args and isinstance(args[0], torch.Tensor):
             if isinstance(result, torch.Tensor) and result is not args[0] and result.dim() == args[0].dim():
                 result._origin = getattr(args[0], "_origin", "")
-            return trace.see(name, args[0], result)
+            return trace.see(name, args, result)
         return result
 
 

@@ -384,10 +384,8 @@ def _find_call(
     defaults = {name: one.default for name, one in takes.parameters.items() if one.default is not one.empty}
     # As the op's file calls it: what a decorator hands on by place takes no names.
     start = Form(make_call(side.function, handed, defaults), other.function, going, devices=devices)
-    going.until = time.process_time() + _SEARCH_SECONDS
-    attempt = search.search(
-        takes, read_uses(side.function, takes, other.function), handed, calls, start, _SEARCH_SECONDS
-    )
+    going.until = going.now_s + _SEARCH_SECONDS
+    attempt = search.search(takes, read_uses(side.function, takes, other.function), handed, calls, start)
     going.until, going.spent_s = math.inf, 0.0  # its cases are tried afterwards
     return _Called(attempt, attempt.calls, shown, handed)
 

@@ -6,7 +6,6 @@ import inspect
 import itertools
 import math
 import re
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -33,7 +32,7 @@ SIDE = 64  # of all axes at first, such that the trial alone tells which of them
 _MOST_CANDIDATES = 4000
 _LIKELY = 200  # of these that are tried in halves too, if none is taken
 _MOST_SETTLED = 3
-_SETTLE_SECONDS = 8.0  # of this process, for sides and integers of the best form that depend on each other
+_SETTLE_SECONDS = 8.0  # for sides and integers of the best form that depend on each other
 _FURTHER = 8  # candidates that are tried behind one that takes some sizes alone
 
 _PLACES = re.compile(r"torch\.randint\(0, \w+, ")
@@ -80,15 +79,14 @@ class Found:
 
 
 def search(
-    takes: inspect.Signature, uses: Mapping[str, Use], handed: Sequence[str], calls: Sequence[Call], start: Form,
-    seconds: float,
+    takes: inspect.Signature, uses: Mapping[str, Use], handed: Sequence[str], calls: Sequence[Call], start: Form
 ) -> Found:  # fmt: skip
     """Returns the first candidate against which nothing speaks, else the best one.
 
-    `calls`: of tests, which are followed. `start`: has the function and its reference. seconds: of this process.
+    `calls`: of tests, which are followed. `start`: has the function and its reference.
     """
     reference = start.reference
-    until, best, further = time.process_time() + seconds, None, _FURTHER
+    going, best, further = start.rehearsal, None, _FURTHER
     tried = dict[tuple[str, ...], Tries]()
     named = {text.split("=")[0] for text in handed}
     listed = iter([dict(calls[0].given)] if calls else _list_given(reference, takes, uses, named))
@@ -98,15 +96,13 @@ def search(
     waiting, shorter = itertools.chain(likely, others, listed), list[dict[str, Any]]()
     while given := shorter.pop() if shorter else next(waiting, None):
         tensors = [name for name, value in given.items() if isinstance(value, Argument)]
-        if best and (time.process_time() > until or not tensors):
+        if best and (going.is_late or not tensors):
             break
         ways = _list_ways(reference, takes, given, named)
         for texts in [[*given], *ways] if calls else ways:
             defaults = {name: takes.parameters[name].default for name in named if name not in given}
             one = replace(start, reference=make_call(reference, texts, defaults))
-            start.rehearsal.step(
-                ", ".join(f"{name}: {getattr(value, 'shape', value)}" for name, value in given.items())
-            )
+            going.step(", ".join(f"{name}: {getattr(value, 'shape', value)}" for name, value in given.items()))
             taken = [call for call in calls if one.count_programs(call) is not None] or list(calls)
             tries = tried.setdefault((*texts,), Tries())
             if calls:
@@ -130,7 +126,7 @@ def search(
             is_settled = best.trial.is_good and best.trial.launches and not needless and is_best
             if is_settled:
                 return best
-            if time.process_time() > until:
+            if going.is_late:
                 break
             needed = (*attempt.trial.unread, *attempt.trial.idle) if attempt.trial.agrees and not calls else ()
             if lacking := {name: None for name in needed if uses.get(name, Use()).may_lack}:
@@ -140,7 +136,7 @@ def search(
     assert best is not None
     if best.trial.is_good or not best.dry or calls:
         return best
-    start.rehearsal.until = max(start.rehearsal.until, time.process_time() + _SETTLE_SECONDS)
+    going.until = max(going.until, going.now_s + _SETTLE_SECONDS)
     settled = _settle(replace(best.form, little={}), best.texts)
     return settled if settled.rank < best.rank else best
 

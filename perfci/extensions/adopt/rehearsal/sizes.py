@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-Tree = Any  # a number, or (operator, left, right), or ("rank", argument), or ("number", argument, value)
+Tree = Any  # a number, (operator, left, right), ("rank", argument), or ("number" or "stride", what has it, value)
 
 
 @dataclass
@@ -33,9 +33,9 @@ class Trace:
             value._origin = name
         return Size.make(value, self, ("number", name, value)) if type(value) is int else value
 
-    def see(self, name: str, tensor: Any, result: Any) -> Any:
+    def see(self, name: str, args: Sequence[Any], result: Any) -> Any:
         """Returns what torch answered when a tensor was asked for its form, such that its uses are noted."""
-        origin = getattr(tensor, "_origin", "")
+        tensor, origin = args[0], getattr(args[0], "_origin", "")
         if isinstance(result, torch.Size):
             self.asked = origin, len(result)
             return torch.Size([Size.make(size, self, int(size)) for size in result])
@@ -43,7 +43,8 @@ class Trace:
             return Size.make(result, self, ("rank", origin))
         if type(result) is int and name in {"size", "stride", "numel", "nelement"}:
             self.asked = origin, torch.Tensor.dim(tensor)
-            return Size.make(result, self, result)
+            is_stride = name == "stride" and args[1:]
+            return Size.make(result, self, ("stride", (origin, int(args[1])), result) if is_stride else result)
         return result
 
 
@@ -69,11 +70,6 @@ class Size(int):
         if int(self):
             self.trace.notes.append(("!=", self.tree, 0))
         return bool(int(self))
-
-    def __truediv__(self, other: Any) -> Any:
-        if isinstance(other, int) and int(other) and int(self) % int(other):
-            self.trace.notes.append(("%", self.tree, _tree_of(other)))
-        return int(self) / other
 
 
 def _tree_of(value: Any) -> Tree:

@@ -9,8 +9,7 @@ import functools
 import itertools
 import math
 import re
-import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -35,9 +34,7 @@ _PRIMES = (
 )  # fmt: skip
 _MOST_CALLS = 120  # of one candidate
 _MOST_DEPTH = 24
-_SECONDS = 1.0  # of one candidate, of this process
 _LAST = 6  # comparisons and divisions that are looked at, the last first
-_DIVIDED = (2, 4, 8, 16, 32, 64, 128, 3)
 _LISTED = (64, 32, 16, 128)  # sizes of those that a function takes alone
 _MOST_FACTOR = 1 << 12
 _MOST_PARTS = 3
@@ -84,9 +81,8 @@ class Sides:
         """Equal for what takes the same call."""
         tensors = self.call.tensors
         values = {name: value for name, value in self.call.given.items() if name not in tensors}
-        return repr(
-            (self.write(self.name([self.call])), self.numbers, values, [tensor.dtype for tensor in tensors.values()])
-        )
+        kinds = [(tensor.dtype, tensor.text) for tensor in tensors.values()]
+        return repr((self.write(self.name([self.call])), self.numbers, values, kinds))
 
     @property
     def is_simple(self) -> bool:
@@ -146,6 +142,13 @@ class Sides:
             numbers={name: put(term, change) for name, term in self.numbers.items()},
             used=used,
         )
+
+    def lay(self, name: str, axis: int) -> Sides:
+        """The sides with a tensor whose elements lie side by side along another axis."""
+        tensor = self.call.tensors[name]
+        text = f"torch.randn({{shape}}, generator=generator, dtype={{dtype}}, device=device).transpose({axis}, -1)"
+        laid = replace(tensor, text=f"{text}.contiguous().transpose({axis}, -1)")
+        return replace(self, call=replace(self.call, given={**self.call.given, name: laid}))
 
     def turn(self, name: str, rank: int) -> Sides:
         """The sides with a tensor of another number of axes."""
@@ -221,7 +224,7 @@ def solve(start: Form, call: Call, tries: Tries, *, is_taken: bool = False) -> S
 
     is_taken: the call is no guess, so that it has these sides.
     """
-    first, tried, until_s = begin(call), 0, time.process_time() + _SECONDS
+    first, tried = begin(call), 0
     seen, tries.is_taken = tries.keys, False
 
     def go(sides: Sides, cause: Cause, depth: int, *, is_stuck: bool = False) -> Sides | None:
@@ -231,7 +234,7 @@ def solve(start: Form, call: Call, tries: Tries, *, is_taken: bool = False) -> S
                 continue
             if is_taken and not (other.call is call and other.make_form(start)[0].describes(call)):
                 continue
-            if tried > _MOST_CALLS or time.process_time() > until_s or start.rehearsal.is_late:
+            if tried > _MOST_CALLS or start.rehearsal.is_late:
                 return None
             seen.add(key)
             tried += 1
@@ -358,14 +361,9 @@ def _list_repairs(sides: Sides, cause: Cause) -> Iterator[Sides]:
     places = sorted(itertools.combinations(range(len(numbers)), 2), key=lambda pair: pair[1] - pair[0])
     ways += [[(numbers[a], numbers[b])] for a, b in places if numbers[a] != numbers[b]]
     ways += [_zip_sides(*pair) for pair in given]
-    odd = solver.list_odd([*numbers, *itertools.chain(*cause.unlike)])
     for way in ways:
-        alike = [pair for pair in way if min(pair) > 1 and pair[0] != pair[1] and not odd & {*pair}]
+        alike = [pair for pair in way if min(pair) > 1 and pair[0] != pair[1]]
         yield from solver.equate(*alike) if alike else ()
-    yield from solver.divide(odd)
-    for pair in itertools.chain(*ways):
-        if min(pair) > 1 and odd & {*pair} and not odd >= {*pair}:
-            yield from solver.equate(pair)
     if is_torch:
         for sign, left, right in raised:
             yield from solver.reverse(sign, left, right)
@@ -437,6 +435,9 @@ class _Solver:
         """Yields the sides for which a comparison has another result."""
         if type(left) is tuple and left[0] == "rank":
             return
+        if type(left) is tuple and left[0] == "stride":
+            yield from [self._sides.lay(*left[1])] if right == 1 and left[1][0] in self._sides.sides else ()
+            return
         yield from self._set(sign, left, right)
         if type(left) is tuple and left[0] == "%" and right == 0:
             for size, by in itertools.product(self._explain(left[1]), self._explain(left[2])):
@@ -473,24 +474,12 @@ class _Solver:
             for answer in self._equate(whole, product):
                 yield self._sides.change(answer, self._used)
 
-    def list_odd(self, numbers: Sequence[int]) -> set[int]:
-        """The numbers that are no multiple of a side's size, but for 1."""
-        return {number for number in numbers if number > 1 and all(number % _PRIMES[one] for one in self._variables)}
-
-    def divide(self, odd: Collection[int]) -> Iterator[Sides]:
-        """Yields the sides with one that is a multiple, if a number is a part of it that is not a whole one."""
-        for variable, by in itertools.product(self._variables, _DIVIDED):
-            size = _PRIMES[variable]
-            part = size // by
-            if {*odd} & {part, part + 1, size - part, size - part - 1, by * part}:
-                yield from self._multiply({(variable,): 1}, {(): by})
-
     def _explain(self, tree: Tree) -> list[Term]:
         """What a size may be in variables."""
         if type(tree) is int:
             return self._explain_number(tree)
-        if tree[0] in {"number", "rank"}:
-            return self._explain_number(tree[2]) if tree[0] == "number" else []
+        if tree[0] in {"number", "rank", "stride"}:
+            return self._explain_number(tree[2]) if tree[0] != "rank" else []
         sign, left, right = tree
         one, other = (self._explain(side)[:1] for side in (left, right))
         if not one or not other:
@@ -511,6 +500,9 @@ class _Solver:
         if factors and rest <= _MOST_FACTOR:
             terms.append({tuple(sorted(factors)): rest})
         sizes = {_PRIMES[variable]: variable for variable in self._variables}
+        terms += [
+            term for term in itertools.chain(*self._sides.sides.values()) if len(term) > 1 and _size_of(term) == number
+        ]
         if not factors:
             terms.append({(): number})
             terms += [{(sizes[number - step],): 1, (): step} for step in (1, -1) if number - step in sizes]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -31,6 +30,8 @@ _PRODUCTS = frozenset({"matmul", "__matmul__", "__rmatmul__", "mm", "bmm", "addm
 GRADIENT = "gradient"  # what a backward pass takes beside the function's inputs
 
 Array = np.ndarray[Any, Any]
+_CALL_S, _ACCESS_S, _ELEMENT_S = 0.01, 1e-3, 5e-8
+"""What a call takes in Triton's interpreter, each load and store in it, and each of their elements"""
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class Trial:
     """of the first output that has gaps or another order in memory, and of the reference's"""
     launches: int = 0
     shift: int = 0  # by how many bits the kernel moves integers to the right, at most
-    seconds: float = 0.0  # of this process
+    seconds: float = 0.0  # that such a call usually takes
 
     @property
     def share(self) -> float:
@@ -92,7 +93,7 @@ def try_call(
 ) -> Trial:
     """Returns what both do with these inputs, which stay as they are.
 
-    seconds: of this process. The kernel's launches are ended when they are over.
+    seconds: that the kernel's launches may take, as a trial has them.
     """
     for_kernel, for_reference = _copy(given), _copy(given)
     tensors = {name: value for name, value in for_kernel.items() if isinstance(value, torch.Tensor)}
@@ -105,7 +106,7 @@ def try_call(
             right = reference(**for_reference)
     except (Exception, SystemExit) as error:  # whatever other people's code raises
         line = traceback.extract_tb(error.__traceback__)[-1].line  # which an assertion without a message is
-        return Trial(f"{type(error).__name__}: {str(error) or line}"[:300])
+        return Trial(f"{type(error).__name__}: {str(error) or line}"[:300], seconds=watched.spent_s)
     listed = _list(right)
     full = [(place, value) for place, value in listed if value.numel()]
     listed = full or listed  # one without elements stands for an output that was not asked for
@@ -145,7 +146,7 @@ def try_call(
         expected=tuple(place for place, _ in listed) if len(listed) < _count(right) else None,
         outputs=tuple(tuple(value.shape) for value in expected), launches=watched.launches,
         dtypes=tuple(str(value.dtype).removeprefix("torch.") for value in expected), is_alike=alike,
-        races=watched.races, strides=next(loose, ()), shift=watched.shift,
+        races=watched.races, strides=next(loose, ()), shift=watched.shift, seconds=watched.spent_s,
         idle=tuple(name for name in compared if shares[name] and _is_idle(reference, given, name, right, rewriting)),
     )  # fmt: skip
 
@@ -325,11 +326,11 @@ class _Accesses:
     """
 
     tensors: Mapping[str, torch.Tensor]
-    seconds: float  # of this process
+    seconds: float
+    spent_s: float = _CALL_S  # counted, not measured: what ends by it ends at the same place each time
     launches: int = 0
     races: bool = False
     shift: int = 0  # the most bits that integers are moved to the right by
-    _until: float = math.inf
     _stores: list[tuple[Array, Array, Array]] = field(default_factory=list)  # addresses, values, number of the program
     _read: dict[str, Array] = field(default_factory=dict)  # name -> for each element whether it was read
     _spans: list[tuple[int, int]] = field(default_factory=list)  # addresses of the launch under way
@@ -339,7 +340,6 @@ class _Accesses:
         """Notes what happens inside."""
         from triton.runtime import interpreter
 
-        self._until = time.process_time() + self.seconds
         self._read = {name: np.zeros(value.numel(), bool) for name, value in self.tensors.items()}
         memory, run, copy = interpreter._interpreter, interpreter.GridExecutor.__call__, interpreter._implicit_cvt
 
@@ -386,7 +386,8 @@ class _Accesses:
 
         Raises IndexError if it is of no tensor of the launch, TimeoutError if launches take too long.
         """
-        if time.process_time() > self._until:
+        self.spent_s += _ACCESS_S + pointers.size * _ELEMENT_S
+        if self.spent_s > self.seconds:
             raise TimeoutError(f"the launches take more than {self.seconds:g} s in Triton's interpreter")
         addresses = pointers.reshape(-1).astype(np.int64)
         chosen = np.broadcast_to(np.asarray(mask), pointers.shape).reshape(-1).astype(bool)

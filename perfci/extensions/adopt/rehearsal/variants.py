@@ -4,7 +4,6 @@ import ast
 import inspect
 import itertools
 import re
-import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -61,7 +60,7 @@ class Variant:
 def list_options(text: str, takes: inspect.Signature, found: Found) -> Iterable[tuple[str, Any, Any]]:
     """Yields options, their usual value, and another: a word of the text, the other truth.
 
-    For a number that may be left out, as a bound of clamp, it is None. A fraction, such as an offset, is doubled, but
+    For a number that may be left out, as a bound of clamp, it is None. A fraction, such as an offset, is halved, but
     for one that is nearly 0. A word or a truth may be of the kernel alone, as a mode in which it rounds.
 
     text: of function, kernels and reference, which compare an option with its words.
@@ -72,7 +71,7 @@ def list_options(text: str, takes: inspect.Signature, found: Found) -> Iterable[
         if name in handed and one.default is None and _NUMBER.fullmatch(given):
             yield name, ast.literal_eval(given), None
         if name in handed and _FRACTION.fullmatch(given) and (float(given) or 1.0) >= _LEAST_FRACTION:
-            yield name, float(given), 2 * float(given) or 0.5
+            yield name, float(given), float(given) / 2 or 0.5
         if not re.fullmatch(r"None|True|False|'\w*'" if name in handed else r"True|False|'\w+'", given):
             continue
         usual = ast.literal_eval(given)
@@ -92,10 +91,10 @@ def add_options(
 
     forward: where the op is its backward pass, which `turn` makes.
     """
-    form, kept, look, until_s = found.form, list[Variant](), list[Reason](), time.process_time() + _SECONDS
+    form, kept, look, until_s = found.form, list[Variant](), list[Reason](), found.form.rehearsal.now_s + _SECONDS
     params, mutates = form.small, dict[str, None]()
     for name, usual, value in itertools.islice(options, _MOST):
-        if time.process_time() > until_s:
+        if form.rehearsal.now_s > until_s:
             break
         chosen = replace(forward.form, inputs={**forward.form.inputs, name: repr(value)})
         trial, before = chosen.run(params), forward.trial
@@ -268,7 +267,7 @@ def grow_samples(suites: Suites, form: Form) -> Suites:
     whole = {name: text for name, text in form.inputs.items() if re.fullmatch(r"\d+|[(\[][\d, ]+[)\]]", text)}
     sides = dict.fromkeys(side for shape in form.sample.values() for side in shape[-1:] if side > 1)
     options, inputs, cases, probes = dict(suites.options), dict(suites.inputs), list[Case](), [*suites.probes]
-    until_s, usual = time.process_time() + _SECONDS, {axis: repr(shape) for axis, shape in form.sample.items()}
+    until_s, usual = form.rehearsal.now_s + _SECONDS, {axis: repr(shape) for axis, shape in form.sample.items()}
     # Behind batch and channels each axis has a length of its own, as a convolution's outputs are too few to show one.
     first, shape = next(iter(form.sample.items()))
     steps = (6, 10, 14)[: max(len(shape) - 2, 0)]
@@ -281,7 +280,7 @@ def grow_samples(suites: Suites, form: Form) -> Suites:
     for shapes, swapped, size in larger:
         several = {name: text for name, text in swapped.items() if not text.isdigit()}
         for texts in (several, swapped) if several != swapped else (several,):
-            if time.process_time() > until_s:
+            if form.rehearsal.now_s > until_s:
                 break
             changed = {name: text for name, text in texts.items() if text != whole[name]}
             other = replace(form, inputs={**form.inputs, **changed})
