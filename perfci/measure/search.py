@@ -175,7 +175,7 @@ def search(
 def _search(
     suite: Accuracy, device: Accelerator, check: Check, describe: Describe, base: Callable[..., Any] | None
 ) -> AccuracyCase | None:
-    result = verify(suite, device, check, describe, base)
+    result = verify(suite, device, check, describe, base, bounded=True)
     if result.failure is None:
         return result if result.unchecked and result.unchecked.kind in {"less_exact", LEFT} else None
     kind = result.failure.kind
@@ -186,7 +186,7 @@ def _search(
         return None if result.raised and "UnboundLocalError" not in str(result.failure.facts) else result
     if kind == "less_exact":
         return result
-    before = verify(replace(suite, kernel=base), device, check, describe, base)
+    before = verify(replace(suite, kernel=base), device, check, describe, base, bounded=True)
     if before.unchecked and before.unchecked.kind == LEFT:
         return before
     return None if before.failure else result

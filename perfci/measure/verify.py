@@ -100,9 +100,18 @@ def list_probes(suite: Accuracy, pattern: str | None) -> list[Params]:
 
 
 def verify(
-    suite: Accuracy, device: Accelerator, check: Check, describe: Describe, base: Callable[..., Any] | None = None
+    suite: Accuracy,
+    device: Accelerator,
+    check: Check,
+    describe: Describe,
+    base: Callable[..., Any] | None = None,
+    *,
+    bounded: bool = False,
 ) -> AccuracyCase:
-    """Make one check. Whatever the kernel does becomes the result's failure. base: the kernel as it was before."""
+    """Make one check. Whatever the kernel does becomes the result's failure. base: the kernel as it was before.
+
+    bounded: calls are interrupted by LateError, which is no failure then. Anyone may raise one of that name.
+    """
     arrays = device.arrays
     try:
         inputs = make_inputs(suite, arrays, check)
@@ -122,7 +131,7 @@ def verify(
                     base(**inputs)
                     kind = "interpreter_lacks_now"
             return check.result(unchecked=Reason(kind, {"case": check.case, "function": function}))
-        if device.info.kind == "cpu" and find_cause(error, LateError):
+        if bounded and device.info.kind == "cpu" and find_cause(error, LateError):
             return check.result(unchecked=Reason(LEFT, {"case": check.case, "count": 1}))
         kind = "out_of_memory" if device.out_of_memory(error) else "kernel_raised"
         if kind == "kernel_raised" and device.is_lost(error):

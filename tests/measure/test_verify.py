@@ -12,7 +12,7 @@ from perfci.core.model import CompiledKernel, Reason
 from perfci.core.wording import sentence
 from perfci.device.arrays import Damage
 from perfci.device.fake import FakeDevice, FakeSpec
-from perfci.device.seam import NotInterpretedError
+from perfci.device.seam import LateError, NotInterpretedError
 from perfci.measure.verify import (
     FIXED_SEEDS,
     LEAK_CALLS,
@@ -643,6 +643,16 @@ def test_what_the_interpreter_cannot_run_is_left_unchecked_and_named(device):
     # A base that runs there, and one that does not.
     kinds = [verify(suite(kernel=kernel), device, check(), describe, base).unchecked.kind for base in (double, kernel)]
     assert kinds == ["interpreter_lacks_now", "interpreter_lacks"]
+
+
+def test_a_kernel_that_claims_to_take_too_long_has_failed_where_no_time_was_set(device):
+    def kernel(x):
+        raise LateError
+
+    device.info = replace(device.info, kind="cpu")
+
+    assert verify(suite(kernel=kernel), device, check(), describe).failure.kind == "kernel_raised"
+    assert verify(suite(kernel=kernel), device, check(), describe, bounded=True).unchecked.kind == "search_left"
 
 
 def test_a_kernel_that_works_in_filled_memory_alone_is_found_by_the_fresh_seed(device):
