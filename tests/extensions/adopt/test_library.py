@@ -7,6 +7,7 @@ import pytest
 from perfci.cli.main import run
 from perfci.core import settings
 from perfci.extensions.adopt.files import find_files
+from perfci.extensions.adopt.rehearsal import operators
 from perfci.extensions.adopt.rehearsal.operators import find_operators
 from perfci.ops import discover
 from tests.extensions.adopt.rehearsing import interpreted, unpack
@@ -253,6 +254,20 @@ def test_samples_are_those_of_all_variants_of_an_operator_with_words_as_numbers_
     assert {call["reduction"] for call in losses} == {1, 2}  # of none the total is undefined
     # Its variant hands `unbiased` by place, where a library's function may have `dim`.
     assert [call["unbiased"] for call in find_operators("std")[0].list_calls()] == [True]
+
+
+def test_samples_of_a_torch_whose_tests_take_more_of_its_compiler_are_imported_with_it(monkeypatch):
+    asked = []
+
+    def refuse(stand_ins):
+        asked.append({*stand_ins})
+        if "torch._inductor.utils" in stand_ins:
+            raise ImportError("cannot import name 'is_gpu' from 'torch._inductor.utils'")
+        return ["infos"]
+
+    monkeypatch.setattr(operators, "_import_beside", refuse)
+    assert operators._import_infos.__wrapped__() == ["infos"]
+    assert asked[-1] == {"expecttest"}
 
 
 def test_an_argument_that_no_python_function_can_have_is_left_to_torch():

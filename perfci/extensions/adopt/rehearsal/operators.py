@@ -258,15 +258,23 @@ def find_reference(name: str) -> str | None:
 @functools.cache
 def _import_infos() -> Sequence[Any]:
     """Torch's OpInfos, without what its tests import and samples do without: its compiler alone takes a second."""
-    needless: dict[str, Any] = {"scipy": None, "expecttest": mock.MagicMock(TestCase=object)}
-    needless["torch._inductor.utils"] = types.SimpleNamespace(GPU_TYPES=["cuda", "mps", "xpu", "mtia"])
-    needless = {name: stand_in for name, stand_in in needless.items() if name not in sys.modules}
-    sys.modules.update(needless)
+    tests = {"expecttest": mock.MagicMock(TestCase=object)}
+    compiler = types.SimpleNamespace(GPU_TYPES=["cuda", "mps", "xpu", "mtia"])
+    try:
+        return _import_beside({**tests, "scipy": None, "torch._inductor.utils": compiler})
+    except ImportError:  # of a torch whose tests take more of its compiler
+        return _import_beside(tests)
+
+
+def _import_beside(stand_ins: Mapping[str, Any]) -> Sequence[Any]:
+    """Import the OpInfos beside stand-ins for modules that are not there yet."""
+    missing = {name: stand_in for name, stand_in in stand_ins.items() if name not in sys.modules}
+    sys.modules.update(missing)
     try:
         from torch.testing._internal import common_utils
         from torch.testing._internal.common_methods_invocations import op_db
     finally:
-        for name in needless:
+        for name in missing:
             del sys.modules[name]
     common_utils.set_rng_seed = lambda *_: None  # it imports the compiler too
     return op_db
