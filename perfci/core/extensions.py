@@ -42,6 +42,7 @@ POINTS = {
     "driver": "a class that hears and repeats launches of any compiler: `DriverSteps` of the extension driver",
     "spoil": "a function of a filler that fills memory of a GPU's processors before a call that is checked",
     "interpreter": "a function that has Triton's interpreter compute what a GPU computes",
+    "bound": "a function of seconds that returns a context which interpreted calls may take as long",
     "races": "a function that returns a context in which races of interpreted launches are collected",
     "target": "several `Target`s of perfci.extensions.common.targets: what `perfci static` compiles for",
     "report": "a `ReportFormat` of perfci.cli.results: what else `perfci report --to` writes",

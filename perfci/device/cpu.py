@@ -2,7 +2,6 @@
 
 import os
 import platform
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
@@ -12,7 +11,7 @@ import torch
 
 from perfci.core import extensions
 from perfci.core.model import CompiledKernel, Device, Reason
-from perfci.device.seam import Accelerator, Capture, LateError, Race
+from perfci.device.seam import Accelerator, Capture, Race
 from perfci.device.tensors import TorchArrays, operator_namespaces
 from perfci.device.tritons import explain_unknown_triton
 
@@ -32,29 +31,9 @@ class CpuDevice(Accelerator):
         self.info = Device(kind="cpu", name=f"CPU {name}", key="cpu", runtime=runtime)
         self.arrays = TorchArrays("cpu")
 
-    @contextmanager
-    def bound_calls(self, seconds: float) -> Iterator[None]:
-        """As launches begin a program, or load: what is interrupted elsewhere may leave anything behind."""
-        if os.environ.get("TRITON_INTERPRET") != "1" or explain_unknown_triton():
-            yield
-            return
-        from triton.runtime.interpreter import interpreter_builder as builder
-
-        until = time.process_time() + seconds
-
-        def bound(function: Callable[..., Any]) -> Callable[..., Any]:
-            def call(*args: Any, **kwargs: Any) -> Any:
-                if time.process_time() > until:
-                    raise LateError(f"more than {seconds:g} s in Triton's interpreter")
-                return function(*args, **kwargs)
-
-            return call
-
-        with (
-            mock.patch.object(builder, "set_grid_idx", bound(builder.set_grid_idx)),
-            mock.patch.object(builder, "create_masked_load", bound(builder.create_masked_load)),
-        ):
-            yield
+    def bound_calls(self, seconds: float) -> AbstractContextManager[None]:
+        bounds = () if explain_unknown_triton() else extensions.provided("bound")
+        return next((bound(seconds) for bound in bounds), nullcontext())
 
     def watch_races(self) -> AbstractContextManager[Sequence[Race]]:
         watches = () if explain_unknown_triton() else extensions.provided("races")

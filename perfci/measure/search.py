@@ -163,30 +163,23 @@ def search(
 
     What takes long where no device is, is unchecked as `search_left`: a suite's owner has not asked for it.
     """
-    try:
-        if check.values == "edges" and is_too_large(suite, device, check.params):
-            return None
-    except LateError:
-        return check.result(unchecked=Reason(LEFT, {"case": check.case, "count": 1}))
     with device.bound_calls(MOST_S):
-        return _search(suite, device, check, describe, base)
-
-
-def _search(
-    suite: Accuracy, device: Accelerator, check: Check, describe: Describe, base: Callable[..., Any] | None
-) -> AccuracyCase | None:
-    result = verify(suite, device, check, describe, base, bounded=True)
-    if result.failure is None:
-        return result if result.unchecked and result.unchecked.kind in {"less_exact", LEFT} else None
-    kind = result.failure.kind
-    if kind in {"reference_raised", "out_of_memory"}:
-        return None
-    if base is None:
-        # No one knows which inputs the kernel refuses. By a name that a branch lacks it refuses none.
-        return None if result.raised and "UnboundLocalError" not in str(result.failure.facts) else result
-    if kind == "less_exact":
-        return result
-    before = verify(replace(suite, kernel=base), device, check, describe, base, bounded=True)
+        try:
+            large = check.values == "edges" and is_too_large(suite, device, check.params)
+            result = None if large else verify(suite, device, check, describe, base, bounded=True)
+        except LateError:
+            result = check.result(unchecked=Reason(LEFT, {"case": check.case, "count": 1}))
+        if result is None or result.failure is None:
+            return result if result and result.unchecked and result.unchecked.kind in {"less_exact", LEFT} else None
+        kind = result.failure.kind
+        if kind in {"reference_raised", "out_of_memory"}:
+            return None
+        if base is None:
+            # No one knows which inputs the kernel refuses. By a name that a branch lacks it refuses none.
+            return None if result.raised and "UnboundLocalError" not in str(result.failure.facts) else result
+        if kind == "less_exact":
+            return result
+        before = verify(replace(suite, kernel=base), device, check, describe, base, bounded=True)
     if before.unchecked and before.unchecked.kind == LEFT:
         return before
     return None if before.failure else result

@@ -28,7 +28,6 @@ from perfci.ops.spec import SEARCHED, Accuracy, Params, case_id, list_inputs, ma
 FIXED_SEEDS = (0, 1)  # Seeds of every run. One more is drawn afresh.
 
 LEFT = "search_left"  # kind of what takes too long in the interpreter
-
 LEAK_CALLS = 8
 
 STEPS = 16  # that an answer of integers spans at least, if its tolerance is to hold

@@ -124,12 +124,10 @@ class RemoteDevice(Layer[Accelerator]):
     @contextmanager
     def bound_calls(self, seconds: float) -> Iterator[None]:
         """Bound each call there, and all here."""
+        self.most_s = seconds
         with self.below.bound_calls(seconds):
-            self.most_s = seconds
-            try:
-                yield
-            finally:
-                self.most_s = None
+            yield
+        self.most_s = None
 
     def out_of_memory(self, error: BaseException) -> bool:
         """Also for an exception of the op's process, which has the names of its classes."""

@@ -3,10 +3,17 @@
 corrected    the interpreter's methods that are replaced
 arithmetic   what they compute with, and CUDA's libdevice
 races        races of the programs of a launch
+bounds       how long calls may take
 """
 
 from perfci.core.extensions import Extension
 
 HERE = "perfci.extensions.interpreter"
 
-EXTENSION = Extension(provides={"interpreter": (f"{HERE}.corrected:correct",), "races": (f"{HERE}.races:watch_races",)})
+EXTENSION = Extension(
+    provides={
+        "interpreter": (f"{HERE}.corrected:correct",),
+        "races": (f"{HERE}.races:watch_races",),
+        "bound": (f"{HERE}.bounds:bound_calls",),
+    }
+)
