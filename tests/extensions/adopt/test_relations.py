@@ -202,6 +202,25 @@ def test_a_kernel_for_many_rows_gets_a_case_though_it_has_some_thousand_programs
     assert _find_kernels([form], [{"rows": 3, "cols": 5}], {}, ()) == [{"rows": ("32769",), "cols": ("3",)}]
 
 
+def test_kernels_for_memory_in_one_piece_get_cases_with_one_long_axis_and_others_of_one() -> None:
+    pytest.importorskip("torch")
+    from perfci.extensions.adopt.rehearsal.cases import _find_kernels
+
+    def launch(point: dict[str, int], alone: bool) -> SimpleNamespace:
+        sources = ["strided"] if point["rows"] > 1 else ["column", "parts"] if point["cols"] > 4096 else ["column"]
+        return SimpleNamespace(launches=[SimpleNamespace(source=one) for one in sources], programs=2 if alone else 0)
+
+    form: Any = SimpleNamespace(
+        axes=("rows", "cols"), little={}, sample={}, has_places=False, inputs={}, rehearsal=SimpleNamespace(most_s=1.0),
+        try_case=launch, count_elements=lambda point: point["rows"] * point["cols"],
+        run=lambda _: SimpleNamespace(agrees=True, seconds=0.5),
+    )  # fmt: skip
+
+    found = _find_kernels([form], [{"rows": 3, "cols": 5}], {}, ())
+
+    assert found == [{"rows": ("1",), "cols": (size,)} for size in ("129", "4097")]
+
+
 def test_a_file_with_a_branch_for_bfloat16_gets_cases_of_it() -> None:
     pytest.importorskip("torch")
     from perfci.extensions.adopt.rehearsal.function import _choose_dtypes

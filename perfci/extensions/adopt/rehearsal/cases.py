@@ -210,7 +210,7 @@ def _find_kernels(
     given: Sequence[Form], points: Sequence[Mapping[str, Any]], probe: Mapping[str, Any], varying: Sequence[str]
 ) -> list[Grid]:
     """Larger cases that launch a kernel which no earlier case does, of the form with each of the values that vary."""
-    if not given or given[0].sample or given[0].has_places:
+    if not given or given[0].sample:
         return []
     form, others, grids = given[0], given[:_MOST_GIVEN], list[Grid]()
 
@@ -220,6 +220,8 @@ def _find_kernels(
 
     little = {axis: form.little.get(axis, _LITTLE) for axis in form.axes}
     longer: list[dict[str, Any]] = [{**little, axis: size} for size in (*PAST, _MANY) for axis in form.axes]
+    # Where all other axes are one, memory is walked in one piece.
+    longer += [{**dict.fromkeys(form.axes, 1), axis: size} for size in PAST for axis in form.axes if form.axes[1:]]
     if form.axes == ("shape",):
         longer = [{"shape": shape} for size in PAST for shape in ((_LITTLE, size), (size, _LITTLE))]
     longer = [point for point in longer if form.count_elements(point) <= MOST_ELEMENTS]
@@ -228,7 +230,8 @@ def _find_kernels(
     seen = seen.union(*(list_kernels(other, point) for other in others for point in sizes[-1:]))
     for other, point in itertools.product(others, longer):
         new, most_s = list_kernels(other, point) - seen, _LONGEST_S if _MANY in point.values() else QUICK_S
-        if new and (trial := _run_long(other, point)).agrees and trial.seconds <= most_s:
+        is_taken = new and (not other.has_places or other.takes(point))
+        if is_taken and (trial := _run_long(other, point)).agrees and trial.seconds <= most_s:
             seen |= new
             grids.append(_write_point(other, point, varying))
     return grids
