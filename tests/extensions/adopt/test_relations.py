@@ -72,6 +72,22 @@ def test_a_form_in_which_every_side_is_a_number_is_none() -> None:
         assert not [*settle(Form(double, double, going, ("size",), {"x": "(size,)"}, inputs, "float32"))]
 
 
+def test_an_axis_of_a_side_that_is_a_sum_stays_one() -> None:
+    torch = pytest.importorskip("torch")
+    from perfci.extensions.adopt.rehearsal.axes import Form
+    from perfci.extensions.adopt.rehearsal.dry_torch import DryTorch
+    from perfci.extensions.adopt.rehearsal.relations import settle
+
+    def double(x: "torch.Tensor") -> "torch.Tensor":
+        return 2 * x
+
+    going, shapes = DryTorch("cuda"), {"x": "(16 * rows + 1, cols)"}
+    inputs = {"x": f"torch.randn({shapes['x']}, generator=generator, dtype=dtype, device=device)"}
+    with going.going():
+        found = next(settle(Form(double, double, going, ("rows", "cols"), shapes, inputs, "float32")))
+    assert (found.axes, found.shapes) == (("rows", "cols"), shapes)
+
+
 def test_sides_that_no_time_is_left_to_take_apart_are_no_form() -> None:
     torch = pytest.importorskip("torch")
     from perfci.extensions.adopt.rehearsal.axes import Form
@@ -101,10 +117,10 @@ def test_launches_end_by_the_count_of_their_accesses_and_not_by_a_clock() -> Non
     from perfci.extensions.adopt.rehearsal.trial import _Accesses
 
     accesses, nothing = _Accesses({}, 1.0), np.zeros(0, np.int64)
-    for _ in range(980):
+    for _ in range(1600):
         accesses.note_launch(nothing, True, reads=True)
     with pytest.raises(TimeoutError):
-        deque(accesses.note_launch(nothing, True, reads=True) for _ in range(20))
+        deque(accesses.note_launch(nothing, True, reads=True) for _ in range(80))
 
 
 def test_texts_of_function_and_reference_tell_numbers_and_axes() -> None:

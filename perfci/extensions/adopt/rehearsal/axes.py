@@ -18,7 +18,7 @@ from perfci.extensions.adopt.rehearsal.sketched import wrap
 from perfci.extensions.adopt.rehearsal.trial import Trial, try_call
 from perfci.measure.inputs import fill_inputs
 
-_DRY_S = 2.5e-3  # that a call without memory takes
+_DRY_S = 1.5e-3  # that a call without memory takes
 MOST_SECONDS = 5.0  # of calls for real. What is asked afterwards is left out
 MOST_ELEMENTS = 1 << 18  # of the largest tensor of an accuracy case: more would take Triton's interpreter minutes
 MOST_ROOM = 1 << 21  # of that of any call for real, which has some copies of it

@@ -68,7 +68,7 @@ def _take_apart(form: Form, size: int) -> Form:
                 longer = fewer if fewer != longer and grows(fewer) else longer
         joined = set[str]().union(*(groups[one] for one in longer))
         groups |= dict.fromkeys(joined, joined)
-    places = [axis for sides in listed for axis in sides]
+    places = re.findall(r"[a-z_]\w*", " ".join(form.shapes.values()))
     first_of = {axis: next((one for one in places if one in groups[axis]), None) for axis in form.axes}
     return unite(form, {axis: first or _FREE for axis, first in first_of.items() if axis != first})
 

@@ -30,7 +30,7 @@ _PRODUCTS = frozenset({"matmul", "__matmul__", "__rmatmul__", "mm", "bmm", "addm
 GRADIENT = "gradient"  # what a backward pass takes beside the function's inputs
 
 Array = np.ndarray[Any, Any]
-_CALL_S, _ACCESS_S, _ELEMENT_S = 0.01, 1e-3, 5e-8
+_CALL_S, _ACCESS_S, _ELEMENT_S = 6e-3, 6e-4, 3e-8
 """What a call takes in Triton's interpreter, each load and store in it, and each of their elements"""
 
 
