@@ -218,7 +218,7 @@ def test_a_kernel_for_many_rows_gets_a_case_though_it_has_some_thousand_programs
     assert _find_kernels([form], [{"rows": 3, "cols": 5}], {}, ()) == [{"rows": ("32769",), "cols": ("3",)}]
 
 
-def test_kernels_for_memory_in_one_piece_get_cases_with_one_long_axis_and_others_of_one() -> None:
+def test_kernels_for_memory_in_one_piece_of_an_op_with_places_get_cases_with_one_long_axis_and_others_of_one() -> None:
     pytest.importorskip("torch")
     from perfci.extensions.adopt.rehearsal.cases import _find_kernels
 
@@ -227,7 +227,7 @@ def test_kernels_for_memory_in_one_piece_get_cases_with_one_long_axis_and_others
         return SimpleNamespace(launches=[SimpleNamespace(source=one) for one in sources], programs=2 if alone else 0)
 
     form: Any = SimpleNamespace(
-        axes=("rows", "cols"), little={}, sample={}, has_places=False, inputs={}, rehearsal=SimpleNamespace(most_s=1.0),
+        axes=("rows", "cols"), little={}, sample={}, has_places=True, inputs={}, rehearsal=SimpleNamespace(most_s=1.0),
         try_case=launch, count_elements=lambda point: point["rows"] * point["cols"],
         run=lambda _: SimpleNamespace(agrees=True, seconds=0.5),
     )  # fmt: skip
