@@ -1,16 +1,11 @@
 """The suite that was written is run before its op is called ready."""
 
 import math
-import os
-import signal
-import time
-from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from perfci.core.model import AccuracyCase, Reason
+from perfci.core.model import Reason
 from perfci.extensions.adopt.sketch import Sketch, SketchFunction, Suites
 
 pytestmark = pytest.mark.torch
@@ -87,22 +82,3 @@ def test_options_are_those_of_the_op_and_not_all_of_torch():
     found: Any = None
     called = _Called(found, (), ("x: torch.Tensor", "mode: str = 'none'", "eps=1e-05"), ())
     assert called.names == {"x", "mode", "eps"}
-
-
-def test_a_second_process_gives_what_passed_there_alone_until_it_ends():
-    from perfci.extensions.adopt.rehearsal.proof import _second_process
-
-    passed = AccuracyCase("size=3", "normal", "contiguous", 0, False)
-    heard = list[AccuracyCase]()
-
-    def check() -> Iterator[AccuracyCase]:
-        yield replace(passed, failure=Reason("wrong_count", {"got": 1, "expected": 2}))
-        yield passed
-        os.kill(os.getpid(), signal.SIGKILL)
-        yield passed
-
-    with _second_process(check) as hear:
-        for _ in range(500):
-            heard += hear()
-            time.sleep(0.01 * (not heard))
-    assert heard == [passed]

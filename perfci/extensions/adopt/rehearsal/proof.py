@@ -7,11 +7,8 @@ import contextlib
 import importlib
 import itertools
 import math
-import os
-import signal
 import sys
 import time
-import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,7 +18,6 @@ from typing import Any
 import torch
 
 import perfci
-from perfci.core.codec import decode, encode
 from perfci.core.model import AccuracyCase, Reason
 from perfci.device import open_device
 from perfci.extensions.adopt import sketch
@@ -117,13 +113,9 @@ def _make_checks(
     known: what was made of another suite with the same cases, which is not made again. is_usual: cases alone.
     """
     device, proof = open_device("cpu", seed=0), Proof()
-
-    def bound(until_s: float) -> Accuracy:
-        kernel, reference = limit(watch(suite.kernel, _CALL_S), until_s), limit(suite.reference, until_s)
-        # Of a tolerance with a reason less is asked, and no person has given one.
-        return replace(suite, kernel=kernel, reference=reference, tolerance_reason=None)
-
-    bounded, forked_s = bound(until_s), time.process_time()
+    kernel, reference = limit(watch(suite.kernel, _CALL_S), until_s), limit(suite.reference, until_s)
+    # Of a tolerance with a reason less is asked, and no person has given one.
+    bounded = replace(suite, kernel=kernel, reference=reference, tolerance_reason=None)
 
     def make(check: Check) -> AccuracyCase | None:
         key = (*check.name, repr(suite.tolerance))
@@ -149,62 +141,15 @@ def _make_checks(
     others = [] if is_usual else [check for check in checks(suite, FIXED_SEEDS[0], None) if not check.fresh]
     others += [] if is_usual else plan_search(suite, FIXED_SEEDS[0], None, duel=False)
     others.sort(key=lambda check: (check.values != _FAR, check.values not in suite.values, check.seed))
-    every = [*{check.name: check for check in (*usual, *others)}.values()]
-
-    def look_beside() -> Iterator[AccuracyCase]:
-        nonlocal bounded, until_s, step
-        until_s, step = until_s - forked_s, lambda _: None  # its clock began with it, and messages are not its own
-        bounded = bound(until_s)
-        for check in reversed(every):
-            yield from filter(None, look(check))
-
-    with _second_process(look_beside) as hear:
-        for check in every:
-            known |= {(one.case, one.values, one.layout, one.seed, repr(suite.tolerance)): one for one in hear()}
-            results = look(check)
-            problems = [problem for one in results if one and (problem := one.failure or one.unchecked)]
-            proof.left += results[0] is None
-            proof.faults += [(check, problem) for problem in problems[:1]]
-            proof.passed += [check] if results[0] and not problems else []
+    for check in {check.name: check for check in (*usual, *others)}.values():
+        results = look(check)
+        problems = [problem for one in results if one and (problem := one.failure or one.unchecked)]
+        proof.left += results[0] is None
+        proof.faults += [(check, problem) for problem in problems[:1]]
+        proof.passed += [check] if results[0] and not problems else []
     alike = verify_answers(suite, device)
     proof.alike = alike.unchecked if alike else None
     return proof
-
-
-@contextlib.contextmanager
-def _second_process(work: Callable[[], Iterable[AccuracyCase]]) -> Iterator[Callable[[], Iterable[AccuracyCase]]]:
-    """Has a second process make checks meanwhile. Gives what to call for those that passed since the last call.
-
-    Faults are the first one's to find: a process that was forked may lack something, such as autograd's threads.
-    """
-    reading, writing = os.pipe()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside the thread that waits for an end
-        child = os.fork()
-    if not child:
-        with contextlib.suppress(BaseException):
-            for one in work():
-                os.write(writing, b"" if one.failure or one.unchecked else encode(one) + b"\n")
-        os.kill(os.getpid(), signal.SIGKILL)
-    os.close(writing)
-    os.set_blocking(reading, False)
-    rest = b""
-
-    def hear() -> Iterator[AccuracyCase]:
-        nonlocal rest
-        with contextlib.suppress(BlockingIOError):
-            rest += os.read(reading, 1 << 16)
-        *lines, rest = rest.split(b"\n")
-        for line in lines:
-            with contextlib.suppress(ValueError):  # an error that is no number
-                yield decode(line, AccuracyCase)
-
-    try:
-        yield hear
-    finally:
-        os.close(reading)
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
 
 
 def _is_close(result: AccuracyCase) -> bool:
