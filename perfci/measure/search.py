@@ -26,6 +26,7 @@ MOST_ELEMENTS = 1 << 17  # of a size that is tried: Triton's interpreter is slow
 MOST_LONG = 1 << 20  # of three long axes or more, of which an input lacks one
 MOST_OF_INPUTS = 1 << 22  # elements that inputs have at half a size that is tried
 MOST_S = 8.0  # of a core, for a case in the interpreter: far below time_limit_s, beside other work too
+MOST_LATE = 2  # cases that may spend that. Those behind them of no fewer elements are not tried
 SLOW_S = 0.5  # of a core, for inputs and reference at half a size that is tried, or less: each axis doubles
 SMALL = 64  # a size that any op may have
 SHORT = 16  # sizes up to it may be no lengths: an axis by its number, a window, a batch
@@ -94,13 +95,13 @@ def list_candidates(suite: Accuracy, seed: int, pattern: str | None, *, duel: bo
     lengths = [name for name in lengths if name not in numbers_alone]
     for number in [number for number in numbers if BLOCKS[1] < number < MOST_ELEMENTS] if lengths else []:
         *others, last = lengths
-        fewest = int(number) // max(_count_elements({**probes[0], last: 1}), 1) + 1
+        fewest = int(number) // max(count_elements({**probes[0], last: 1}), 1) + 1
         sized = [
             ({**probes[0], last: fewest}, (number,)),
             ({**probes[0], **dict.fromkeys(others, 1), last: int(number) + 1}, (number,)),
             *sized,
         ]
-    sized = [(params, constants) for params, constants in sized if _count_elements(params) <= MOST_ELEMENTS]
+    sized = [(params, constants) for params, constants in sized if count_elements(params) <= MOST_ELEMENTS]
     for params, constants in [*((params, ()) for params in list_long(suite, pattern)), *sized]:
         if case_id(params) not in ids:
             planned.append(Check(params, "edges", "contiguous", seed, fresh=True, constants=constants))
@@ -151,7 +152,7 @@ def _lengthen(probe: Params, sizes: Mapping[str, Sequence[int]]) -> Params:
     for most in sorted(set(itertools.chain(*sizes.values())), reverse=True):
         fitting = {name: [size for size in listed if size <= most] for name, listed in sizes.items()}
         params = {**probe, **{name: max(listed) for name, listed in fitting.items() if listed}}
-        if _count_elements(params) <= few:
+        if count_elements(params) <= few:
             return params
     return probe
 
@@ -211,7 +212,7 @@ def is_too_large(suite: Accuracy, device: Accelerator, params: Params) -> bool:
     return False
 
 
-def _count_elements(params: Params) -> int:
+def count_elements(params: Params) -> int:
     """Of all lengths. An axis by its number, or an offset, may be 0 or less."""
     return math.prod(value for value in params.values() if type(value) is int and value > 1)
 

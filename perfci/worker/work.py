@@ -24,7 +24,7 @@ from perfci.measure.blocks import is_short, measure, measure_in_turns
 from perfci.measure.host import is_compared, may_show
 from perfci.measure.inputs import bound_inputs, flat
 from perfci.measure.prepare import prepare, warm_up_peers
-from perfci.measure.search import plan_search, search
+from perfci.measure.search import MOST_LATE, count_elements, plan_search, search
 from perfci.measure.stored import find_checks
 from perfci.measure.suites import CALLS, describe_suite, find_other_answers, find_slower, find_weaker, find_wrapped
 from perfci.measure.suspect import suspicions
@@ -276,18 +276,22 @@ class Worker:
     def _search(self) -> Iterator[AccuracyCase]:
         """Faults on inputs that the suite does not have."""
         suite, task, base = self._judged.accuracy, self._task, self._earlier
-        planned, left = plan_search(suite, task.seed, task.pattern, duel=base is not None), list[str]()
+        planned, left = plan_search(suite, task.seed, task.pattern, duel=base is not None), list[accuracy_stage.Check]()
         for done, check in enumerate(planned):
             if self._is_late():
                 break
             self._send(Doing("accuracy", self._op, f"{check.case}, {check.values}", done, len(planned)))
+            fewest = min((count_elements(late.params) for late in left), default=0)
+            if len(left) >= MOST_LATE and count_elements(check.params) >= fewest:
+                left.append(check)
+                continue
             match = search(suite, self._device, check, self._describe, base)
             if match and match.unchecked and match.unchecked.kind == accuracy_stage.LEFT:
-                left.append(check.case)
+                left.append(check)
             elif match:
                 yield match
         if left:
-            self._notes += (Reason(accuracy_stage.LEFT, {"case": left[0], "count": len(left)}),)
+            self._notes += (Reason(accuracy_stage.LEFT, {"case": left[0].case, "count": len(left)}),)
 
     def measure(self, *, right: bool) -> None:
         """Time the performance cases, if the kernel is right and the device is an accelerator."""

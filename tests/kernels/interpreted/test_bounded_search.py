@@ -14,6 +14,7 @@ from perfci.device import open_device
 from perfci.measure import search
 from perfci.measure.verify import LEFT, Check, verify
 from perfci.ops.spec import Accuracy, Performance, grid
+from perfci.worker import work
 from perfci.worker.handover import Arena
 from perfci.worker.load import LoadedOp
 from perfci.worker.remote import RemoteOp
@@ -79,6 +80,30 @@ def test_a_searched_case_with_a_program_for_each_of_many_columns_is_left_out_and
     assert note.kind == LEFT
     assert int(note.facts["count"]) >= 1
     assert "such as rows=" in sentence(note)
+
+
+def test_of_many_long_cases_two_spend_their_time_and_the_rest_is_left_out(device, monkeypatch):
+    planned = [Check({**LONG, "rows": rows}, "edges", "contiguous", 1, fresh=True) for rows in (2, 1, 1, 3)]
+    short = Check({**LONG, "cols": 7}, "edges", "contiguous", 1, fresh=True)
+    tried, said = [], []
+
+    def take_long(suite, device, check, *_):
+        tried.append(check)
+        return None if check is short else check.result(unchecked=Reason(LEFT, {"case": check.case, "count": 1}))
+
+    class Channel:
+        send = staticmethod(said.append)
+
+    monkeypatch.setattr(work, "plan_search", lambda *_, **__: [*planned, short])
+    monkeypatch.setattr(work, "search", take_long)
+    task = make_task(ops=("negate",), device="cpu", seed=7, suites=(Suite.ACCURACY,))
+    worker = Worker(task, Channel(), device, LoadedOp(SUITE, Performance(negate, torch.neg, make_inputs, CASES)))
+
+    assert worker.verify()
+    worker.measure(right=True)
+
+    assert tried == [*planned[:2], short]
+    assert [(note.kind, note.facts["count"]) for note in said[-1].notes] == [(LEFT, 4)]
 
 
 def test_a_case_that_the_search_has_time_for_is_checked_and_the_suites_own_cases_have_no_limit(device):
