@@ -13,10 +13,12 @@ ROOT = Path(__file__).parents[2]
 DEVICE = "nvidia-h200"
 OF_RANKS = {"allgather_matmul", "matmul_reducescatter"}
 """Ops over several boards: one board's times say nothing of them, so those of groups of two are stored."""
-OF_CUDA = {f"{path.parent.name}@cuda" for path in ROOT.glob("kernels/*/*_cuda.py")}
-OF_OTHERS = {f"{path.parent.name}@cutile" for path in ROOT.glob("kernels/*/*_cutile.py")}
-OF_OTHERS |= {"matmul@tilelang", "softmax@tilelang"}
-OPS = sorted({path.parent.name for path in ROOT.glob("kernels/*/*_performance.py")} - OF_RANKS | OF_CUDA)
+OPS = sorted({path.parent.name for path in ROOT.glob("kernels/*/*_performance.py")} - OF_RANKS)
+OF_BACKENDS = sorted(
+    f"{path.parent.name}@{backend}"
+    for backend in ("cuda", "cutedsl", "cutile", "tilelang")
+    for path in ROOT.glob(f"kernels/*/*_{backend}.py")
+)
 
 if "CI" not in os.environ:  # in CI a missing package is a failure
     pytest.importorskip("triton")
@@ -30,13 +32,13 @@ def stored():
 
 
 def test_every_op_has_baselines_and_no_others_are_stored(listed, stored):
-    """Of other backends too: all in CUDA C++ and in cuTile, and what was timed in TileLang."""
-    of_others = {op for op in listed if "@" in op} - OF_CUDA
-    assert sorted({*listed} - of_others - OF_RANKS) == OPS
-    assert {*stored} == {*OPS} | OF_OTHERS
+    """Of its other backends too."""
+    assert sorted({op for op in listed if "@" not in op} - OF_RANKS) == OPS
+    assert len(OF_BACKENDS) == 15
+    assert {*stored} == {*OPS, *OF_BACKENDS}
 
 
-@pytest.mark.parametrize("op", [*OPS, *sorted(OF_OTHERS)])
+@pytest.mark.parametrize("op", [*OPS, *OF_BACKENDS])
 def test_every_case_that_is_timed_has_a_baseline_and_no_entry_is_of_another_case(op, listed, stored):
     assert sorted(case.case for case in stored[op].cases if case.blocks) == sorted(listed[name_of(op)])
 
