@@ -1,29 +1,30 @@
 """Brings functions of other people's libraries in by `perfci new`, drawn by a seed, and checks each on a CPU.
 
     python benchmarks/library_draws.py list CLONE --seed 47
-    python benchmarks/library_draws.py run draws/first.py CLONES [--only NAME ...] [--jobs 2] [--out DIR]
+    python benchmarks/library_draws.py run draws/first.py CLONES [--only NAME ...] [--out DIR]
 
 `list` prints the public functions, autograd.Functions and modules of a clone that launch a Triton kernel, in an order
 drawn by the seed. `run` takes a file with a reference for each function, written before the first try, and a folder
 with the clones. What the libraries import has to be on PYTHONPATH. A row is printed for each: what `perfci new` and
-`perfci check` said, their exit codes and seconds. Read the kernel of every verdict: this program does not know whether
-it holds up.
+`perfci check` said, their exit codes and CPU seconds. Read the kernel of every verdict: this program does not know
+whether it holds up.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import contextlib
+import ctypes
 import importlib.util
 import os
 import random
 import re
+import resource
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 LEFT_OUT = re.compile(
@@ -33,6 +34,7 @@ LEFT_OUT = re.compile(
 """Paths of what no one calls, or of other devices than a GPU."""
 KERNEL = re.compile(r"(?!.*(jit|dict|_cache$|list|^torch)).*_")
 SECONDS = 300  # of one command
+ADOPT = 36  # of prctl(): processes that a child leaves behind become this one's, whose CPU seconds count then
 
 
 def main() -> None:
@@ -45,7 +47,6 @@ def main() -> None:
     run.add_argument("draw", type=Path)
     run.add_argument("clones", type=Path)
     run.add_argument("--only", nargs="+", default=[])
-    run.add_argument("--jobs", type=int, default=1)
     run.add_argument("--out", type=Path, default=Path("drawn"))
     chosen = parser.parse_args()
     if chosen.command == "list":
@@ -59,9 +60,9 @@ def main() -> None:
     drawn = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(drawn)
     names = [name for name in drawn.DRAWN if not chosen.only or name in chosen.only]
-    with ThreadPoolExecutor(chosen.jobs) as pool:
-        for row in pool.map(lambda name: try_one(name, *drawn.DRAWN[name], chosen), names):
-            print("| " + " | ".join(row) + " |", flush=True)
+    ctypes.CDLL(None).prctl(ADOPT, 1)
+    for name in names:
+        print("| " + " | ".join(try_one(name, *drawn.DRAWN[name], chosen)) + " |", flush=True)
 
 
 def list_functions(clone: Path) -> Iterator[tuple[str, int, str]]:
@@ -93,7 +94,7 @@ def launches(node: ast.AST) -> bool:
 
 
 def try_one(name: str, root: str, source: str, reference: str, chosen: argparse.Namespace) -> tuple[str, ...]:
-    """A row: the function, what `perfci new` said first, what `perfci check` said, and the seconds of both."""
+    """A row: the function, what `perfci new` said first, what `perfci check` said, and the CPU seconds of both."""
     folder = (chosen.out / name).resolve()
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "kernels").mkdir(parents=True)
@@ -104,7 +105,7 @@ def try_one(name: str, root: str, source: str, reference: str, chosen: argparse.
     around = {**os.environ, "PYTHONPATH": os.pathsep.join(search)}
 
     def perfci(*words: str) -> tuple[int, str, float]:
-        began = time.monotonic()
+        began = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
         command = [sys.executable, "-m", "perfci", *words]
         try:
             done = subprocess.run(
@@ -114,7 +115,10 @@ def try_one(name: str, root: str, source: str, reference: str, chosen: argparse.
         except subprocess.TimeoutExpired:
             code, said = 124, f"more than {SECONDS} s"
         (folder / f"{words[0]}.log").write_text(said)
-        return code, said, time.monotonic() - began
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                os.wait()  # for workers
+        return code, said, resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - began
 
     made, said, new_s = perfci("new", name, "--from", source, "--reference", against)
     first = (
