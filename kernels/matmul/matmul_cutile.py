@@ -97,12 +97,12 @@ def _activated(x, ACTIVATION):
     if ACTIVATION == 1:
         x = ct.where(x < 0.0, 0.0, x)  # NaN stays
     if ACTIVATION == 2:
-        x = x / (1.0 + ct.exp(-x))
+        x = _divided(x, 1.0 + ct.exp(-x))
     if ACTIVATION == 3:
         x = 0.5 * x * (1.0 + _erf(x * 0.7071067811865476))
     if ACTIVATION == 4:
         # 0.5 (1 + tanh(u)) = 1 / (1 + exp(-2 u)), u = sqrt(2 / pi) (x + 0.044715 x^3)
-        x = x / (1.0 + ct.exp(-1.5957691216057308 * x * (1.0 + 0.044715 * x * x)))
+        x = _divided(x, 1.0 + ct.exp(-1.5957691216057308 * x * (1.0 + 0.044715 * x * x)))
     return x
 
 
@@ -110,7 +110,13 @@ def _activated(x, ACTIVATION):
 def _erf(x):
     """To 1.5e-7 (Abramowitz and Stegun, 1964, 7.1.26), as cuTile has none."""
     size = ct.abs(x)
-    t = 1.0 / (1.0 + 0.3275911 * size)
+    t = _divided(1.0, 1.0 + 0.3275911 * size)
     tail = ((((1.061405429 * t - 1.453152027) * t + 1.421413741) * t - 0.284496736) * t + 0.254829592) * t
     part = 1.0 - tail * ct.exp(-size * size)
     return ct.where(x < 0.0, -part, part)
+
+
+@ct.function
+def _divided(x, y):
+    """To 2 ulp, as Triton divides: rounded to the nearest it has a branch for every element, which spills the sums."""
+    return ct.truediv(x, y, rounding_mode=ct.RoundingMode.FULL)

@@ -106,6 +106,11 @@ def program(plan: Plan) -> Any:
     return (_by_tensors if plan.of_a else _by_elements)(plan)
 
 
+def _divided(x: Any, y: Any) -> Any:
+    """To 2 ulp, and 0 where y is over 2^126. Rounded to the nearest, a division has a branch for every element."""
+    return T.call_extern("float32", "__fdividef", x, y)
+
+
 @T.macro
 def _finish(total, bias, first, activation, height, width):
     """Adds the bias, of the columns from `first` on, and applies the activation, a place in `_launch.ACTIVATIONS`."""
@@ -119,15 +124,16 @@ def _finish(total, bias, first, activation, height, width):
             total[i, j] = T.if_then_else(total[i, j] < 0.0, 0.0, total[i, j])  # NaN stays
     if activation == 2:
         for i, j in T.Parallel(height, width):
-            total[i, j] = total[i, j] / (1.0 + T.exp(-total[i, j]))
+            total[i, j] = _divided(total[i, j], 1.0 + T.exp(-total[i, j]))
     if activation == 3:
         for i, j in T.Parallel(height, width):
             total[i, j] = 0.5 * total[i, j] * (1.0 + T.erf(total[i, j] * 0.7071067811865476))
     if activation == 4:
         # 0.5 (1 + tanh(u)) = 1 / (1 + exp(-2 u)), u = sqrt(2 / pi) (x + 0.044715 x^3)
         for i, j in T.Parallel(height, width):
-            total[i, j] = total[i, j] / (
-                1.0 + T.exp(-1.5957691216057308 * total[i, j] * (1.0 + 0.044715 * total[i, j] * total[i, j]))
+            total[i, j] = _divided(
+                total[i, j],
+                1.0 + T.exp(-1.5957691216057308 * total[i, j] * (1.0 + 0.044715 * total[i, j] * total[i, j])),
             )
 
 
