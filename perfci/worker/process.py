@@ -43,7 +43,7 @@ HEAD_BYTES, TAIL_CHUNKS = 1 << 20, 64
 
 _FATAL = "Fatal Python error: "  # how the dump of a crash begins
 _CURRENT = "Current thread "  # how the stack begins of the thread that takes a signal
-_FRAME = re.compile(r'^ +File "(.*)", line (\d+) in ', re.MULTILINE)
+_FRAME = re.compile(r'^ +File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
 _WARNING = re.compile(r"^.*:\d+: \w*Warning: .*\n(?: +.*\n)?", re.MULTILINE)
 
 
@@ -64,12 +64,14 @@ def find_frame(text: str, place: Place) -> str:
     if not place.ops or not (fatal or current):
         return as_fact("an unknown place")
     stack = stack.partition("\n\n")[0] if current else dump
-    frames = [(Path(file), line) for file, line in _FRAME.findall(stack)]
+    frames = [(Path(file), line, function) for file, line, function in _FRAME.findall(stack)]
     root = place.root
     for folder in (place.ops[0].folder, place.shared_folder, root):
-        for file, line in frames:
+        for file, line, _ in frames:
             if file.is_relative_to(folder) and not {"site-packages", "dist-packages"}.intersection(file.parts):
                 return f"{(file.relative_to(root) if file.is_relative_to(root) else file).as_posix()}:{line}"
+    if frames and frames[0][2] == "synchronize":
+        return as_fact("a wait for a kernel on the device")
     return as_fact("a place outside its files")
 
 

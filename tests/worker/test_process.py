@@ -207,6 +207,15 @@ def test_the_dump_of_a_crash_gives_the_ops_own_line_and_what_was_said_before_it(
     assert process.find_last_words(segmentation_fault) == "Fatal Python error: Segmentation fault"
 
 
+def test_a_hang_in_a_wait_for_the_device_is_said_to_be_one():
+    waits = '  File "/v/site-packages/torch/cuda/__init__.py", line 1083 in synchronize\n'
+    place = make_task(kernels="/p/kernels", root="/p").place
+
+    assert process.find_frame(f"Current thread 0x0:\n{waits}", place) == "a wait for a kernel on the device"
+    of_op = '  File "/p/kernels/relu/relu_triton.py", line 88 in relu\n'
+    assert process.find_frame(f"Current thread 0x0:\n{waits}{of_op}", place) == "kernels/relu/relu_triton.py:88"
+
+
 def test_without_a_dump_the_place_of_a_crash_is_not_known():
     assert process.find_frame("free(): invalid size\n", TASK.place) == "an unknown place"
 
