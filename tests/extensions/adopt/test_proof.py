@@ -69,10 +69,24 @@ def test_an_answer_that_no_check_can_compare_is_a_fault_and_ends_nothing(monkeyp
         cases=[{"rows": 2}, {"rows": 3}],
     )  # fmt: skip
     made = proof._make_checks(suite, {}, math.inf, lambda _: None, is_usual=True)
-    assert [(check.case, reason.facts["message"]) for check, reason in made.faults] == [
+    assert [(check.case, reason.facts["message"]) for check, reason in made.usual] == [
         ("rows=2", "no maximum"), ("rows=3", "no maximum"),
     ]  # fmt: skip
     assert not made.is_evidence
+
+
+def test_one_check_of_each_kind_of_values_is_made_before_further_cases_for_which_a_slow_kernel_leaves_no_time():
+    torch = pytest.importorskip("torch")
+    import perfci
+    from perfci.extensions.adopt.rehearsal import proof
+
+    suite = perfci.Accuracy(
+        kernel=torch.neg, reference=torch.neg, values=("normal", "zeros", "nan"),
+        make_inputs=lambda rows, device, seed: {"input": torch.ones(rows)}, cases=[{"rows": 2}, {"rows": 3}],
+    )  # fmt: skip
+    said = list[str]()
+    proof._make_checks(suite, {}, math.inf, said.append, is_usual=True)
+    assert [one.split(", ")[1] for one in said[:4]] == ["normal", "zeros", "nan", "normal"]
 
 
 def test_options_are_those_of_the_op_and_not_all_of_torch():

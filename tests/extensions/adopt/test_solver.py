@@ -1,5 +1,6 @@
 """Sides that follow from others, solved from what function and reference raise."""
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -169,6 +170,23 @@ def test_a_size_that_is_looked_for_in_a_set_is_a_usual_one_and_no_form_has_such_
 
     assert solve(score, q=TWO, k=TWO)[0] == {"q": "(rows, 64)", "k": "(k_rows, 64)"}
     assert not solve(whole, x=ONE)
+
+
+def test_sizes_that_are_looked_for_many_times_over_are_repaired_as_if_it_were_once() -> None:
+    pytest.importorskip("torch")
+    from perfci.extensions.adopt.rehearsal.axes import Call
+    from perfci.extensions.adopt.rehearsal.dry_torch import Argument
+    from perfci.extensions.adopt.rehearsal.sizes import Trace
+    from perfci.extensions.adopt.rehearsal.solver import _PRIMES, Cause, _list_repairs, begin
+
+    sides = begin(Call("", {"x": Argument((64,) * 6, "float32", None)}, {}))
+
+    def repair(times: int) -> list[Any]:
+        trace = Trace()
+        trace.notes += [("in", size, 0) for size in (_PRIMES[0], 96)] * times  # 37 + 59, 43 + 53
+        return [*itertools.islice(_list_repairs(sides, Cause(trace, ValueError())), 1000)]
+
+    assert [one.key for one in repair(15)] == [one.key for one in repair(1)]
 
 
 def test_a_call_that_no_sizes_repair_is_not_solved() -> None:

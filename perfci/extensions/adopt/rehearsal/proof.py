@@ -38,6 +38,7 @@ _CALL_S = 3.0  # for the launches of one call
 _CLOSE = 0.5  # share of what is allowed from which further seeds are tried
 _SEEDS = (2, 3, 4)
 _FAR, _DRAWS = "confident", 14  # values of which some overflow by chance in float16, and how often they are drawn
+_HIGH = frozenset({_FAR, *NEEDED[_FAR]})  # kinds with which a right answer may overflow
 _GROSS = 10.0  # times what is allowed, which no rounding makes
 _REFUSED = frozenset({"kernel_raised", "reference_raised"})
 _USUAL = "normal", "contiguous"
@@ -59,7 +60,7 @@ class Proof:
     @property
     def usual(self) -> list[tuple[Check, Reason]]:
         """What is called wrong, or not judged, of usual values."""
-        return [(check, problem) for check, problem in self.faults if (check.values, check.layout) == _USUAL]
+        return [(check, problem) for check, problem in self.faults if _is_usual(check)]
 
     def searched(self, suites: Suites) -> list[tuple[Check, Reason]]:
         """What is called wrong of values that the suite does not have, and a check searches."""
@@ -73,7 +74,11 @@ class Proof:
     @property
     def is_evidence(self) -> bool:
         """Whether a case of usual values passed."""
-        return any((check.values, check.layout) == _USUAL for check in self.passed)
+        return any(map(_is_usual, self.passed))
+
+
+def _is_usual(check: Check) -> bool:
+    return (check.values, check.layout) == _USUAL
 
 
 def _is_alone(check: Check) -> bool:
@@ -138,10 +143,12 @@ def _make_checks(
         return results + [make(replace(check, seed=seed)) for seed in seeds]
 
     usual = [Check(one, *_USUAL, FIXED_SEEDS[0], fresh=False) for one in (*suite.cases, *list_probes(suite, None))]
-    others = [] if is_usual else [check for check in checks(suite, FIXED_SEEDS[0], None) if not check.fresh]
-    others += [] if is_usual else plan_search(suite, FIXED_SEEDS[0], None, duel=False)
+    others = [check for check in checks(suite, FIXED_SEEDS[0], None) if not check.fresh]
+    # One of each kind of values comes first, as a slow kernel leaves no time for the others.
+    kinds = {check.values: check for check in reversed(others) if check.values not in ("normal", *_HIGH)}
+    others = [] if is_usual else [*others, *plan_search(suite, FIXED_SEEDS[0], None, duel=False)]
     others.sort(key=lambda check: (check.values != _FAR, check.values not in suite.values, check.seed))
-    for check in {check.name: check for check in (*usual, *others)}.values():
+    for check in {check.name: check for check in (*usual[:1], *reversed(kinds.values()), *usual[1:], *others)}.values():
         results = look(check)
         problems = [problem for one in results if one and (problem := one.failure or one.unchecked)]
         proof.left += results[0] is None
@@ -237,7 +244,7 @@ def _leave_out(op: str, made: Sketch, proof: Proof, suite: Accuracy, *, places: 
         look += [Reason("look_values", {"op": op, "values": ", ".join(kinds)})] if kinds else []
         look += [Reason("look_overflow", {"op": op, "values": ", ".join(sorted(high))})] if high else []
         look += [Reason("look_layouts", {"op": op, "layouts": ", ".join(wrong)})] if wrong else []
-    for check, problem in proof.usual if len(proof.usual) < len(proof.passed) else ():
+    for check, problem in proof.usual if len(proof.usual) < sum(map(_is_usual, proof.passed)) else ():
         if reason := _excuse(op, suites, suite, check, problem, places=places):
             suites = _drop_case(suites, check.params)
             look += [reason] if all(reason.kind != other.kind for other in look) else []

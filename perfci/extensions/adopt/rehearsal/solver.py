@@ -326,7 +326,7 @@ def _list_repairs(sides: Sides, cause: Cause) -> Iterator[Sides]:
     if isinstance(cause.error, TypeError) and "argument" in text:
         return  # no size makes up for one that is missing, or not known
     yield from _list_ranks(sides, cause, text)
-    sought = [*itertools.takewhile(lambda note: note[0] == "in", reversed(cause.trace.notes))]
+    sought = [*dict.fromkeys(itertools.takewhile(lambda note: note[0] == "in", reversed(cause.trace.notes)))][:_LAST]
     if sought[1:]:  # len({*x.shape}) == 1
         yield from solver.equate(*((sought[0][1], note[1]) for note in sought[1:]))
     for note, size in itertools.product(sought[:1], _LISTED):
