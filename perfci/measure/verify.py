@@ -262,8 +262,9 @@ def _find_less_exact(
         others = call_fresh(base, calls.inputs, arrays, suite.mutates) if base else plain
         if [arrays.facts(other) for other in others] != [arrays.facts(answer) for answer in plain]:
             return result
-    except Exception:
-        return result  # a base that cannot be called is none to compare with
+    except Exception as error:  # a base that cannot be called is none to compare with
+        late = Reason(LEFT, {"case": calls.check.case, "count": 1}) if find_cause(error, LateError) else None
+        return replace(result, unchecked=late or result.unchecked)
     if base and (
         deviations := [
             closeness.errors_of(arrays.compared(other), arrays.compared(wanted))

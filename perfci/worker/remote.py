@@ -124,10 +124,12 @@ class RemoteDevice(Layer[Accelerator]):
     @contextmanager
     def bound_calls(self, seconds: float) -> Iterator[None]:
         """Bound each call there, and all here."""
-        self.most_s = seconds
-        with self.below.bound_calls(seconds):
-            yield
-        self.most_s = None
+        around, self.most_s = self.most_s, seconds
+        try:
+            with self.below.bound_calls(seconds):
+                yield
+        finally:
+            self.most_s = around
 
     def out_of_memory(self, error: BaseException) -> bool:
         """Also for an exception of the op's process, which has the names of its classes."""

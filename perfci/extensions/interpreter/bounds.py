@@ -3,11 +3,14 @@
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 from unittest import mock
 
 from perfci.device.seam import LateError
+
+_ends: list[float] = []
+"""When each bound ends that is in force. The innermost alone counts."""
 
 
 @contextmanager
@@ -19,14 +22,22 @@ def bound_calls(seconds: float) -> Iterator[None]:
     if os.environ.get("TRITON_INTERPRET") != "1":
         yield
         return
-    from triton.runtime.interpreter import interpreter_builder as builder
+    with nullcontext() if _ends else _bound_builder():
+        _ends.append(time.process_time() + seconds)
+        try:
+            yield
+        finally:
+            _ends.pop()
 
-    until = time.process_time() + seconds
+
+@contextmanager
+def _bound_builder() -> Iterator[None]:
+    from triton.runtime.interpreter import interpreter_builder as builder
 
     def bound(function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
-            if time.process_time() > until:
-                raise LateError(f"more than {seconds:g} s in Triton's interpreter")
+            if time.process_time() > _ends[-1]:
+                raise LateError("no time is left in Triton's interpreter")
             return function(*args, **kwargs)
 
         return call

@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ import triton.language as tl
 from perfci.core.model import Reason, Suite
 from perfci.core.wording import sentence
 from perfci.device import open_device
+from perfci.extensions.interpreter import bounds
 from perfci.measure import search
 from perfci.measure.verify import LEFT, Check, verify
 from perfci.ops.spec import Accuracy, Performance, grid
@@ -113,6 +115,26 @@ def test_a_case_that_the_search_has_time_for_is_checked_and_the_suites_own_cases
     assert verify(SUITE, device, own, describe).unchecked is None
 
 
+def test_each_call_of_a_base_has_a_time_of_its_own_and_one_that_takes_longer_is_told(device, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(bounds, "time", SimpleNamespace(process_time=lambda: now[0]))
+
+    def spend(share, sign):
+        def kernel(x):
+            now[0] += share * search.MOST_S
+            return sign * negate(x)
+
+        return kernel
+
+    check = Check({**LONG, "cols": 3}, "edges", "contiguous", 1, fresh=True)
+    faulty, right = (replace(SUITE, kernel=spend(0.4, sign)) for sign in (-1, 1))
+
+    assert search.search(faulty, device, check, describe, spend(0.8, 1)).failure.kind == "wrong_values"
+    assert search.search(right, device, check, describe, spend(0.8, 1)) is None
+    for suite in (faulty, right):  # of the second neither is seen whether it is less exact
+        assert search.search(suite, device, check, describe, spend(1.2, 1)).unchecked.kind == LEFT
+
+
 def test_a_reference_that_takes_long_at_half_a_size_leaves_the_case_out(device, monkeypatch):
     monkeypatch.setattr(search, "SLOW_S", -1.0)
 
@@ -150,3 +172,7 @@ def test_a_kernel_that_another_process_calls_has_the_same_limit(device, tmp_path
 
     assert make(LONG, remote.device, there).unchecked.kind == LEFT
     assert process.most_s == search.MOST_S
+    with remote.device.bound_calls(2.0):
+        with remote.device.bound_calls(1.0):
+            assert remote.device.most_s == 1.0
+        assert remote.device.most_s == 2.0
