@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import itertools
 import json
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
@@ -46,6 +47,7 @@ class Configuration:
     name: str
     pins: tuple[Pin, ...]
     choices: Mapping[str, str] = field(default_factory=dict)  # of an autotuner, as `pin` takes them
+    cases: Sequence[Params] | None = None  # that are not pruned of it. None: any
 
 
 @dataclass
@@ -76,7 +78,10 @@ def check_configurations(
     looked.of = len(configurations)
     for configuration in configurations:
         ran_by: Pin | None = None
-        for pin, params in itertools.product(configuration.pins, probes):
+        cases = probes if configuration.cases is None else configuration.cases
+        if not cases and math.isfinite(until_s):  # pruned for the few cases that were tried
+            continue
+        for pin, params in itertools.product(configuration.pins, cases):
             if ran_by and ran_by is not pin:
                 break
             if time.monotonic() > until_s:
@@ -130,14 +135,16 @@ def list_configurations(
     shared: Path,
     probes: Sequence[Params],
     chosen: Sequence[str],
+    others: Iterable[Params] = (),
 ) -> list[Configuration]:
     """Returns all of an op: those of its autotuners, then entries of tuned files.
 
     chosen: names of those that calls chose, the most frequent first. They come first.
+    others: cases for candidates that are pruned for all probe cases. Without them these are left.
     """
     files = sorted(path for path in (folder / "tuned").glob("*.json") if path.name != SPACE)
     seam = _find_seam(op, folder, shared) if files else None
-    tuned, places = list_candidates(suite, device, probes), {name: place for place, name in enumerate(chosen)}
+    tuned, places = list_candidates(suite, device, probes, others), {name: place for place, name in enumerate(chosen)}
     tuned.sort(key=lambda candidate: places.get(candidate.name, len(places)))
     if seam is None or not seam.key:  # another backend of the op does not ask for the entries
         return tuned
@@ -148,21 +155,31 @@ def list_configurations(
 # --- autotuners -------------------------------------------------------------------------------------------------------
 
 
-def list_candidates(suite: Accuracy, device: Accelerator, probes: Sequence[Params]) -> list[Configuration]:
-    """Returns the candidates of each autotuner that the probe cases run, as it prunes them for these."""
-    names = dict[tuple[str, str], None]()
-    for params in probes:
+def list_candidates(
+    suite: Accuracy, device: Accelerator, probes: Sequence[Params], others: Iterable[Params] = ()
+) -> list[Configuration]:
+    """Returns the candidates of each autotuner that the probe cases run, with the cases that it does not prune of them.
+
+    others: cases of which the first ones are for candidates that are pruned for all probe cases.
+    """
+    cases = dict[tuple[str, str], list[Params]]()
+    for number, params in enumerate(itertools.chain(probes, others)):
+        left = [name for name, fitting in cases.items() if not fitting]
+        if number >= len(probes) and not left:
+            break
         inputs = bound_inputs(suite, params, device.arrays.device, 0)
         with pin({}) as seen, suppress(Exception):  # of cases that this device cannot run
             call_fresh(suite.kernel, inputs, device.arrays, suite.mutates)
-        if not seen:  # nor will it with the others
+        if not (seen or cases):  # nor will it with the others
             break
-        names |= dict.fromkeys((tuner, text) for tuner, texts in seen.items() if len(texts) > 1 for text in texts)
-    choices = [{tuner: text} for tuner, text in _sort_unlike(names)]
+        for tuner, texts in seen.items():
+            for text, runs in texts.items() if len(texts) > 1 else ():
+                fitting = cases.setdefault((tuner, text), [])
+                fitting += [params] if runs and (number < len(probes) or not fitting) else []
     return [
-        Configuration(f"{tuner}: {text}", (Pin(functools.partial(pin, one)),), one)
-        for one in choices
-        for tuner, text in one.items()
+        Configuration(f"{tuner}: {text}", (Pin(functools.partial(pin, {tuner: text})),), {tuner: text}, fitting)
+        for tuner, text in _sort_unlike(cases)
+        for fitting in [cases[tuner, text]]
     ]
 
 
@@ -181,10 +198,11 @@ def _sort_unlike(names: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 @contextmanager
-def pin(choices: Mapping[str, str]) -> Iterator[Mapping[str, Sequence[str]]]:
+def pin(choices: Mapping[str, str]) -> Iterator[Mapping[str, Mapping[str, bool]]]:
     """Inside, an autotuner launches the candidate with this text, or else its first one, and times none.
 
-    choices: name of a kernel -> the candidate. Yields the candidates of each that is launched.
+    choices: name of a kernel -> the candidate. Yields the candidates of each that is launched, and which it may launch:
+    the others are pruned.
     """
     try:
         from triton.runtime.autotuner import Autotuner
@@ -195,13 +213,14 @@ def pin(choices: Mapping[str, str]) -> Iterator[Mapping[str, Sequence[str]]]:
 
     from triton.runtime.jit import KernelInterface
 
-    seen = dict[str, Sequence[str]]()
+    seen = dict[str, dict[str, bool]]()
 
     def run(tuner: Any, *args: Any, **kwargs: Any) -> Any:
         tuner.nargs = dict(zip(tuner.arg_names, args, strict=False))
         configs = tuner.prune_configs(kwargs) if len(tuner.configs) > 1 else tuner.configs
         name = tuner.base_fn.__name__
-        seen[name] = [str(config) for config in configs]
+        texts = [[str(config) for config in listed] for listed in (configs, tuner.configs)]
+        seen[name] = dict.fromkeys(texts[0], True) | {text: text in texts[0] for text in texts[1]}
         config = tuner.best_config = next((one for one in configs if str(one) == choices.get(name)), configs[0])
         options = kwargs | config.all_kwargs()
         if config.pre_hook:

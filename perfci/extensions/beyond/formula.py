@@ -55,7 +55,7 @@ def trace_calls(
     for params in probes:
         yield from _trace(suite, device, params, "", nullcontext)
     for configuration in configurations:
-        for params in probes:
+        for params in probes if configuration.cases is None else configuration.cases:
             for pin in configuration.pins:
                 inputs = bound_inputs(suite, params, device.arrays.device, 0)
                 if pin.takes(functools.partial(call_fresh, suite.kernel, inputs, device.arrays, suite.mutates)):

@@ -6,6 +6,7 @@ A parameter of the cases, such as rows, is found in the inputs and outputs by ma
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,10 +19,13 @@ from perfci.extensions.beyond.least import Judge, Show, Shrink, keep
 from perfci.measure import closeness
 from perfci.measure.bench import Describe
 from perfci.measure.inputs import bound_inputs, call_fresh
+from perfci.measure.search import MOST_ELEMENTS, read_constants
 from perfci.measure.verify import Check, list_probes
 from perfci.ops.spec import Accuracy, Params
 
 LEAST = 5  # of what is looked at one by one: a first, a last and others between
+
+MOST = 1024  # a literal of a kernel's up to which as many rows may be, say, from which it takes other tiles
 
 Axis = tuple[int, int]
 """Where a parameter lies in an array: which axis, and how many of its places belong to one"""
@@ -88,7 +92,7 @@ def find_dependent(name: str, suite: Accuracy, device: Accelerator, check: Check
         (as_fact("alone"), [[0], [setting.size // 2], [setting.size - 1]]),
         (as_fact("in another order"), [every[::-1]]),
         (as_fact("among fewer"), [every[::2]]),
-        (as_fact("among more"), [every * 2]),
+        (as_fact("among more"), [every * 2, *setting.list_past(read_constants(suite.kernel))]),
     ]
     if not all(setting.outputs):
         raise UnfitError(f"an output has no axis of {name}")
@@ -155,6 +159,14 @@ class Setting:
         outputs = [find_axis(device, one, other, size) for one, other in zip(plain, longer, strict=True)]
         shared = {key: axis for key, axis in axes.items() if axis}
         return cls(suite, device, check, size, inputs, shared, answers, outputs)
+
+    def list_past(self, numbers: Sequence[float]) -> list[list[int]]:
+        """Places again and again, more than the largest of these numbers for which there are few elements."""
+        arrays = self.device.arrays
+        elements = sum(math.prod(arrays.facts(self.arguments[key]).shape) for key in self.axes) // self.size
+        most = min(MOST, MOST_ELEMENTS // max(elements, 1) - 1)
+        largest = max((int(number) for number in numbers if 2 * self.size <= number <= most), default=-1)
+        return [[place % self.size for place in range(largest + 1)]] if largest > 0 else []
 
     def compare(self, places: Sequence[int]) -> dict[str, Fact] | None:
         """How the answer to inputs at these places differs from the answer at these places. None if it does not."""

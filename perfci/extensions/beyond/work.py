@@ -23,7 +23,7 @@ from perfci.extensions.beyond.task import SHRINK_S, LookBeyond
 from perfci.measure.inputs import bound_inputs, call_fresh
 from perfci.measure.search import list_candidates, list_long, search
 from perfci.measure.verify import Check, list_probes, verify
-from perfci.ops.spec import Accuracy, Params, case_id
+from perfci.ops.spec import Accuracy, Params, case_id, matches
 from perfci.worker.load import LoadedOp, describe_exception
 from perfci.worker.opening import load_files, open_op
 from perfci.worker.protocol import Doing, MessageChannel, OpDone
@@ -164,7 +164,10 @@ class Look:
         task, suite, device, looked = self._task, self._loaded.accuracy, self._device, Looked()
         self._channel.send(Doing("configurations", task.op))
         probes = [*list_long(suite, task.pattern)[:1], *list_probes(suite, task.pattern)]
-        configs = list_configurations(suite, device, task.op, task.folder, task.shared_folder, probes, task.chosen)
+        others = [params for params in suite.cases if task.budget_s is None and matches(case_id(params), task.pattern)]
+        configs = list_configurations(
+            suite, device, task.op, task.folder, task.shared_folder, probes, task.chosen, others
+        )
         yield from check_configurations(
             suite, device, probes, configs, self._describe, self._until_s, looked, self._shrink_found
         )

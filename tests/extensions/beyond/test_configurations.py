@@ -126,6 +126,20 @@ def test_a_wrong_configuration_of_a_librarys_own_autotuner_is_found(op):
     assert "In the configuration double: BLOCK: 16, PARTS: 7, num_warps: 1" in answer.out
 
 
+@pytest.mark.nightly
+def test_a_wrong_configuration_that_is_pruned_for_the_probe_cases_is_checked_with_a_case_that_takes_it(op, tmp_path):
+    prune = "lambda configs, args, **_: [one for one in configs if one.kwargs['PARTS'] < 7 or args['n'] > 50]"
+    kernel = KERNEL.replace("key=[", f"prune_configs_by={{'early_config_prune': {prune}}}, key=[")
+    suite = tmp_path / "kernels" / "op" / "op_accuracy.py"
+    suite.write_text(suite.read_text().replace("cases=CASES,", "cases=CASES, probe_cases=CASES[:1],"))
+    answer = op(7, "--thorough", kernel=kernel)
+
+    assert answer.code == 2, answer.out
+    assert "In the configuration double: BLOCK: 16, PARTS: 7, num_warps: 1" in answer.out
+    assert "PARTS: 6" not in answer.out
+    assert notes(tmp_path)[-1].startswith("All 40 configurations of op were checked")
+
+
 def notes(folder) -> list[str]:
     return [sentence(note) for op in store.read_run(folder / "reports").ops for note in op.notes]
 
@@ -134,7 +148,7 @@ def test_forty_right_configurations_are_counted(op, tmp_path):
     answer = op(None, "--thorough")
 
     assert answer.code == 0, answer.out
-    assert notes(tmp_path)[-1].startswith("All 40 configurations of op were checked by its probe cases")
+    assert notes(tmp_path)[-1].startswith("All 40 configurations of op were checked by cases of its suite")
 
 
 def test_an_ordinary_check_says_how_many_it_left(op, tmp_path, monkeypatch):

@@ -68,6 +68,13 @@ def test_a_place_and_a_number_of_rows_that_matter_are_found(kernel, how):
     assert result.failure.facts["how"] == how
 
 
+def test_a_row_that_depends_on_a_batch_as_large_as_a_literal_of_the_kernel_is_found():
+    (result,) = check(lambda x: sum_rows(x) * np.float32(1 + 1e-6 * (len(x) >= 300)), invariant=("rows",))
+
+    assert result.failure.facts["how"] == "among more"
+    assert result.failure.facts["size"] > 300
+
+
 def test_an_answer_that_follows_no_permutation_is_found():
     def weighs_places(x):
         return sum_rows(x * np.arange(x.shape[1], dtype=x.dtype))
