@@ -44,6 +44,7 @@ READY = {
     "tiled": "tiled_reference",
     "where_positive": "where_positive_reference",
     "rows_of": "rows_of_reference",
+    "doubled_rows": "doubled_rows_reference",
     "sum_pieces": "sum_pieces_reference",
     "rise": "rise_reference",
     "DoubledInto": "double_out_reference",
@@ -505,6 +506,12 @@ def test_a_shape_that_a_function_refuses_tells_the_axes_of_an_argument(said):
     assert said["op_gated"].suites.inputs["gate"].startswith("torch.randn((rows, cols)")
     assert said["op_rows_of"].suites.inputs["size"] == "cols"
     assert said["op_tiled"].suites.inputs["size"] == "cols"
+
+
+@NIGHTLY
+def test_numbers_that_are_as_large_as_sides_in_the_only_sizes_that_hold_are_these_sides(said):
+    inputs = said["op_doubled_rows"].suites.inputs
+    assert (inputs["n_rows"], inputs["n_cols"]) == ("rows", "cols")
 
 
 def test_a_case_lies_past_the_size_from_which_on_a_kernel_has_another_block(said):

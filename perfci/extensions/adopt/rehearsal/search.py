@@ -118,6 +118,9 @@ def search(
             if not right and not calls:
                 form = _guess(one, given)
             attempt = judge(form, texts, fitting if calls else [], dry=right)
+            if not calls and (counted := _count_sides(attempt.form)):
+                other = judge(counted, texts, (), dry=counted.agrees())
+                attempt = other if other.trial.is_good and not other.form.little else attempt
             best = attempt if best is None or attempt.is_better(best) else best
             needless = [name for name in best.trial.ignored if uses.get(name, Use()).is_tensor is None]
             further -= bool(best.form.little)  # perhaps one of the next takes all sizes
@@ -256,6 +259,13 @@ def _list_positive(form: Form) -> Iterator[Form]:
             name: text.replace("torch.randn(", "torch.rand(") for name, text in form.inputs.items() if name in names
         }
         yield replace(form, inputs={**form.inputs, **inputs})
+
+
+def _count_sides(form: Form) -> Form | None:
+    """The form with a side for each number that is as large in the only sizes that it takes, such as one of rows."""
+    sides = {str(size): axis for axis, size in form.little.items()}
+    inputs = {name: text if name in form.shapes else sides.get(text, text) for name, text in form.inputs.items()}
+    return replace(form, inputs=inputs, little={}) if inputs != form.inputs else None
 
 
 def _try_sizes(form: Form, texts: Sequence[str], calls: Sequence[Call]) -> Found:
