@@ -287,8 +287,9 @@ class _Builder:
         values = arithmetic.call_libdevice(symbol, [_values(arg) for arg in args])
         return TensorHandle(values.astype(interpreter._get_np_dtype(result.scalar)), result.scalar)
 
-    def create_inline_asm(self, *args: Any) -> Any:
-        raise NotInterpretedError("tl.inline_asm_elementwise")
+    def create_inline_asm(self, text: str, _constraints: str, args: Any, results: Any, *_rest: Any) -> Any:
+        made = _tensor(arithmetic.call_ptx(text, [_values(arg) for arg in args]), results[0].scalar)
+        return SimpleNamespace(get_result=lambda _: made)
 
     def create_atomic_rmw(self, kind: Any, pointer: Any, value: Any, *rest: Any) -> Any:
         if _is_coded(value) and kind == _RULES.ATOMIC_OP.FADD:

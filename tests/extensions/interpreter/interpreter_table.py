@@ -135,6 +135,14 @@ ROWS = (
     Row("tl.umulhi(x, y)", "int32", (-1, 65536), (-2, 1), y=(-1, 65536)),
     Row("tl.umulhi(x, y)", "int64", (-1,), (-2,), y=(-1,)),
     Row("x * count", "int64", (2,), (6_000_000_000,), count=3_000_000_000),
+    *(
+        Row(f"tl.inline_asm_elementwise('{name}.f32 $0, $1;', '=f,f', [x], tl.float32, True, 1)", "float32", x, right,
+            ulps=1024)
+        for name, x, right in (
+            ("tanh.approx", (0, 1, INF), (0, 0.7615942, 1)), ("ex2.approx.ftz", (-1, 3, -INF), (0.5, 8, 0)),
+            ("rcp.approx.ftz", (4, -2, INF), (0.25, -0.5, 0)),
+        )
+    ),
     # libdevice
     Row("libdevice.isnan(x)", "float32", (NAN, 1, INF), (1, 0, 0), out="int32"),
     Row("libdevice.rint(x)", "float32", (0.5, 1.5, -2.5), (0, 2, -2)),
