@@ -40,15 +40,16 @@ def _multiply(a_ptr, b_ptr, out_ptr, rows, inner, cols, BLOCK: tl.constexpr):
     tl.store(out_ptr + (row + at[:, None]) * cols + col + at[None, :], total, mask=mask)
 
 
-def multiply(a, b):
+def multiply(a, scale, b):
+    assert scale.is_floating_point()
     out = torch.empty((a.shape[0], b.shape[1]), dtype=torch.int32, device=a.device)
     grid = (triton.cdiv(a.shape[0], 32), triton.cdiv(b.shape[1], 32))
     _multiply[grid](a, b, out, a.shape[0], a.shape[1], b.shape[1], BLOCK=32)
-    return out
+    return out * scale[:, None]
 
 
-def multiply_reference(a, b):
-    return a.to(torch.int32) @ b.to(torch.int32)
+def multiply_reference(a, scale, b):
+    return (a.to(torch.int32) @ b.to(torch.int32)) * scale[:, None]
 
 
 @triton.jit

@@ -78,10 +78,8 @@ def test_integers_of_a_call_that_lie_below_a_side_point_anywhere_into_it(said):
 
 @pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_what_a_library_compiles_runs_as_it_is_written(monkeypatch):
+def test_what_a_library_compiles_runs_as_it_is_written():
     torch = pytest.importorskip("torch")
-    # A process can name its device once, and torch's compiler asks for that device in other tests.
-    monkeypatch.setattr("perfci.extensions.adopt.rehearsal.sketched.name_npu", lambda: None)
     from perfci.extensions.adopt.rehearsal.sketched import wrap
 
     seen = []
@@ -150,12 +148,11 @@ def test_each_output_sums_over_the_axes_that_it_lacks():
     assert _write_reduces(packed, Outcome((), ((3,),), ()), "tl.dot(") == "reduces=lambda cols, **_: 128 * cols,"
 
 
-def test_a_call_may_have_tensors_without_axes_beside_others(tmp_path, monkeypatch):
+def test_a_call_may_have_tensors_without_axes_beside_others(tmp_path):
     pytest.importorskip("torch")
     from perfci.extensions.adopt.rehearsal import dry_torch
     from perfci.extensions.adopt.rehearsal.tests import TestReader
 
-    monkeypatch.setattr(dry_torch, "name_npu", lambda: None)
     (tmp_path / "call.py").write_text(
         "import torch\n\ndef test_call():\n    scale(torch.randn(3, 5), torch.rand(()))\n"
     )

@@ -65,6 +65,7 @@ def test_a_kernel_that_rounds_to_integers_may_be_a_step_off(said, told):
 
 def test_a_product_of_integers_is_checked_with_integers(said, told):
     assert said["multiply"].suites.dtypes == ("int8",)
+    assert said["multiply"].suites.inputs["scale"].endswith("dtype=torch.float32, device=device) / 128")
     assert said["multiply"].is_ready
     assert told["multiply"][1] == []
 

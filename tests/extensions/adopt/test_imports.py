@@ -1,6 +1,7 @@
 """Libraries that ask for a GPU when they are imported become ops without one, and their checks run."""
 
 import ast
+import sys
 import textwrap
 from pathlib import Path
 
@@ -170,3 +171,24 @@ def test_a_library_that_hands_triton_on_where_it_sees_a_gpu_alone_gets_one(proje
     (project / "properties" / "op.py").write_text(KERNEL.replace(direct, "from properties.handed import tl, triton\n"))
 
     assert run(["new", "handed", "--from", "properties.op:double", "--reference", "ref.py:double"]) == 0
+
+
+def test_what_others_have_loaded_stays_once_an_import_fails(monkeypatch):
+    pytest.importorskip("torch")
+    from types import ModuleType
+
+    from perfci.extensions.adopt.rehearsal.function import _forget
+
+    for name in ("library", "library.part", "helper", "half.part"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    _forget({*sys.modules} - {"library", "library.part", "helper", "half.part"}, "library.kernels")
+    assert "helper" in sys.modules  # a part in C ends Python if it is loaded twice
+    assert not {"library", "library.part", "half.part"} & {*sys.modules}
+
+
+def test_a_device_that_is_chosen_has_a_number_and_a_stream():
+    torch = pytest.importorskip("torch")
+    if torch.cuda.is_available():
+        pytest.skip("a GPU answers for itself")
+    with sketched.answer_for("cuda"), torch.cuda.device(0) as _:
+        assert (torch.cuda.device(0).idx, torch._C._cuda_getCurrentRawStream(0)) == (0, 0)

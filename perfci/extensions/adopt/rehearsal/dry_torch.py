@@ -146,7 +146,7 @@ class DryTorch:
         """Torch and Triton are replaced meanwhile, in this process."""
         from unittest import mock  # takes long to import
 
-        name_npu()
+        name_npu(self.device)
         with ExitStack() as stack:
             # torch imports its compiler for meta tensors, which takes longer than all the rest, and asks nothing of it.
             if "torch._dynamo" not in sys.modules:

@@ -13,6 +13,7 @@ import importlib.util
 import inspect
 import itertools
 import math
+import os
 import pkgutil
 import re
 import sys
@@ -35,6 +36,7 @@ from perfci.extensions.adopt.rehearsal.axes import (
     Form,
     Outcome,
     list_form,
+    list_sides,
     make_call,
     size_call,
     write_tuple,
@@ -410,9 +412,10 @@ def _narrow(called: _Called) -> _Called:
     form, dense = called.found.form, r"torch\.randn\((.*?), generator=generator, dtype=dtype"
     whole = r"torch.randint(-128, 128, \1, generator=generator, dtype=dtype"
     names = [name for name, text in form.inputs.items() if re.search(dense, text)]
-    for chosen in (names, names[:2]):  # perhaps the factors alone, and not their scales
+    factors = [name for name in names if len(list_sides(form.shapes[name])) > 1]
+    for chosen in (names, factors):  # perhaps the factors alone, and not their scales, which are small
         texts = {name: re.sub(dense, whole, form.inputs[name]) for name in chosen}
-        scales = {name: form.inputs[name].replace("dtype=dtype", "dtype=torch.float32") for name in names}
+        scales = {name: form.inputs[name].replace("dtype=dtype", "dtype=torch.float32") + " / 128" for name in names}
         narrow = replace(form, dtype="int8", inputs={**form.inputs, **scales, **texts})
         trial = narrow.run(form.small)
         if trial.is_good:
@@ -545,7 +548,7 @@ def _import_either(
     Gives its Triton kernels too, by their names, and whether a device was pretended, and its packages left out. Raises
     UsageError with what it raised as it is.
     """
-    before, reasons = {*sys.modules}, list[Reason]()
+    before, around, reasons = {*sys.modules}, {**os.environ}, list[Reason]()
     # A library that hands Triton on, as vLLM does, hands on something else where it sees no GPU.
     handed_on = "triton.jit" in text and not re.search(r"(?m)^\s*(import|from) triton\b", text)
     packages = (False, True) if module and "." in module else (False,)
@@ -560,7 +563,9 @@ def _import_either(
             return made, hidden, pretends or _uses_pretended(made), alone
         except UsageError as error:
             reasons.append(error.reason)
-        _forget(before)  # once the error is gone, which holds what was loaded
+        _forget(before, module or path.stem)  # once the error is gone, which holds what was loaded
+        os.environ.clear()
+        os.environ.update(around)  # which the op's file finds
         if reasons[-1].kind not in {"import_raised", "sketch_raised"}:
             break
     for facts in (reason.facts for reason in reasons[:2]):
@@ -584,11 +589,16 @@ def _uses_pretended(module: types.ModuleType) -> bool:
 _KEPT = ("torch", "triton", "numpy", "perfci")
 
 
-def _forget(before: Collection[str]) -> None:
-    """Unload what an import that failed has loaded: halves of a package would be taken for the whole."""
+def _forget(before: Collection[str], module: str) -> None:
+    """Unload what an import that failed has loaded of a package, or of others that failed: halves pass for the whole.
+
+    Others stay: a part in C may end Python if it is loaded twice, and an operator cannot be registered twice.
+    """
     for name in [name for name in sys.modules if name not in before and name.split(".")[0] not in _KEPT]:
-        del sys.modules[name]
-    gc.collect()  # operators that it has registered, which cannot be registered twice
+        top = name.partition(".")[0]
+        if top == module.partition(".")[0] or top not in sys.modules:
+            del sys.modules[name]
+    gc.collect()  # operators that it has registered
 
 
 def _apply(owner: Any) -> Callable[..., Any]:

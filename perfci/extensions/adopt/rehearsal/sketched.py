@@ -54,7 +54,7 @@ def kernels() -> Iterator[dict[str, Any]]:
 @contextlib.contextmanager
 def pretend(device: str) -> Iterator[None]:
     """A device of a kind, cuda or npu, as modules ask for one when they are imported. Where there is one, nothing."""
-    name_npu()
+    name_npu(device)
     run, lacks = subprocess.run, device == "cuda" and shutil.which("nvidia-smi") is None
 
     def answer(command: Any, *args: Any, **options: Any) -> Any:
@@ -154,7 +154,7 @@ def wrap(function: Any, device: str, hidden: dict[str, Any] | None = None) -> Ca
     `hidden` are the kernels of its module. One that has the function's name gets this name back in the module, as
     the function launches it by that.
     """
-    name_npu()
+    name_npu(device)
     if hidden:
         vars(sys.modules[function.__module__])[function.__name__] = hidden[function.__name__]
 
@@ -217,13 +217,20 @@ _FACTS: dict[str, int] = json.loads(
 _CAPABILITY = _FACTS["major"], _FACTS["minor"]
 _PROPERTIES = types.SimpleNamespace(name=_BOARD, **_FACTS)
 
+
+class _Chosen(contextlib.nullcontext[None]):
+    """A device that is chosen for some lines."""
+
+    idx = 0
+
+
 ANSWERS: dict[str, Any] = {
     "is_available": lambda: True,
     "is_bf16_supported": lambda *_: True,
     "device_count": lambda: 1,
-    "device": contextlib.nullcontext,
-    "device_of": contextlib.nullcontext,
-    "_DeviceGuard": contextlib.nullcontext,
+    "device": _Chosen,
+    "device_of": _Chosen,
+    "_DeviceGuard": _Chosen,
     "current_device": lambda: 0,
     "set_device": lambda _: None,
     "current_stream": lambda *_: _STREAM,
@@ -245,7 +252,8 @@ def answer_for(device: str) -> Iterator[None]:
     """Torch answers for a device that is not there meanwhile, and a kernel that it would trace is launched."""
     npu = mock.patch.object(torch, "npu", _NPU, create=True)
     launched = mock.patch("torch._library.triton.is_wrap_triton_enabled", return_value=False, create=True)
-    with launched, mock.patch.multiple(torch.cuda, **ANSWERS) if device == "cuda" else npu:
+    stream = mock.patch("torch._C._cuda_getCurrentRawStream", return_value=0, create=True)
+    with launched, stream, mock.patch.multiple(torch.cuda, **ANSWERS) if device == "cuda" else npu:
         yield
 
 
@@ -282,8 +290,10 @@ def make_driver(device: str) -> Any:
     )
 
 
-def name_npu() -> None:
-    """Let torch know devices of the name npu, which torch_npu does where there is one."""
+def name_npu(device: str) -> None:
+    """Let torch know devices of the name npu, which torch_npu does where there is one. For no other device."""
+    if device != "npu":
+        return
     with contextlib.suppress(RuntimeError):  # it has the name already
         torch.utils.rename_privateuse1_backend("npu")
     if not hasattr(torch.Tensor, "is_npu"):
