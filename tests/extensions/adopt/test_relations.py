@@ -12,10 +12,8 @@ pytestmark = pytest.mark.torch
 
 
 @pytest.fixture(autouse=True)
-def torch_without_npu(monkeypatch):
-    """A name that torch has once it keeps, and torch.compile then looks for torch.npu in the tests that follow."""
+def torch_is_installed():
     pytest.importorskip("torch")
-    monkeypatch.setattr("perfci.extensions.adopt.rehearsal.dry_torch.name_npu", lambda: None)
 
 
 def test_offsets_end_where_the_axis_that_they_cut_ends() -> None:
@@ -176,6 +174,29 @@ def test_what_is_added_to_a_sum_beside_a_block_pointer_is_no_place_and_a_kernels
     uses = read_uses(dot_rows, inspect.signature(dot_rows))
     assert not any(use.is_whole for use in uses.values())
     assert (uses["y"].rank, uses["y"].fixed) == (2, {0: 1})
+
+
+def test_tensors_at_the_same_places_have_as_many_axes() -> None:
+    pytest.importorskip("triton")
+    from perfci.extensions.adopt.rehearsal.uses import read_uses
+    from tests.extensions.adopt.tried_kernels import add_rows
+
+    uses = read_uses(add_rows, inspect.signature(add_rows))
+    assert [uses[name].rank for name in ("x", "y", "weight", "bias")] == [3, 3, None, 4]
+    assert uses["x"].like == uses["y"].like != uses["weight"].like
+
+
+def test_what_is_mostly_unread_may_have_sides_of_the_first_tensor() -> None:
+    pytest.importorskip("triton")
+    from perfci.extensions.adopt.rehearsal.axes import Form
+    from perfci.extensions.adopt.rehearsal.search import _list_parts
+    from perfci.extensions.adopt.rehearsal.trial import Trial
+
+    shapes = {"x": "(rows, heads, 2 * cols)", "cos": "(cos_rows, cos_cols)"}
+    form = Form(None, None, None, ("rows", "heads", "cols", "cos_rows", "cos_cols"), shapes, shapes)
+    parts = [*_list_parts(form, Trial(unread=("cos",)))]
+    assert [part.shapes["cos"] for part in parts] == ["(rows, heads)", "(rows, 2 * cols)", "(heads, 2 * cols)"]
+    assert {part.axes for part in parts} == {("rows", "heads", "cols")}
 
 
 def test_a_case_whose_places_the_reference_refuses_is_left_out() -> None:

@@ -10,9 +10,8 @@ pytestmark = pytest.mark.torch
 
 
 @pytest.fixture(autouse=True)
-def torch_without_npu(monkeypatch):
+def torch_is_installed():
     pytest.importorskip("torch")
-    monkeypatch.setattr("perfci.extensions.adopt.rehearsal.dry_torch.name_npu", lambda: None)
 
 
 def solve(function: Callable[..., Any], reference: Callable[..., Any] | None = None, **given: Any) -> Any:
@@ -232,3 +231,13 @@ def test_a_size_that_is_looked_for_in_a_set_is_one_of_it_whatever_numbers_the_er
     shapes, _ = solve(attend, q=FOUR, k=FOUR, v=FOUR)
 
     assert {shape.split(", ")[-1] for shape in shapes.values()} == {"64)"}
+
+
+def test_halves_of_every_second_element_give_an_even_side() -> None:
+    torch = pytest.importorskip("torch")
+
+    def turn(x: "torch.Tensor") -> "torch.Tensor":
+        return torch.stack([-x[:, 1::2], x[:, ::2]], -1).flatten(-2)
+
+    shapes, _ = solve(turn, x=TWO)
+    assert shapes == {"x": "(rows, 2 * cols)"}

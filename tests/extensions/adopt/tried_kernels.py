@@ -1077,6 +1077,22 @@ def dot_rows(x, y, out):
 
 
 @triton.jit
+def _add_rows(x_ptr, y_ptr, weight_ptr, out_ptr, size, cols, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    weight = tl.load(weight_ptr + at % cols, mask=at < size)
+    total = tl.load(x_ptr + at, mask=at < size) + tl.load(y_ptr + at, mask=at < size) * weight
+    tl.store(out_ptr + at, total, mask=at < size)
+
+
+def add_rows(x, y, weight, bias, other, in_place=True):
+    _, _, cols = x.shape
+    assert bias.ndim == 4
+    out = y if in_place else torch.empty_like(y)
+    _add_rows[(triton.cdiv(x.numel(), 128),)](x, y, weight, out, x.numel(), cols, BLOCK=128)
+    return out
+
+
+@triton.jit
 def _add_codes(x_ptr, codes_ptr, out_ptr, cols, PARTS: tl.constexpr, BLOCK: tl.constexpr):
     row, at = tl.program_id(0), tl.arange(0, BLOCK)
     codes = tl.load(codes_ptr + row * (cols // PARTS) + at // PARTS, mask=at < cols, other=0)

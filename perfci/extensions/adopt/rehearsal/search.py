@@ -121,6 +121,9 @@ def search(
             if not calls and (counted := _count_sides(attempt.form)):
                 other = judge(counted, texts, (), dry=counted.agrees())
                 attempt = other if other.trial.is_good and not other.form.little else attempt
+            if attempt.trial.agrees and not calls:
+                parts = (judge(one, texts, (), dry=one.agrees()) for one in _list_parts(attempt.form, attempt.trial))
+                attempt = next((one for one in parts if one.trial.is_good), attempt)
             best = attempt if best is None or attempt.is_better(best) else best
             needless = [name for name in best.trial.ignored if uses.get(name, Use()).is_tensor is None]
             further -= bool(best.form.little)  # perhaps one of the next takes all sizes
@@ -281,6 +284,18 @@ def _count_sides(form: Form) -> Form | None:
     sides = {str(size): axis for axis, size in form.little.items()}
     inputs = {name: text if name in form.shapes else sides.get(text, text) for name, text in form.inputs.items()}
     return replace(form, inputs=inputs, little={}) if inputs != form.inputs else None
+
+
+def _list_parts(form: Form, trial: Trial) -> Iterator[Form]:
+    """The form in which tensors of one rank, most of which is unread, have sides of the first one, in their order."""
+    ranks = {len(list_sides(form.shapes[name])) for name in trial.unread}
+    first = list_sides(next(iter(form.shapes.values())))
+    for sides in itertools.combinations(first, min(ranks)) if len(ranks) == 1 else ():
+        part = dict.fromkeys(trial.unread, write_tuple(sides))
+        inputs = {name: form.inputs[name].replace(form.shapes[name], shape) for name, shape in part.items()}
+        shapes, inputs = {**form.shapes, **part}, {**form.inputs, **inputs}
+        axes = tuple(axis for axis in form.axes if re.search(rf"\b{axis}\b", " ".join(inputs.values())))
+        yield replace(form, axes=axes, shapes=shapes, inputs=inputs, little={})
 
 
 def _try_sizes(form: Form, texts: Sequence[str], calls: Sequence[Call]) -> Found:

@@ -361,6 +361,8 @@ def _list_repairs(sides: Sides, cause: Cause) -> Iterator[Sides]:
     places = sorted(itertools.combinations(range(len(numbers)), 2), key=lambda pair: pair[1] - pair[0])
     ways += [[(numbers[a], numbers[b])] for a, b in places if numbers[a] != numbers[b]]
     ways += [_zip_sides(*pair) for pair in given]
+    for one, other in itertools.chain(*ways):  # as x[..., ::2] and x[..., 1::2]
+        yield from solver.reverse("==", ("%", one + other, 2), 0) if abs(one - other) == 1 else ()
     for way in ways:
         alike = [pair for pair in way if min(pair) > 1 and pair[0] != pair[1]]
         yield from solver.equate(*alike) if alike else ()

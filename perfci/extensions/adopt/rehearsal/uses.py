@@ -75,6 +75,7 @@ class Use:
     fixed: dict[int, int] = field(default_factory=dict)  # axis -> the only size that it may have
     dtype: str = ""  # the only one that it may have, if the text says so
     compared: tuple[Any, ...] = ()  # words and numbers that it is compared with
+    like: str = ""  # equal for tensors of one shape
 
     def take_shape(self, sides: Sequence[str]) -> None:
         """Notes the shape that a text gives."""
@@ -115,6 +116,9 @@ def read_uses(function: Any, takes: inspect.Signature, reference: Any = None) ->
     for name, sides in _read_described(text, doc).items():
         if name in uses and uses[name].is_tensor is not False:
             uses[name].take_shape(sides)
+    ranks = {use.like: use.rank for use in uses.values() if use.rank}
+    for use in uses.values():
+        use.rank = use.rank or (ranks.get(use.like) if use.like else None)
     return uses
 
 
@@ -228,10 +232,20 @@ def _read_statement(
 
 
 def _origin(node: ast.AST) -> str:
-    """The name of which this is a view, such as x of x.reshape(-1, 4).contiguous()."""
-    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _VIEWS:
-        node = node.func.value
-    return node.id if isinstance(node, ast.Name) else ""
+    """The name of which this is a view, such as x of x.reshape(-1, 4).contiguous(), or whose form it has."""
+    while True:
+        match node:
+            case ast.Call(func=ast.Attribute(value=inner, attr=attr)) if attr in _VIEWS:
+                node = inner
+            case (
+                ast.Call(func=ast.Attribute(attr="empty_like" | "zeros_like"), args=[inner], keywords=[])
+                | ast.IfExp(body=inner)
+            ):
+                node = inner
+            case ast.Name(id=name):
+                return name
+            case _:
+                return ""
 
 
 def _of_shape(node: ast.AST) -> str:
@@ -284,10 +298,11 @@ def _read_assert(test: ast.AST, names: Mapping[str, str], uses: Mapping[str, Use
             # x.shape == (rows, cols), and x.shape == y.shape
             case ast.Compare(left=left, ops=[ast.Eq()], comparators=[other]) if _of_shape(left) in names:
                 use, like = uses[names[_of_shape(left)]], uses.get(names.get(_of_shape(other), ""))
-                sides = len(other.elts) if isinstance(other, ast.Tuple) else like.rank if like else None
-                use.is_tensor, use.rank = True, use.rank or sides
+                use.is_tensor = True
                 if like:
-                    like.rank = like.rank or use.rank
+                    use.like = like.like = use.like or like.like or _of_shape(left)
+                elif isinstance(other, ast.Tuple):
+                    use.rank = use.rank or len(other.elts)
 
 
 def _follow_call(
@@ -324,6 +339,7 @@ def _follow_call(
             if parameter in kernel.pointers:
                 use.is_tensor, use.is_whole = True, use.is_whole or parameter in kernel.whole
                 use.is_packed |= parameter in kernel.packed
+                use.like = use.like or kernel.alike.get(parameter, "")
                 if parameter in shapes and use.rank is None:
                     use.take_shape(shapes[parameter])
             elif kernel.is_sure and kernel.pointers and use.is_tensor is None:
@@ -366,6 +382,7 @@ class _Kernel:
     whole: frozenset[str] = frozenset()  # it loads places from them
     packed: frozenset[str] = frozenset()  # it takes bits of them, or of what it loads from them
     places: frozenset[str] = frozenset()  # they are part of a place
+    alike: Mapping[str, str] = field(default_factory=dict)  # of pointers: equal for those with the same places
     is_sure: bool = False  # all of its text was read
 
 
@@ -380,6 +397,7 @@ def _read_kernel(kernel: Callable[..., Any], depth: int = _DEPTH) -> _Kernel:
     origin, values, moved = {name: name for name in takes}, list[tuple[str, str]](), list[tuple[str, set[str]]]()
     pointers, inside, whole, cut, bits, sure = set[str](), set[str](), set[str](), set[str](), set[str](), True
     spread = dict[str, set[str]]()  # name -> what it was computed of by then
+    accesses = dict[str, set[str]]()  # name -> what is added to it
 
     def reach(part: ast.AST) -> set[str]:
         return _list_names(part).union(*(spread.get(name, ()) for name in _list_names(part)))
@@ -411,6 +429,7 @@ def _read_kernel(kernel: Callable[..., Any], depth: int = _DEPTH) -> _Kernel:
                 values += [(name, origin.get(root, "")) for root in _list_loaded(value)]
             case ast.Call(args=[first, *_]) if _last(node.func) in _ACCESSES or _last(node.func).startswith("atomic_"):
                 pointers.add(origin.get(_root(first), ""))
+                accesses.setdefault(_root(first), set()).add(ast.unparse(first).removeprefix(_root(first)))
                 note(reach(first))
                 whole |= {origin.get(root, "") for root in _list_loaded(first)}
             case ast.Call(keywords=keywords) if _last(node.func) in _ACCESSES:
@@ -442,7 +461,9 @@ def _read_kernel(kernel: Callable[..., Any], depth: int = _DEPTH) -> _Kernel:
     packed = bits - pointers | cut & pointers | {root for name, root in dict(reversed(values)).items() if name in bits}
     places = inside & takes - pointers
     pointers, whole, packed = pointers & takes, whole & takes, packed & takes
-    return _Kernel(frozenset(pointers), frozenset(whole), frozenset(packed), frozenset(places), is_sure=sure)
+    still = {name: min(texts) for name, texts in accesses.items() if len(texts) == 1 and name not in spread}
+    alike = {name: f"{tree.name}{still[name]}" for name in pointers & still.keys()}
+    return _Kernel(frozenset(pointers), frozenset(whole), frozenset(packed), frozenset(places), alike, is_sure=sure)
 
 
 def _list_loaded(tree: ast.AST) -> list[str]:
