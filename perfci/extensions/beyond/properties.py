@@ -25,6 +25,9 @@ from perfci.ops.spec import Accuracy, Params
 
 LEAST = 5  # of what is looked at one by one: a first, a last and others between
 
+MANY = (90, 112, 560)
+"""Numbers of rows: each up to 10, and 16, divides one, as a kernel may take vectors or tiles where they do"""
+
 MOST = 1024  # a literal of a kernel's up to which as many rows may be, say, from which it takes other tiles
 
 Axis = tuple[int, int]
@@ -92,7 +95,7 @@ def find_dependent(name: str, suite: Accuracy, device: Accelerator, check: Check
         (as_fact("alone"), [[0], [setting.size // 2], [setting.size - 1]]),
         (as_fact("in another order"), [every[::-1]]),
         (as_fact("among fewer"), [every[::2]]),
-        (as_fact("among more"), [every * 2, *setting.list_past(read_constants(suite.kernel))]),
+        (as_fact("among more"), [every * 2, *setting.list_larger(read_constants(suite.kernel))]),
     ]
     if not all(setting.outputs):
         raise UnfitError(f"an output has no axis of {name}")
@@ -160,13 +163,21 @@ class Setting:
         shared = {key: axis for key, axis in axes.items() if axis}
         return cls(suite, device, check, size, inputs, shared, answers, outputs)
 
-    def list_past(self, numbers: Sequence[float]) -> list[list[int]]:
-        """Places again and again, more than the largest of these numbers for which there are few elements."""
+    def list_larger(self, numbers: Sequence[float]) -> list[list[int]]:
+        """Places again and again, for which there are few elements: as many as much divides, and more than numbers.
+
+        More than the largest of these numbers, or of the device's processors.
+        """
         arrays = self.device.arrays
         elements = sum(math.prod(arrays.facts(self.arguments[key]).shape) for key in self.axes) // self.size
         most = min(MOST, MOST_ELEMENTS // max(elements, 1) - 1)
-        largest = max((int(number) for number in numbers if 2 * self.size <= number <= most), default=-1)
-        return [[place % self.size for place in range(largest + 1)]] if largest > 0 else []
+        past = [int(number) + 1 for number in (*numbers, self.device.info.processors or 0) if number <= most]
+        lengths = {*MANY, max(past, default=0)}
+        return [
+            [place % self.size for place in range(length)]
+            for length in sorted(lengths)
+            if self.size < length <= most + 1
+        ]
 
     def compare(self, places: Sequence[int]) -> dict[str, Fact] | None:
         """How the answer to inputs at these places differs from the answer at these places. None if it does not."""

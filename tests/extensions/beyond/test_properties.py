@@ -69,10 +69,16 @@ def test_a_place_and_a_number_of_rows_that_matter_are_found(kernel, how):
 
 
 def test_a_row_that_depends_on_a_batch_as_large_as_a_literal_of_the_kernel_is_found():
-    (result,) = check(lambda x: sum_rows(x) * np.float32(1 + 1e-6 * (len(x) >= 300)), invariant=("rows",))
+    (result,) = check(lambda x: sum_rows(x) * np.float32(1 + 1e-6 * (len(x) >= 700)), invariant=("rows",))
 
-    assert result.failure.facts["how"] == "among more"
-    assert result.failure.facts["size"] > 300
+    assert (result.failure.facts["how"], result.failure.facts["size"] > 700) == ("among more", True)
+
+
+@pytest.mark.parametrize(("divisor", "size"), [(7, 112), (9, 90), (16, 112)])
+def test_a_row_that_depends_on_what_divides_its_batch_is_found(divisor, size):
+    (result,) = check(lambda x: sum_rows(x) * np.float32(1 + 1e-6 * (len(x) % divisor == 0)), invariant=("rows",))
+
+    assert (result.failure.facts["how"], result.failure.facts["size"]) == ("among more", size)
 
 
 def test_an_answer_that_follows_no_permutation_is_found():
