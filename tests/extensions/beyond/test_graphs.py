@@ -106,6 +106,16 @@ def test_work_of_the_host_is_not_replayed():
     assert check(scales_on_the_host)[0].failure.kind == "wrong_replay"
 
 
+def test_what_the_host_read_of_the_first_inputs_is_found_though_it_does_for_the_second():
+    def clamps_to_what_the_host_read(x):
+        out, most = np.empty_like(x), 2 * x.max()
+        launch(lambda: np.minimum(2 * x, most, out=out))
+        return out
+
+    assert make_inputs(3, 4, "cpu", 1)["x"].max() <= make_inputs(3, 4, "cpu", 0)["x"].max()
+    assert check(clamps_to_what_the_host_read)[0].failure.kind == "wrong_replay"
+
+
 def test_a_replay_with_fewer_launches_is_named_though_its_answer_is_right():
     calls = []
 
