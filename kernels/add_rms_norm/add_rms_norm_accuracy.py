@@ -15,9 +15,9 @@ BEYOND_ONE_TILE = 40009
 """Columns; more than any device's `tile_elements`, and a prime."""
 
 
-def inputs(apart=0, rows_apart=0, **case):
+def inputs(apart=0, rows_apart=0, eps=None, **case):
     """As in the baseline; elements between neighbours of a row of both inputs, or of a column."""
-    made = make_inputs(**case)
+    made = make_inputs(**case) | ({} if eps is None else {"eps": eps})
     for axis, step in ((-1, apart), (0, rows_apart)):
         made |= {name: spread(made[name], axis, step) for name in ("x", "residual") if step}
     return made
@@ -54,6 +54,9 @@ accuracy = perfci.Accuracy(
         *perfci.grid(rows=[1], cols=[4096], weighted=[True], dtype=[torch.float32]),
         *perfci.grid(rows=[1], cols=[BEYOND_ONE_TILE], weighted=[False], dtype=[torch.float16]),
         *perfci.grid(rows=[2], cols=[BEYOND_ONE_TILE], weighted=[True], dtype=[torch.float32], apart=[2]),
+        # Another eps than the default, in each kernel.
+        *perfci.grid(rows=[5], cols=[61, BEYOND_ONE_TILE], weighted=[True], dtype=[torch.float32], eps=[0.5]),
+        *perfci.grid(rows=[1], cols=[BEYOND_ONE_TILE], weighted=[True], dtype=[torch.float32], eps=[0.5]),
         *perfci.grid(rows=[3, (2, 0)], cols=[0], weighted=[False], dtype=[torch.float32]),
     ),
     probe_cases=perfci.grid(rows=[33], cols=[100], weighted=[True], dtype=DTYPES),

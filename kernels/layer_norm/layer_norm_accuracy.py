@@ -24,9 +24,9 @@ def reference(x, weight=None, bias=None, eps=1e-5, stats=False):
     return out, torch.where(mean.isnan(), x.to(mean.dtype).mean(-1, keepdim=True), mean), rstd
 
 
-def inputs(apart=0, rows_apart=0, affine_apart=0, **case):
+def inputs(apart=0, rows_apart=0, affine_apart=0, eps=None, **case):
     """As in the baseline; elements between neighbours of a row of x, of a column, of weight and bias."""
-    made = make_inputs(**case)
+    made = make_inputs(**case) | ({} if eps is None else {"eps": eps})
     for name, axis, step in (
         ("x", -1, apart),
         ("x", 0, rows_apart),
@@ -68,6 +68,11 @@ accuracy = perfci.Accuracy(
         *perfci.grid(rows=[397], cols=[61], affine=["both"], stats=[True], dtype=[torch.float16]),
         # Full tiles, more of them than the smallest grid has programs.
         *perfci.grid(rows=[32], cols=[1024], affine=["both"], stats=[True], dtype=[torch.float16]),
+        # Another eps than the default, in each kernel.
+        *perfci.grid(
+            rows=[5], cols=[61, BEYOND_ONE_TILE], affine=["both"], stats=[True], dtype=[torch.float32], eps=[0.5]
+        ),
+        *perfci.grid(rows=[1], cols=[BEYOND_ONE_TILE], affine=["both"], stats=[True], dtype=[torch.float32], eps=[0.5]),
         *perfci.grid(rows=[3, (2, 0)], cols=[0], affine=["none"], stats=[False], dtype=[torch.float32]),
     ),
     probe_cases=(

@@ -15,9 +15,9 @@ BEYOND_ONE_TILE = 40009
 """Columns; more than any device's `tile_elements`, and a prime."""
 
 
-def inputs(apart=0, rows_apart=0, weight_apart=0, **case):
+def inputs(apart=0, rows_apart=0, weight_apart=0, eps=None, **case):
     """As in the baseline; elements between neighbours of a row of x, of a column, of the weight."""
-    made = make_inputs(**case)
+    made = make_inputs(**case) | ({} if eps is None else {"eps": eps})
     for name, axis, step in (("x", -1, apart), ("x", 0, rows_apart), ("weight", 0, weight_apart)):
         made[name] = spread(made[name], axis, step) if step else made[name]
     return made
@@ -54,6 +54,11 @@ accuracy = perfci.Accuracy(
         *perfci.grid(rows=[397], cols=[61], weighted=[True], stats=[True], dtype=[torch.float16]),
         # Full tiles, more of them than the smallest grid has programs.
         *perfci.grid(rows=[32], cols=[1024], weighted=[True], stats=[True], dtype=[torch.float16]),
+        # Another eps than the default, in each kernel.
+        *perfci.grid(
+            rows=[5], cols=[61, BEYOND_ONE_TILE], weighted=[True], stats=[True], dtype=[torch.float32], eps=[0.5]
+        ),
+        *perfci.grid(rows=[1], cols=[BEYOND_ONE_TILE], weighted=[True], stats=[True], dtype=[torch.float32], eps=[0.5]),
         *perfci.grid(rows=[3, (2, 0)], cols=[0], weighted=[False], stats=[False], dtype=[torch.float32]),
     ),
     # No row as long as those above: PyTorch's is NaN on a GPU where such a one has an infinity.
