@@ -1,9 +1,11 @@
 """References of the eleventh draw, one a function, written before the first try. Run by library_draws.py.
 
-Of ten libraries in no earlier draw, as of 2026-12-01, two functions each: the first two in the order of
-`library_draws.py list CLONE --seed 11` that a reference of up to 20 lines can say. CLONE is named as in DRAWN. Of
-TransformerEngine none, as it can't be imported without its compiled part. Of native-sparse-attention-pytorch none, as
-its three functions take more than 20 lines. Passed over: lmdeploy's `build_prefill_sparse_indices`, as it is long.
+Of ten libraries as of 2026-12-01 two functions each: the first two in the order of `library_draws.py list CLONE
+--seed 11` that a reference of up to 20 lines can say. CLONE is named as in DRAWN. lmdeploy and generative-recommenders
+had other functions in earlier draws, and scattermoe's `scatter2scatter_compileable` was in the first, as axolotl's,
+which was seen only afterwards. Of TransformerEngine none, as it can't be imported without its compiled part. Of
+native-sparse-attention-pytorch none, as its three functions take more than 20 lines. Passed over: lmdeploy's
+`build_prefill_sparse_indices`, as it is long.
 """
 
 # ruff: noqa: ARG001
