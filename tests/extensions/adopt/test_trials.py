@@ -45,7 +45,6 @@ READY = {
     "where_positive": "where_positive_reference",
     "rows_of": "rows_of_reference",
     "doubled_rows": "doubled_rows_reference",
-    "counted": "counted_reference",
     "sum_pieces": "sum_pieces_reference",
     "rise": "rise_reference",
     "DoubledInto": "double_out_reference",
@@ -507,11 +506,6 @@ def test_a_shape_that_a_function_refuses_tells_the_axes_of_an_argument(said):
     assert said["op_gated"].suites.inputs["gate"].startswith("torch.randn((rows, cols)")
     assert said["op_rows_of"].suites.inputs["size"] == "cols"
     assert said["op_tiled"].suites.inputs["size"] == "cols"
-
-
-@NIGHTLY
-def test_what_is_asked_alone_whether_it_is_0_has_zeros_and_ones(said):
-    assert said["op_counted"].suites.inputs["x"].startswith("torch.randint(0, 2, (rows, cols)")
 
 
 @NIGHTLY

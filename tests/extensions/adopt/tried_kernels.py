@@ -605,23 +605,6 @@ def doubled_rows_reference(x, n_rows, n_cols):
     return x * 2
 
 
-@triton.jit
-def count_row(x_ptr, out_ptr, cols, BLOCK: tl.constexpr):
-    col = tl.arange(0, BLOCK)
-    x = tl.load(x_ptr + tl.program_id(0) * cols + col, mask=col < cols, other=0)
-    tl.store(out_ptr + tl.program_id(0), tl.sum((x != 0).to(tl.int32), axis=0))
-
-
-def counted(x: torch.Tensor):
-    out = torch.empty(x.shape[0], dtype=torch.int32, device=x.device)
-    count_row[(x.shape[0],)](x, out, x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]))
-    return out
-
-
-def counted_reference(x):
-    return (x != 0).sum(-1).int()
-
-
 class Weighed(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, by=None, reduction="sum", is_thrice=False, is_twice=True):

@@ -197,12 +197,6 @@ def _judge(form: Form, texts: Sequence[str], calls: Sequence[Call]) -> Found:
             attempt = _try_sizes(one, texts, calls)
             if attempt.trial.is_good:
                 return attempt
-    if best.trial.agrees and best.trial.idle and not calls:  # what is asked whether it is 0
-        flags = _make_flags(best.form, best.trial.idle)
-        params = flags.make_distinct(_list_few(flags))
-        form.rehearsal.most_s = max(form.rehearsal.most_s, best.trial.seconds)
-        trial = flags.confirm(params, flags.run(params))
-        best = replace(best, form=flags, trial=trial) if trial.is_good else best
     if best.trial.problem is None and not best.trial.is_finite and not calls:  # such as logarithms of negative numbers
         for one in _list_positive(best.form):
             attempt = _try_sizes(one, texts, calls)
@@ -268,15 +262,6 @@ def _list_positive(form: Form) -> Iterator[Form]:
             name: text.replace("torch.randn(", "torch.rand(") for name, text in form.inputs.items() if name in names
         }
         yield replace(form, inputs={**form.inputs, **inputs})
-
-
-def _make_flags(form: Form, names: Sequence[str]) -> Form:
-    """The form with 0 and 1 in these inputs, if they have fractions."""
-    dense, flags = (
-        r"^torch\.randn\((.*?), generator=generator, dtype=dtype",
-        r"torch.randint(0, 2, \1, generator=generator, dtype=torch.int32",
-    )
-    return replace(form, inputs={**form.inputs, **{name: re.sub(dense, flags, form.inputs[name]) for name in names}})
 
 
 def _count_sides(form: Form) -> Form | None:
